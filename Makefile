@@ -1,0 +1,41 @@
+# Every target sets up what it needs; `make demo` and `make test` are all a fresh machine wants.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test test-long lint format bench golden lock clean
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: set PYTHON=python3.x")'
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "Python has no venv module: install it (Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,dev]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/replicator demo
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -m "not long and not real_s3"
+
+test-long: $(STAMP)
+	$(BIN)/python -m pytest -m "long or real_s3"
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)
+	$(BIN)/python -m bench
+
+golden: $(STAMP)
+	$(BIN)/python tests/golden/make.py
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
