@@ -1,0 +1,77 @@
+"""Which segments to read, in which order, to see every stored offset exactly once.
+
+Ingress, compaction and restore all ask this one question; no other module compares offset ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from replicator.segment import OffsetRange, Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Read `segment`, skipping records before `from_offset`."""
+
+    segment: Segment
+    from_offset: int
+
+    @property
+    def offsets(self) -> OffsetRange:
+        return OffsetRange(self.from_offset, self.segment.offsets.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """No known segment covers these offsets, but a later one exists."""
+
+    offsets: OffsetRange
+
+
+def next_step(segments: Iterable[Segment], next_offset: int) -> Piece | Gap | None:
+    """The step that starts at `next_offset`, or None when nothing is stored at or after it.
+
+    Of the segments that cover it, the one reaching furthest wins, then the higher level: fewer objects to read, and
+    a merged copy is preferred to the pieces it replaced. O(n).
+    """
+    here: Segment | None = None
+    later: int | None = None
+    for segment in segments:
+        if next_offset in segment.offsets:
+            if here is None or (segment.offsets.end, segment.level) > (here.offsets.end, here.level):
+                here = segment
+        elif segment.offsets.start > next_offset and (later is None or segment.offsets.start < later):
+            later = segment.offsets.start
+    if here is not None:
+        return Piece(here, next_offset)
+    return None if later is None else Gap(OffsetRange(next_offset, later - 1))
+
+
+def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[Piece | Gap]:
+    """`next_step` over and over, to the end. Sorts once: O(n log n) in segments of one partition."""
+    waiting = sorted(segments, key=lambda s: s.offsets.start, reverse=True)
+    best: Segment | None = None
+    while True:
+        while waiting and waiting[-1].offsets.start <= next_offset:
+            segment = waiting.pop()
+            if best is None or (segment.offsets.end, segment.level) > (best.offsets.end, best.level):
+                best = segment
+        if best is not None and best.offsets.end >= next_offset:
+            step: Piece | Gap = Piece(best, next_offset)
+        elif waiting:
+            step = Gap(OffsetRange(next_offset, waiting[-1].offsets.start - 1))
+        else:
+            return
+        yield step
+        next_offset = step.offsets.next_offset
+
+
+def covered_until(segments: Iterable[Segment], next_offset: int) -> int:
+    """First offset at or after `next_offset` that the unbroken run of segments from there does not cover."""
+    for step in steps(segments, next_offset):
+        if isinstance(step, Gap):
+            break
+        next_offset = step.offsets.next_offset
+    return next_offset

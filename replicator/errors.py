@@ -1,0 +1,116 @@
+"""Errors, by whose move it is.
+
+    ReplicatorError
+    ├ ConfigError            the operator's: all problems at once; refuse to start
+    ├ TransientError         nobody's: try again, the edge does
+    │ ├ StoreUnavailable     object store
+    │ ├ BrokerUnavailable    Kafka
+    │ └ QueueUnavailable     SQS
+    ├ DataError(ValueError)  theirs: never retry
+    │ ├ MalformedKey         an object key that no segment formats to
+    │ ├ MalformedEvent       a notification or a log record that says nothing we know
+    │ ├ CorruptSegment       an object that is not what its key and footer say
+    │ ├ SegmentNotFound      the key holds nothing (a 404, and only a 404)
+    │ ├ SegmentExists        the key is taken
+    │ └ SegmentsDiffer       two segments claim the same offset with different records
+    ├ PartitionStopped       one partition cannot go on without an operator; the others do
+    ├ OwnershipLost          the partition moved away: stop without commit
+    ├ TargetError            the target cluster is not what was asked for
+    └ ShutdownExpired        the deadline of a shutdown passed with work unfinished
+
+An error is never an absence: only a plain "not found" answer becomes `SegmentNotFound`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from replicator.segment import Segment
+
+
+class ReplicatorError(Exception):
+    """Base of everything this project raises on purpose."""
+
+
+class ConfigError(ReplicatorError):
+    """Every problem of a configuration, each with its path."""
+
+    def __init__(self, problems: Sequence[str], *, source: str = "configuration") -> None:
+        self.problems = tuple(problems)
+        self.source = source
+        lines = "\n".join(f"  {problem}" for problem in self.problems)
+        super().__init__(f"{source}: {len(self.problems)} problem(s)\n{lines}")
+
+
+class TransientError(ReplicatorError):
+    """May work later; retried where the call is made, never in the logic."""
+
+
+class StoreUnavailable(TransientError):
+    pass
+
+
+class BrokerUnavailable(TransientError):
+    pass
+
+
+class QueueUnavailable(TransientError):
+    pass
+
+
+class DataError(ReplicatorError, ValueError):
+    """Bad data: trying again gives the same answer."""
+
+
+class MalformedKey(DataError):
+    pass
+
+
+class MalformedEvent(DataError):
+    pass
+
+
+class CorruptSegment(DataError):
+    """The object is damaged, truncated, foreign, of a newer version, or is not what its key says."""
+
+    def __init__(self, name: str, *, found: object, wanted: object) -> None:
+        self.name, self.found, self.wanted = name, found, wanted
+        super().__init__(f"corrupt segment {name}: found {found}, wanted {wanted}")
+
+
+class SegmentNotFound(DataError):
+    def __init__(self, segment: Segment | str) -> None:
+        self.segment = segment
+        super().__init__(f"segment not found: {segment}")
+
+
+class SegmentExists(DataError):
+    def __init__(self, segment: Segment | str) -> None:
+        self.segment = segment
+        super().__init__(f"segment exists: {segment}")
+
+
+class SegmentsDiffer(DataError):
+    """Two stored or spooled segments disagree about one offset."""
+
+    def __init__(self, first: str, second: str, *, offset: int, detail: str) -> None:
+        self.first, self.second, self.offset = first, second, offset
+        super().__init__(f"{first} and {second} differ at offset {offset}: {detail}")
+
+
+class PartitionStopped(ReplicatorError):
+    """This partition waits for an operator. The message says what, where, why and what to do next."""
+
+
+class OwnershipLost(ReplicatorError):
+    pass
+
+
+class TargetError(ReplicatorError):
+    pass
+
+
+class ShutdownExpired(ReplicatorError):
+    pass

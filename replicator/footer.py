@@ -1,0 +1,99 @@
+"""What a segment says about itself: the facts in its footer, and the digest that proves its records.
+
+The digest of a run of records is one CRC-64/NVME and one byte length for each column stream. Streams of adjoining
+runs combine, so the digest of a merged segment is provable from the digests of what was read, and source, archive
+and target can be compared column by column. Computing and combining live in `formats.digest`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from hashlib import blake2b
+
+from replicator.segment import OffsetRange, Segment
+
+STREAMS = (
+    "offset",
+    "timestamp",
+    "timestamp_type",
+    "key.length",
+    "key.data",
+    "value.length",
+    "value.data",
+    "headers.count",
+    "headers.key.length",
+    "headers.key.data",
+    "headers.value.length",
+    "headers.value.data",
+)
+"""Column streams in digest order. Numbers are little-endian; lengths are int32, −1 for null; headers.count is int32,
+0 for none; nothing is hashed under a null."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    crc: int  # CRC-64/NVME, unsigned
+    length_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Digest:
+    """Of zero or more records in offset order; `streams` are in the order of `STREAMS`."""
+
+    count: int
+    streams: tuple[Stream, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.streams) != len(STREAMS):
+            raise ValueError(f"a digest has {len(STREAMS)} streams, not {len(self.streams)}")
+
+    @property
+    def content(self) -> str:
+        """One hex word for all streams but `offset`: equal for equal records at other offsets."""
+        return _word(self.count, self.streams[1:])
+
+    @property
+    def whole(self) -> str:
+        """One hex word for all streams, offsets too."""
+        return _word(self.count, self.streams)
+
+
+def _word(count: int, streams: tuple[Stream, ...]) -> str:
+    text = ";".join([str(count), *(f"{s.crc:016x}:{s.length_bytes}" for s in streams)])
+    return blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentOrigin:
+    """Facts known when a segment is opened or sealed, and not derivable from its records."""
+
+    topic_id: str = ""  # empty: the broker has none, or the writer did not know
+    cluster_id: str = ""
+    source_partition_count: int | None = None
+    isolation_level: str = "read_committed"
+    last_leader_epoch: int | None = None
+    catalog_generation: int | None = None
+    created_at: datetime  # UTC
+    writer: str  # name and version of the program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentFooter:
+    """Everything a footer holds. `segment.offsets` is the covered range; the rest describes its records."""
+
+    segment: Segment
+    origin: SegmentOrigin
+    count: int
+    first_offset: int | None  # of a record; None when the range holds none
+    last_offset: int | None
+    raw_bytes: int  # keys, values, header keys and header values, before encoding
+    largest_record_bytes: int
+    min_timestamp_ms: int | None
+    max_timestamp_ms: int | None
+    digest: Digest | None  # None: written by the ancestor, which had none
+    fidelity: str = "exact"  # or "ancestor": null keys, values and header values became empty when it wrote them
+
+    @property
+    def offsets(self) -> OffsetRange:
+        return self.segment.offsets

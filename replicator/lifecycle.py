@@ -1,0 +1,47 @@
+"""Time and stopping: the only module that reads a clock or waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+
+class SystemClock:
+    def now(self) -> datetime:
+        return datetime.now(UTC)
+
+
+class Stop:
+    """Set once, by a signal or a failure; everything that waits, waits on it."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        self._event.set()
+
+    def is_set(self) -> bool:
+        return self._event.is_set()
+
+    def wait(self, timeout: timedelta) -> bool:
+        """True as soon as it is set, False after `timeout`."""
+        return self._event.wait(max(timeout.total_seconds(), 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """One budget shared by several steps. Runs on the monotonic clock."""
+
+    budget: timedelta
+    _started: float = field(default_factory=time.monotonic)
+
+    @property
+    def left(self) -> timedelta:
+        """Never negative."""
+        return max(self.budget - timedelta(seconds=time.monotonic() - self._started), timedelta())
+
+    @property
+    def expired(self) -> bool:
+        return self.left == timedelta()

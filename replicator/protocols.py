@@ -1,0 +1,341 @@
+"""The seams: what the flows need of formats, stores, Kafka, queues and time. Nothing here has an implementation.
+
+The unit that flows is the Arrow RecordBatch with the columns of `formats.schema.SCHEMA`:
+offset, timestamp, timestamp_type, key, value, headers; rows in strictly rising offset order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+
+from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.events import QueueMessage, SegmentEvent
+from replicator.footer import SegmentFooter, SegmentOrigin
+from replicator.segment import Segment
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """The current time, UTC and aware. Read once per loop turn, in the shell only."""
+
+
+# --- formats ---------------------------------------------------------------------------------------------------------
+
+
+class SegmentWriter(Protocol):
+    """Writes one segment. Not thread safe; different writers may be used on different threads at once."""
+
+    def write(self, batches: Sequence[RecordBatch]) -> None:
+        """Append records, whose offsets follow those written before. One call makes one row group, or several if the
+        records exceed the format's limit."""
+
+    def close(self, segment: Segment, origin: SegmentOrigin) -> SegmentFooter:
+        """Write the footer; the sink then holds the whole segment and stays open. Raises ValueError when the records
+        written lie outside `segment.offsets`. A segment without a record is legal."""
+
+    def abort(self) -> None:
+        """Give up; the sink's content is worthless. May be called at any time, more than once."""
+
+
+class SegmentReader(Protocol):
+    """An open segment whose footer agreed with its key. Not thread safe."""
+
+    @property
+    def footer(self) -> SegmentFooter: ...
+
+    def batches(self, from_offset: int = 0) -> Iterator[RecordBatch]:
+        """Records from `from_offset` on, in offset order. Each batch was checked against the footer's digests before it
+        is yielded: what comes out is what went in. Raises CorruptSegment; bounded memory (about one row group)."""
+
+    def close(self) -> None:
+        """Release what the reader holds; the source file is closed too."""
+
+
+class SegmentFormat(Protocol):
+    """Bytes of a segment. Chosen by name through the entry-point group `replicator.formats`; instances are immutable
+    and thread safe, and are made with keyword arguments that all have defaults."""
+
+    name: str
+
+    def create(self, sink: BinaryIO) -> SegmentWriter:
+        """`sink` is written from its current position, forward only."""
+
+    def open(self, source: BinaryIO, segment: Segment) -> SegmentReader:
+        """`source` is seekable; the reader owns it from here on, also when this raises. Raises CorruptSegment when the
+        object is damaged, truncated, foreign, newer than this program, or when its footer is not `segment`'s."""
+
+
+# --- object storage --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    key: str
+    size_bytes: int
+    modified_at: datetime  # UTC, by the store's clock
+    etag: str = ""
+
+
+class ObjectStore(Protocol):
+    """Named bytes, written once. Safe to call from several threads. Raises StoreUnavailable when it may work later."""
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
+        """Objects whose key begins with `prefix` and is greater than `start_after`, in key order."""
+
+    def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
+        """Put the object whole, or not at all, in one atomic step. Reads `body` from its start (it is seekable).
+        Raises SegmentExists, and changes nothing, when the key is taken."""
+
+    def open(self, key: str) -> BinaryIO:
+        """Seekable, one version of the object even if it is replaced meanwhile; the caller closes it.
+        Raises SegmentNotFound."""
+
+    def stat(self, key: str) -> ObjectInfo | None:
+        """None when, and only when, the store says that the key holds nothing."""
+
+    def delete_many(self, keys: Collection[str]) -> None:
+        """Absent ones are no error; after an exception any part of them may be gone."""
+
+
+# --- Kafka -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TopicPartition:
+    """A partition of the cluster at hand (source at egress, target at ingress)."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Consecutively fetched records of one partition. Never empty."""
+
+    partition: TopicPartition
+    batch: RecordBatch
+    first_offset: int
+    last_offset: int
+    count: int
+    size_bytes: int  # keys, values, header keys and header values
+    last_leader_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The consumer stands at `next_offset` and the broker has nothing more for it now (partition EOF)."""
+
+    partition: TopicPartition
+    next_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionFailed:
+    """The broker refuses this partition: what was asked for is out of range, unauthorised, unknown …"""
+
+    partition: TopicPartition
+    code: str  # Kafka's error name, "OFFSET_OUT_OF_RANGE"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerDisturbed:
+    """`consume` raised, or a callback did: what was fetched may be lost. Seek every partition to what it wants."""
+
+    reason: str
+
+
+Fetched = Run | Reached | PartitionFailed | ConsumerDisturbed
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    next_offset: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class Watermarks:
+    low: int  # first offset still in the log
+    high: int  # next offset to be written
+
+
+class GroupListener(Protocol):
+    """Told of partitions coming and going, inside `SourceConsumer.poll`, on its thread. What these raise is kept by the
+    adapter and comes out as ConsumerDisturbed: an exception that crosses the client library would lose records."""
+
+    def assigned(self, partitions: Collection[TopicPartition]) -> None:
+        """They are paused and have no position: call `start` for each when it is known."""
+
+    def revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """The last moment to commit them; they are gone when this returns."""
+
+    def lost(self, partitions: Collection[TopicPartition]) -> None:
+        """Gone already: commit nothing."""
+
+
+class SourceConsumer(Protocol):
+    """A member of a consumer group that reads runs. One thread."""
+
+    def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
+        """Replaces the topics subscribed to; names, not patterns."""
+
+    def poll(self, timeout: timedelta) -> Sequence[Fetched]:
+        """Fetched runs and what else happened, in the order of each partition's log. Must be called regularly, also
+        when all partitions are paused: it keeps the membership."""
+
+    def start(self, partition: TopicPartition, next_offset: int) -> None:
+        """Seek there and fetch. Everything fetched before is forgotten: the next run of this partition starts at or
+        after `next_offset`. Also takes the partition out of a pause. Raises BrokerUnavailable."""
+
+    def pause(self, partitions: Collection[TopicPartition]) -> None: ...
+
+    def resume(self, partitions: Collection[TopicPartition]) -> None: ...
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
+        """Commit group offsets. With `wait`, return once the broker has them and raise BrokerUnavailable or
+        OwnershipLost otherwise; without, the outcome is reported by `commit_failures`."""
+
+    def commit_failures(self) -> Mapping[TopicPartition, str]:
+        """Partitions whose asynchronous commit failed since the last call, with the reason."""
+
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        """Those of `partitions` that have a committed offset in this group. Raises BrokerUnavailable. May be called
+        from another thread than `poll`'s."""
+
+    def assignment(self) -> frozenset[TopicPartition]: ...
+
+    def close(self, timeout: timedelta) -> None:
+        """Leave the group (the listener is told of the revocation) and release everything."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    name: str
+    topic_id: str  # empty when the broker has none
+    partition_count: int
+
+
+class ClusterAdmin(Protocol):
+    """Questions and changes to one cluster. Safe to call from several threads. Raises BrokerUnavailable; an
+    unauthorised call raises TargetError."""
+
+    def cluster_id(self) -> str: ...
+
+    def topics(self) -> Mapping[str, TopicFacts]:
+        """Every topic the cluster shows us, internal ones too; without topic ids."""
+
+    def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
+        """With topic ids; topics that do not exist are left out."""
+
+    def configs(self, topic: str) -> Mapping[str, str]:
+        """Effective topic settings, defaults included. Raises TargetError when the topic does not exist."""
+
+    def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
+        """True when created, False when it existed. Waits until the cluster shows it. Raises TargetError."""
+
+    def alter_configs(self, topic: str, configs: Mapping[str, str]) -> None:
+        """Set these, leave the others."""
+
+    def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
+        """Partitions that do not exist are left out."""
+
+    def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
+        """First offset stamped at or after `at`, else the high watermark."""
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRun:
+    """Records to produce, in order, to one target partition; at the end of it `checkpoint` holds."""
+
+    partition: TopicPartition
+    batches: Sequence[RecordBatch]
+    count: int
+    size_bytes: int
+    key: CheckpointKey
+    checkpoint: Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """Nothing says how much of the run is in the target; `transient` tells whether trying again may help."""
+
+    partition: TopicPartition
+    code: str
+    reason: str
+    transient: bool
+
+
+class TargetWriter(Protocol):
+    """Produces runs and their checkpoints, with the delivery guarantee it was built for. One thread."""
+
+    def deliver(self, runs: Sequence[TargetRun], *, should_stop: Callable[[], bool]) -> Sequence[RunFailed]:
+        """Produce all runs, wait until the target has them, then record their checkpoints and wait for those too.
+        Answers the runs that failed; every other run and its checkpoint are in the target. Raises BrokerUnavailable
+        when nothing can be said of any run, or when `should_stop` ended the wait."""
+
+    def close(self, timeout: timedelta) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class LogReset:
+    """The log lost records we had not read, or gained a partition: list again."""
+
+    reason: str
+
+
+class EventLog(Protocol):
+    """The segment-events topic: every instance reads all of it. One thread reads; another may publish."""
+
+    def publish(self, events: Sequence[SegmentEvent]) -> None:
+        """Returns once the broker has all of them; events of one object key keep their order. Raises BrokerUnavailable:
+        then any part of them may be there, and publishing again is harmless."""
+
+    def start(self) -> None:
+        """Note the end of every partition of the log; `poll` begins there. May be called again to start over."""
+
+    def poll(self, timeout: timedelta) -> Sequence[SegmentEvent | LogReset]: ...
+
+    def close(self) -> None: ...
+
+
+class CheckpointStore(Protocol):
+    """Reads the compacted checkpoint topic. Writing is the TargetWriter's, with the records."""
+
+    def read(self) -> Mapping[CheckpointKey, Checkpoint]:
+        """Every checkpoint, as of records acknowledged before this call began. Raises BrokerUnavailable. The cost is
+        that of what was written since the last call."""
+
+    def close(self) -> None: ...
+
+
+class Placement(Protocol):
+    """Group membership on the destination topics, everything paused: it says which partitions are ours. One thread."""
+
+    def subscribe(self, topics: Collection[str], listener: GroupListener) -> None: ...
+
+    def poll(self, timeout: timedelta) -> Sequence[ConsumerDisturbed]: ...
+
+    def close(self, timeout: timedelta) -> None: ...
+
+
+# --- queue -----------------------------------------------------------------------------------------------------------
+
+
+class NotificationQueue(Protocol):
+    """S3 event notifications. Safe to call from several threads. Raises QueueUnavailable."""
+
+    def receive(self, wait: timedelta) -> Sequence[QueueMessage]:
+        """Up to ten; empty after `wait` without one."""
+
+    def delete(self, messages: Iterable[QueueMessage]) -> None:
+        """They are done; deleting twice is harmless."""
