@@ -1,0 +1,255 @@
+"""Orders one source partition's segments for delivery, without I/O: facts in, effects out.
+
+Rules
+  1. What is delivered next, and when to wait, re-list or give up, is decided here and nowhere else.
+  2. One piece at a time; pieces follow each other without a gap or a repeat, except where a gap was given up.
+  3. A gap is given up only after a full listing made after its timeout still shows it. An error is not a listing.
+
+    view changed ──> Deliver ──> progressed* ──> delivered ──> Deliver …
+                 │           └─> failed (wait, again) / vanished (another segment that covers it, or Relist)
+                 └─> gap: Late, Relist with growing pauses ──> Lost ──> on past it, or stopped until it is filled
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from replicator.coverage import Gap, Piece, next_step
+from replicator.segment import OffsetRange, Segment
+from replicator.view import SegmentView
+
+
+@dataclass(frozen=True, slots=True)
+class Deliver:
+    """Produce the piece; answer `progressed` as it goes and then `delivered`, or else `failed` or `vanished`."""
+
+    piece: Piece
+
+
+@dataclass(frozen=True, slots=True)
+class Relist:
+    """List this partition into the view; then `listed` or `listing_failed`. Not `full`: level 0 from the position on
+    will do."""
+
+    full: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """A later segment is known, these offsets are not. Told once per gap."""
+
+    offsets: OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """No segment with these offsets appeared within the timeout. Told once per gap."""
+
+    offsets: OffsetRange
+    skipped: bool  # delivery goes on behind them; else it waits for them or for an operator
+
+
+Effect = Deliver | Relist | Late | Lost
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatePolicy:
+    first_segment_delay: timedelta  # settle time before choosing where a new partition starts
+    late_retries: int
+    lost_timeout: timedelta
+    skip_lost: bool
+    late_delay: timedelta = timedelta(seconds=1)  # before the first re-list; doubles
+    retry_delay: timedelta = timedelta(seconds=0.5)  # after a failed delivery or listing; doubles
+    retry_delay_limit: timedelta = timedelta(seconds=10)
+    refused_delay: timedelta = timedelta(seconds=30)  # after a refusal, which time alone seldom mends; doubles
+    refused_delay_limit: timedelta = timedelta(minutes=5)
+
+
+@dataclass(slots=True)
+class _Gap:
+    offsets: OffsetRange
+    since: datetime
+    retries: int = 0
+    lost: bool = False
+
+
+@dataclass(slots=True)
+class Sequencer:
+    """Not thread safe. The caller feeds `view` and then calls `changed`."""
+
+    policy: LatePolicy
+    view: SegmentView
+    next_offset: int | None  # of the next record to deliver; None until the first segment is chosen
+    delivering: Piece | None = None
+    wake_at: datetime | None = None  # call `tick` then; None: only news can change anything
+    _gap: _Gap | None = None
+    _failures: int = 0
+    _backing_off: bool = False
+    _wanted: Relist | None = None  # a listing asked for and not answered
+    _listing: bool = False  # it is under way
+    _settled: bool = False  # the listing that the choice of the first segment waits for was asked for
+
+    def __post_init__(self) -> None:
+        if self.next_offset is not None:
+            self.view.applied(self.next_offset)
+
+    @property
+    def gap(self) -> OffsetRange | None:
+        """What delivery waits for."""
+        return self._gap.offsets if self._gap else None
+
+    @property
+    def stopped(self) -> bool:
+        """A lost gap holds this partition until the segment appears or an operator decides."""
+        return self._gap is not None and self._gap.lost
+
+    def changed(self, now: datetime) -> list[Effect]:
+        """The view knows more or less than before."""
+        return self._advance(now)
+
+    def progressed(self, next_offset: int) -> None:
+        """Records below `next_offset` are in the target, and so is the checkpoint that says so."""
+        self.next_offset = next_offset
+        self.view.applied(next_offset)
+        self._failures = 0
+
+    def delivered(self, now: datetime) -> list[Effect]:
+        assert self.delivering is not None
+        next_offset = self.delivering.offsets.next_offset
+        self.delivering = None
+        self.progressed(next_offset)
+        return self._advance(now)
+
+    def failed(self, now: datetime, *, refused: bool) -> list[Effect]:
+        """The rest of the piece is not in the target. `refused`: the data or the target says no, not the network."""
+        self.delivering = None
+        self._back_off(now, refused=refused)
+        return []
+
+    def vanished(self, segment: Segment, now: datetime) -> list[Effect]:
+        """The store holds no such object (a plain 404): merged away, or removed."""
+        self.delivering = None
+        self.view.removed(segment)
+        if self.next_offset is not None and isinstance(next_step(self.view.segments, self.next_offset), Piece):
+            return self._advance(now)
+        return self._relist(full=True, reason="missing")
+
+    def listed(self, now: datetime, *, full: bool) -> list[Effect]:
+        """The answer of a `Relist`, or any other listing of this partition, is in the view."""
+        self._listing = False
+        self._wanted = None
+        if self.delivering is None and not self._backing_off:
+            self._failures = 0
+        gap = self._gap
+        if gap is None or gap.lost or self._still(gap) is False:
+            return self._advance(now)
+        if full and now >= gap.since + self.policy.lost_timeout:
+            return self._give_up(gap, now)
+        gap.retries += 1
+        self._wait_for_gap(gap, now)
+        return []
+
+    def listing_failed(self, now: datetime) -> list[Effect]:
+        self._listing = False
+        self._back_off(now, refused=False)
+        return []
+
+    def tick(self, now: datetime) -> list[Effect]:
+        if self.wake_at is None or now < self.wake_at or self.delivering is not None or self._listing:
+            return []
+        self.wake_at = None
+        self._backing_off = False
+        if self._wanted is not None:
+            return self._relist(full=True, reason=self._wanted.reason)
+        if self._gap is not None and not self._gap.lost and self._still(self._gap):
+            final = now >= self._gap.since + self.policy.lost_timeout
+            return self._relist(full=final or self._gap.retries % 2 == 1, reason="late")
+        return self._advance(now)
+
+    def _advance(self, now: datetime) -> list[Effect]:
+        if self.delivering is not None or self._backing_off:
+            return []
+        if self.next_offset is None:
+            effects = self._choose_start(now)
+            if self.next_offset is None:
+                return effects
+        step = next_step(self.view.segments, self.next_offset)
+        match step:
+            case Piece():
+                self._gap, self.wake_at = None, None
+                self.delivering = step
+                return [Deliver(step)]
+            case Gap(offsets=offsets):
+                return self._notice(offsets, now)
+            case None:
+                self._gap = None
+                return self._relist(full=True, reason="truncated") if self.view.truncated else []
+
+    def _notice(self, offsets: OffsetRange, now: datetime) -> list[Effect]:
+        if self._gap is not None and self._gap.offsets.start == offsets.start:
+            self._gap.offsets = offsets
+            return []  # waiting already; where it ends does not matter
+        self._gap = _Gap(offsets, now)
+        self._wait_for_gap(self._gap, now)
+        return [Late(offsets)]
+
+    def _wait_for_gap(self, gap: _Gap, now: datetime) -> None:
+        end = gap.since + self.policy.lost_timeout
+        pause = self.policy.late_delay * 2 ** min(gap.retries, 40)
+        at = min(now + pause, end) if gap.retries < self.policy.late_retries else end
+        self.wake_at = max(at, now)  # the timeout may have passed during a partial listing: a full one decides, at once
+
+    def _still(self, gap: _Gap) -> bool:
+        """The gap is as it was: nothing known covers its first offset, something known lies behind it."""
+        step = next_step(self.view.segments, gap.offsets.start) if gap.offsets.start == self.next_offset else None
+        return isinstance(step, Gap)
+
+    def _give_up(self, gap: _Gap, now: datetime) -> list[Effect]:
+        step = next_step(self.view.segments, gap.offsets.start)
+        assert isinstance(step, Gap)  # `listed` looked
+        gap.offsets = step.offsets
+        if not self.policy.skip_lost:
+            gap.lost, self.wake_at = True, None
+            return [Lost(gap.offsets, skipped=False)]
+        self._gap = None
+        self.next_offset = gap.offsets.next_offset
+        self.view.applied(self.next_offset)
+        return [Lost(gap.offsets, skipped=True), *self._advance(now)]
+
+    def _choose_start(self, now: datetime) -> list[Effect]:
+        first = min(self.view.infos, key=lambda i: (i.segment.offsets.start, -i.segment.offsets.end), default=None)
+        if first is None:
+            return []
+        start = first.segment.offsets.start
+        settled_at = first.stored_at + self.policy.first_segment_delay
+        if start > 0 and now < settled_at:  # offset 0 is the beginning for certain; others may have a predecessor
+            self.wake_at = settled_at
+            return []
+        if start > 0 and not self._settled:
+            self._settled = True
+            return self._relist(full=True, reason="start")
+        if self._listing:
+            return []
+        self.next_offset = start
+        self.view.applied(start)
+        return []
+
+    def _relist(self, *, full: bool, reason: str) -> list[Effect]:
+        if self._listing:
+            return []
+        self._listing = True
+        self._wanted = Relist(full, reason)
+        return [self._wanted]
+
+    def _back_off(self, now: datetime, *, refused: bool) -> None:
+        policy = self.policy
+        delay, limit = (
+            (policy.refused_delay, policy.refused_delay_limit)
+            if refused
+            else (policy.retry_delay, policy.retry_delay_limit)
+        )
+        self._backing_off = True
+        self.wake_at = now + min(delay * 2 ** min(self._failures, 20), limit)
+        self._failures += 1

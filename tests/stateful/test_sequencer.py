@@ -1,0 +1,304 @@
+"""The sequencer against a store whose notifications are late, lost, doubled and out of order."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from ingress.sequencer import Deliver, Effect, Late, LatePolicy, Lost, Relist, Sequencer
+from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from replicator.view import SegmentView
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+SOURCE = SourcePartition("a", "t", 0)
+
+
+def segment(start: int, end: int, level: int = 0) -> Segment:
+    return Segment(SOURCE, level, OffsetRange(start, end))
+
+
+def policy(*, skip: bool) -> LatePolicy:
+    return LatePolicy(
+        first_segment_delay=timedelta(seconds=5),
+        late_retries=3,
+        lost_timeout=timedelta(seconds=20),
+        skip_lost=skip,
+    )
+
+
+class SequencerMachine(RuleBasedStateMachine):
+    """Segments are cut from a log in order but stored in any order; some are merged away, some never stored."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = T0
+        self.store: dict[Segment, SegmentInfo] = {}
+        self.missing: list[Segment] = []  # cut, not stored yet
+        self.end = 0
+        self.delivered: list[int] = []
+        self.at: int | None = None  # target's position by the model
+        self.piece: Deliver | None = None
+        self.listing: tuple[Relist, int, list[SegmentInfo]] | None = None
+        self.gap_seen: dict[int, datetime] = {}
+        self.lost: list[Lost] = []
+        self.full_listing_after: datetime | None = None
+
+    @initialize(skip=st.booleans(), known=st.booleans(), cap=st.sampled_from([2, 1000]))
+    def start(self, skip: bool, known: bool, cap: int) -> None:
+        self.skip = skip
+        self.at = 0 if known else None
+        self.view = SegmentView(limit=cap)
+        self.core = Sequencer(policy(skip=skip), self.view, self.at)
+
+    def run(self, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Deliver(piece=piece):
+                    assert self.piece is None, "two pieces at once"
+                    if self.at is None:
+                        self.at = piece.from_offset
+                    assert piece.from_offset == self.at, "out of order"
+                    assert piece.from_offset in piece.segment.offsets
+                    self.piece = effect
+                case Relist():
+                    assert self.listing is None, "two listings at once"
+                    token = self.view.listing_begun()
+                    self.listing = (effect, token, [])
+                    self.listing_started = self.now
+                case Late(offsets=offsets):
+                    assert offsets.start == self.at
+                    self.gap_seen[offsets.start] = self.now
+                case Lost(offsets=offsets, skipped=skipped):
+                    assert skipped == self.skip
+                    assert not any(s.offsets.overlaps(offsets) for s in self.listed_store), "lost while stored"
+                    assert self.now - self.gap_seen[offsets.start] >= timedelta(seconds=20), "given up early"
+                    self.lost.append(effect)
+                    if skipped:
+                        self.at = offsets.next_offset
+
+    @rule(lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    def cut(self, lengths: list[int]) -> None:
+        for length in lengths:
+            self.missing.append(segment(self.end, self.end + length - 1))
+            self.end += length
+
+    @precondition(lambda self: self.missing)
+    @rule(data=st.data(), notify=st.booleans())
+    def put(self, data: st.DataObject, notify: bool) -> None:
+        new = self.missing.pop(data.draw(st.integers(0, len(self.missing) - 1)))
+        self.store[new] = SegmentInfo(new, 1, self.now)
+        if notify:
+            self.notify(new)
+
+    def notify(self, new: Segment) -> None:
+        self.view.created(self.store[new])
+        self.run(self.core.changed(self.now))
+
+    @precondition(lambda self: self.store)
+    @rule(data=st.data())
+    def notify_late_or_again(self, data: st.DataObject) -> None:
+        self.notify(data.draw(st.sampled_from(sorted(self.store))))
+
+    @precondition(lambda self: len(self.store) > 1)
+    @rule(data=st.data(), notify=st.booleans())
+    def merge(self, data: st.DataObject, notify: bool) -> None:
+        """Two neighbours become one of a higher level; the inputs go."""
+        first = data.draw(st.sampled_from(sorted(self.store)))
+        second = next((s for s in sorted(self.store) if s.offsets.start == first.offsets.next_offset), None)
+        if second is None:
+            return
+        merged = segment(first.offsets.start, second.offsets.end, max(first.level, second.level) + 1)
+        self.store[merged] = SegmentInfo(merged, 1, self.now)
+        del self.store[first], self.store[second]
+        if notify:
+            self.view.removed(first)
+            self.run(self.core.changed(self.now))
+            self.notify(merged)
+
+    @precondition(lambda self: self.piece)
+    @rule(cut=st.integers(0, 3), outcome=st.sampled_from(["done", "done", "failed", "refused", "progress"]))
+    def delivery(self, cut: int, outcome: str) -> None:
+        assert self.piece
+        piece = self.piece.piece
+        if piece.segment not in self.store:
+            self.piece = None
+            self.run(self.core.vanished(piece.segment, self.now))
+            return
+        assert self.at is not None
+        if outcome == "done":
+            self.advance_to(piece.offsets.next_offset)
+            self.piece = None
+            self.run(self.core.delivered(self.now))
+            return
+        if self.at + cut < piece.offsets.next_offset and cut:
+            self.advance_to(self.at + cut)
+            self.core.progressed(self.at)
+        if outcome != "progress":
+            self.piece = None
+            self.run(self.core.failed(self.now, refused=outcome == "refused"))
+
+    def advance_to(self, next_offset: int) -> None:
+        assert self.at is not None
+        self.delivered += range(self.at, next_offset)
+        self.at = next_offset
+
+    @precondition(lambda self: self.listing)
+    @rule(outcome=st.sampled_from(["ok", "ok", "error"]))
+    def listing_answers(self, outcome: str) -> None:
+        assert self.listing
+        effect, token, _ = self.listing
+        self.listing = None
+        if outcome == "error":
+            self.view.listing_failed(token)
+            self.run(self.core.listing_failed(self.now))
+            return
+        found = list(self.store.values())
+        if not effect.full:
+            at = self.core.next_offset or 0
+            found = [i for i in found if i.segment.level == 0 and i.segment.offsets.start >= at]
+        self.listed_store = list(self.store)
+        self.view.listed(token, found, complete=effect.full)
+        self.run(self.core.listed(self.now, full=effect.full))
+
+    @precondition(lambda self: self.listing is None)
+    @rule()
+    def timer_listing(self) -> None:
+        token = self.view.listing_begun()
+        self.listed_store = list(self.store)
+        self.view.listed(token, list(self.store.values()))
+        self.run(self.core.listed(self.now, full=True))
+
+    @rule(seconds=st.integers(0, 12))
+    def tick(self, seconds: int) -> None:
+        self.now += timedelta(seconds=seconds)
+        self.run(self.core.tick(self.now))
+
+    @invariant()
+    def delivered_in_order_once(self) -> None:
+        assert self.delivered == sorted(set(self.delivered))
+
+    @invariant()
+    def positions_agree(self) -> None:
+        if hasattr(self, "core") and self.core.next_offset is not None:
+            assert self.core.next_offset == self.at
+
+    def teardown(self) -> None:
+        """Everything gets stored, no more notifications (the last one is lost too): the timer's listing mends it."""
+        if not hasattr(self, "core"):
+            return
+        for new in self.missing:
+            self.store[new] = SegmentInfo(new, 1, self.now)
+        self.missing = []
+        for _ in range(300):
+            if self.piece:
+                self.delivery(0, "done")
+            elif self.listing:
+                self.listing_answers("ok")
+            elif self.at == self.end or not self.store:
+                break
+            else:
+                self.timer_listing()
+                self.tick(6)
+        skipped = {o for lost in self.lost if lost.skipped for o in range(lost.offsets.start, lost.offsets.end + 1)}
+        begun = self.delivered[0] if self.delivered else self.end
+        wanted = {o for s in self.store for o in range(s.offsets.start, s.offsets.end + 1) if o >= begun}
+        assert wanted - skipped <= set(self.delivered)
+        if self.store:
+            assert self.at == self.end
+
+
+TestSequencer = SequencerMachine.TestCase
+TestSequencer.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+
+
+def core(next_offset: int | None = 0, *, skip: bool = False) -> Sequencer:
+    return Sequencer(policy(skip=skip), SegmentView(), next_offset)
+
+
+def stored(seq: Sequencer, *segments: Segment, at: datetime = T0) -> list[Effect]:
+    for s in segments:
+        seq.view.created(SegmentInfo(s, 1, at))
+    return seq.changed(at)
+
+
+def list_again(seq: Sequencer, now: datetime, *segments: Segment) -> list[Effect]:
+    seq.view.listed(seq.view.listing_begun(), [SegmentInfo(s, 1, T0) for s in segments])
+    return seq.listed(now, full=True)
+
+
+def test_gap_is_told_once_relisted_with_growing_pauses_and_then_lost() -> None:
+    seq, later = core(), segment(10, 19)
+    assert stored(seq, later) == [Late(OffsetRange(0, 9))]
+    now, relists = T0, []
+    while not seq.stopped:
+        assert seq.wake_at is not None
+        now = max(now, seq.wake_at)
+        effects = seq.tick(now)
+        assert [type(e) for e in effects] == [Relist]
+        relists.append((now - T0).total_seconds())
+        effects = list_again(seq, now, later)
+    assert effects == [Lost(OffsetRange(0, 9), skipped=False)]
+    assert relists == [1, 3, 7, 20]
+
+
+def test_lost_gap_is_left_as_soon_as_its_segment_appears() -> None:
+    seq, later = core(), segment(10, 19)
+    stored(seq, later)
+    now = T0 + timedelta(seconds=60)
+    seq.tick(now)
+    assert list_again(seq, now, later) == [Lost(OffsetRange(0, 9), skipped=False)]
+    [effect] = stored(seq, segment(0, 9), at=now)
+    assert isinstance(effect, Deliver)
+    assert not seq.stopped
+
+
+def test_failed_listing_never_counts_as_an_absence() -> None:
+    seq = core(skip=True)
+    stored(seq, segment(10, 19))
+    now = T0 + timedelta(days=2)
+    for _ in range(50):
+        effects = seq.tick(now)
+        if effects:
+            seq.listing_failed(now)
+        now += timedelta(minutes=1)
+    assert seq.next_offset == 0
+
+
+def test_first_segment_at_offset_zero_needs_no_delay() -> None:
+    seq = core(None)
+    [effect] = stored(seq, segment(0, 9))
+    assert isinstance(effect, Deliver)
+
+
+def test_first_segment_elsewhere_waits_and_lists_before_choosing() -> None:
+    seq = core(None)
+    assert stored(seq, segment(10, 19)) == []
+    assert seq.wake_at == T0 + timedelta(seconds=5)
+    assert stored(seq, segment(5, 9), at=T0 + timedelta(seconds=3)) == []
+    assert seq.tick(T0 + timedelta(seconds=5)) == []  # the earlier one was stored later: settle anew
+    now = T0 + timedelta(seconds=8)
+    assert [type(e) for e in seq.tick(now)] == [Relist]
+    [effect] = list_again(seq, now, segment(5, 9), segment(10, 19))
+    assert isinstance(effect, Deliver)
+    assert effect.piece.from_offset == 5
+
+
+def test_vanished_segment_is_replaced_by_the_merged_one() -> None:
+    seq = core()
+    stored(seq, segment(0, 4))
+    assert [type(e) for e in seq.vanished(segment(0, 4), T0)] == [Relist]
+    [effect] = list_again(seq, T0, segment(0, 9, level=1))
+    assert isinstance(effect, Deliver)
+    assert effect.piece.segment.level == 1
+
+
+def test_after_a_failed_listing_the_wanted_listing_is_asked_for_again() -> None:
+    seq = core()
+    stored(seq, segment(0, 4))
+    seq.vanished(segment(0, 4), T0)
+    assert seq.listing_failed(T0) == []
+    assert seq.wake_at is not None
+    assert [type(e) for e in seq.tick(seq.wake_at)] == [Relist]
