@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -27,7 +27,7 @@ class SegmentStore:
     objects: ObjectStore
     prefix: str
 
-    def list(self, source: SourcePartition, *, level: int | None = None, start_at: int = 0) -> list[SegmentInfo]:
+    def list(self, source: SourcePartition, *, level: int | None = None, start_at: int = 0) -> Sequence[SegmentInfo]:
         """Stored segments of `source`, in key order (level, start, end). Foreign keys are left out.
 
         With `level`, only that one, and of it only those whose start is at least `start_at`: one request that skips
@@ -48,6 +48,16 @@ class SegmentStore:
             except MalformedKey as error:
                 yield error
 
+    def topics(self, region: str) -> Sequence[str]:
+        """Places below `region` that hold anything, by one request each; the control plane is left out. A place is a
+        topic's name, with `@` and its topic id for a later life of it."""
+        return [name for name in self._folders(region_prefix(self.prefix, region)) if name != CONTROL]
+
+    def partitions(self, region: str, place: str) -> Sequence[int]:
+        """Partitions stored for a place, by one request each."""
+        names = self._folders(f"{region_prefix(self.prefix, region)}{place}/")
+        return sorted(int(name) for name in names if name.isdecimal())
+
     def store(self, segment: Segment, body: BinaryIO, size_bytes: int) -> None:
         """Put the segment whole, or not at all. Raises SegmentExists, and changes nothing, if the key is taken."""
         self.objects.put_new(format_key(self.prefix, segment), body, size_bytes)
@@ -61,6 +71,14 @@ class SegmentStore:
 
     def delete_many(self, segments: Collection[Segment]) -> None:
         self.objects.delete_many([format_key(self.prefix, s) for s in segments])
+
+    def _folders(self, prefix: str) -> Iterator[str]:
+        start_after = ""
+        while (item := next(iter(self.objects.list(prefix, start_after=start_after)), None)) is not None:
+            name, slash, _ = item.key[len(prefix) :].partition("/")
+            if slash:
+                yield name
+            start_after = f"{prefix}{name}{chr(ord('/') + 1)}" if slash else item.key  # the first key behind the folder
 
     def _segments(self, prefix: str, start_after: str) -> Iterator[SegmentInfo]:
         for item in self.objects.list(prefix, start_after=start_after):

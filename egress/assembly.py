@@ -1,0 +1,315 @@
+"""From runs to stored segments: buffers, encoding and uploads of every open and sealed segment of a process.
+
+    append ──> pending batches ──(row group full, or memory short)──> encoder pool ──> spool file
+    seal   ──> footer ──> upload pool ──> Outcome
+
+The poll thread calls in; pools do the work; `outcomes` brings back facts. Raw records are accounted against one budget
+over all partitions: when it is exceeded the caller pauses fetching until `relieved`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from egress.partition import Seal
+from egress.spool import Spool, SpoolFile, as_binary
+from egress.uploads import Uploader
+from replicator.errors import DataError, TransientError
+from replicator.footer import SegmentFooter, SegmentOrigin
+from replicator.protocols import Run, SegmentFormat, SegmentWriter
+from replicator.segment import LEVEL_STREAMING, OffsetRange, Segment, SourcePartition
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+log = logging.getLogger(__name__)
+
+ROW_GROUP_BYTES = 8 * 1024 * 1024  # raw; encoded as soon as a segment has so much
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    source: SourcePartition
+    seal: Seal
+    footer: SegmentFooter
+    stored_bytes: int
+    seconds: float  # from sealing to stored
+    new: bool  # False: an equal one stood there
+
+
+@dataclass(frozen=True, slots=True)
+class SpoolLost:
+    """What was held of the segment that begins at `start` is gone."""
+
+    source: SourcePartition
+    start: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The store holds something that contradicts this segment."""
+
+    source: SourcePartition
+    offsets: OffsetRange
+    error: DataError
+
+
+@dataclass(frozen=True, slots=True)
+class Unstored:
+    """The store gave no answer until the retries ended; the spool still has the segment."""
+
+    source: SourcePartition
+    offsets: OffsetRange
+    error: TransientError
+
+
+Outcome = Stored | SpoolLost | Refused | Unstored
+
+
+class _Strand:
+    """Runs jobs of one segment one after another on a pool, without holding a thread between them."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool, self._mutex = pool, threading.Lock()
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._running = False
+
+    def submit(self, job: Callable[[], None]) -> None:
+        with self._mutex:
+            self._jobs.append(job)
+            if self._running:
+                return
+            self._running = True
+        self._pool.submit(self._run)
+
+    def _run(self) -> None:
+        with self._mutex:
+            job = self._jobs.popleft()
+        job()
+        with self._mutex:
+            if not self._jobs:
+                self._running = False
+                return
+        self._pool.submit(self._run)
+
+
+@dataclass(slots=True, eq=False)
+class _Building:
+    source: SourcePartition
+    start: int
+    file: SpoolFile
+    strand: _Strand
+    pending: list[RecordBatch] = field(default_factory=list)
+    pending_bytes: int = 0
+    oldest_ms: int | None = None  # stamp of the first record
+    leader_epoch: int | None = None
+    writer: SegmentWriter | None = None  # encoder threads only, from here on
+    failed: bool = False
+    dropped: bool = False  # nobody waits for it any more
+
+
+class Assembly:
+    """One poll thread calls; `close` from there too."""
+
+    def __init__(
+        self,
+        *,
+        format: SegmentFormat,  # noqa: A002
+        uploader: Uploader,
+        spool: Spool,
+        memory_bytes: int,
+        encode_threads: int,
+        upload_threads: int,
+    ) -> None:
+        """`memory_bytes`: raw records held, being encoded ones included."""
+        self._format, self._uploader, self._spool = format, uploader, spool
+        self._limit = memory_bytes
+        self._encoders = ThreadPoolExecutor(encode_threads, "encode")
+        self._uploads = ThreadPoolExecutor(upload_threads, "upload")
+        self._open: dict[SourcePartition, _Building] = {}
+        self._sealed: dict[tuple[SourcePartition, OffsetRange], _Building] = {}
+        self._pending_bytes = 0
+        self._encoding_bytes = 0
+        self._mutex = threading.Lock()
+        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+
+    @property
+    def held_bytes(self) -> int:
+        """Raw records in memory."""
+        return self._pending_bytes + self._encoding_bytes
+
+    @property
+    def pressed(self) -> bool:
+        """Stop fetching. Encoded bytes may pile up in files to four times the memory budget before that."""
+        return self.held_bytes > self._limit or self._spool.size_bytes > 8 * self._limit
+
+    @property
+    def relieved(self) -> bool:
+        return self.held_bytes < self._limit // 2 and self._spool.size_bytes < 6 * self._limit
+
+    @property
+    def spool_bytes(self) -> int:
+        return self._spool.size_bytes
+
+    def leader_epoch(self, source: SourcePartition) -> int | None:
+        """Of the last record of the open segment."""
+        building = self._open.get(source)
+        return building.leader_epoch if building else None
+
+    def oldest_ms(self, source: SourcePartition) -> int | None:
+        """Stamp of the oldest record of `source` that is not stored."""
+        held = [b for (s, _), b in self._sealed.items() if s == source]
+        if source in self._open:
+            held.append(self._open[source])
+        return min((b.oldest_ms for b in held if b.oldest_ms is not None), default=None)
+
+    def append(self, source: SourcePartition, start: int, run: Run) -> None:
+        """`start`: of the open range, in case this is its first run."""
+        building = self._open.get(source)
+        if building is None:
+            building = self._open[source] = _Building(source, start, self._spool.file(), _Strand(self._encoders))
+        if building.oldest_ms is None:
+            building.oldest_ms = int(run.batch.column(1)[0].value)
+        building.pending.append(run.batch)
+        building.pending_bytes += run.size_bytes
+        building.leader_epoch = run.last_leader_epoch
+        self._pending_bytes += run.size_bytes
+        if building.pending_bytes >= ROW_GROUP_BYTES:
+            self._encode(building)
+        elif self._pending_bytes > self._limit // 2:
+            self._shed()
+
+    def seal(self, source: SourcePartition, seal: Seal, origin: SegmentOrigin) -> None:
+        building = self._open.pop(source, None)
+        if building is None:  # a range without a record
+            start = seal.offsets.start
+            building = _Building(source, start, self._spool.file(), _Strand(self._encoders))
+        self._encode(building)
+        self._sealed[source, seal.offsets] = building
+        sealed_at = time.monotonic()
+        segment = Segment(source, LEVEL_STREAMING, seal.offsets)
+        building.strand.submit(lambda: self._close(building, segment, seal, origin, sealed_at))
+
+    def discard(self, source: SourcePartition, from_offset: int = 0) -> None:
+        """Drop the open segment and the sealed ones from there on; uploads under way may still finish."""
+        gone = [key for key in self._sealed if key[0] == source and key[1].start >= from_offset]
+        buildings = [self._sealed.pop(key) for key in gone]
+        if source in self._open:
+            buildings.append(self._open.pop(source))
+        for building in buildings:
+            self._pending_bytes -= building.pending_bytes
+            building.pending, building.pending_bytes = [], 0
+            building.dropped = True
+            building.strand.submit(lambda b=building: self._abandon(b))  # type: ignore[misc]
+
+    def outcomes(self, timeout_seconds: float = 0) -> list[Outcome]:
+        """What finished since the last call; waits for the first one at most `timeout_seconds`."""
+        found: list[Outcome] = []
+        try:
+            found.append(
+                self._outcomes.get(timeout=timeout_seconds) if timeout_seconds else self._outcomes.get_nowait()
+            )
+            while True:
+                found.append(self._outcomes.get_nowait())
+        except Empty:
+            pass
+        for outcome in found:
+            if isinstance(outcome, Stored):
+                self._sealed.pop((outcome.source, outcome.seal.offsets), None)
+        return found
+
+    def close(self) -> None:
+        """Ends the pools without waiting for uploads that were not begun. The spool is the caller's."""
+        self._encoders.shutdown(wait=True, cancel_futures=True)
+        self._uploads.shutdown(wait=True, cancel_futures=True)
+
+    def _shed(self) -> None:
+        """Memory is short: encode the fattest segments early, at the price of smaller row groups."""
+        for building in sorted(self._open.values(), key=lambda b: b.pending_bytes, reverse=True):
+            self._encode(building)
+            if self._pending_bytes <= self._limit // 4:
+                break
+
+    def _encode(self, building: _Building) -> None:
+        batches, count = building.pending, building.pending_bytes
+        if not batches:
+            return
+        building.pending, building.pending_bytes = [], 0
+        self._pending_bytes -= count
+        with self._mutex:
+            self._encoding_bytes += count
+        building.strand.submit(lambda: self._write(building, batches, count))
+
+    # --- encoder threads ---
+
+    def _write(self, building: _Building, batches: list[RecordBatch], count: int) -> None:
+        try:
+            if not (building.dropped or building.failed):
+                self._writer(building).write(batches)
+                building.file.settle()
+        except Exception as error:  # whatever it was, these records must be read again
+            self._fail(building, error)
+        finally:
+            batches.clear()
+            with self._mutex:
+                self._encoding_bytes -= count
+
+    def _close(
+        self, building: _Building, segment: Segment, seal: Seal, origin: SegmentOrigin, sealed_at: float
+    ) -> None:
+        if building.dropped or building.failed:
+            return
+        try:
+            footer = self._writer(building).close(segment, origin)
+            building.file.settle()
+        except Exception as error:
+            self._fail(building, error)
+            return
+        self._uploads.submit(self._upload, building, segment, seal, footer, sealed_at)
+
+    def _writer(self, building: _Building) -> SegmentWriter:
+        if building.writer is None:
+            building.writer = self._format.create(as_binary(building.file))
+        return building.writer
+
+    def _fail(self, building: _Building, error: Exception) -> None:
+        building.failed = True
+        log.exception("encode_failed", exc_info=error)
+        self._abandon(building)
+        self._outcomes.put(SpoolLost(building.source, building.start, f"{type(error).__name__}: {error}"))
+
+    def _abandon(self, building: _Building) -> None:
+        if building.writer is not None:
+            building.writer.abort()
+        building.file.remove()
+
+    # --- upload threads ---
+
+    def _upload(
+        self, building: _Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
+    ) -> None:
+        if building.dropped:
+            return
+        source, size = building.source, building.file.size_bytes
+        try:
+            new = self._uploader.upload(segment, building.file, footer)
+        except TransientError as error:
+            self._outcomes.put(Unstored(source, seal.offsets, error))
+            return
+        except DataError as error:
+            self._outcomes.put(Refused(source, seal.offsets, error))
+            return
+        except Exception as error:  # the spool file cannot be read, most likely
+            self._fail(building, error)
+            return
+        building.file.remove()
+        self._outcomes.put(Stored(source, seal, footer, size, time.monotonic() - sealed_at, new))

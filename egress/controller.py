@@ -1,0 +1,483 @@
+"""The egress process: one consumer, its partitions, and the loop that moves records from the one to the archive.
+
+Everything here runs on the poll thread, but for the pools behind `Assembly`, `Resolver` and `TopicWatcher`, whose
+answers are taken in once per turn. The decisions are `EgressPartition`'s; this applies their effects.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import assert_never
+
+from replicator.health import Health
+
+from egress.assembly import Assembly, Outcome, Refused, SpoolLost, Stored, Unstored
+from egress.lag import LagGauge
+from egress.partition import (
+    Append,
+    Commit,
+    Discard,
+    Effect,
+    EgressPartition,
+    Reason,
+    Seal,
+    SealPolicy,
+    Seek,
+)
+from egress.positions import Hold, Note, Start
+from egress.resolver import Resolver, Wanted
+from egress.watcher import TopicWatcher
+from replicator import logkeys
+from replicator.errors import BrokerUnavailable, OwnershipLost, ReplicatorError
+from replicator.footer import SegmentOrigin
+from replicator.lifecycle import Deadline, Stop
+from replicator.metrics import Metrics
+from replicator.protocols import (
+    Clock,
+    Committed,
+    ConsumerDisturbed,
+    Fetched,
+    PartitionFailed,
+    Reached,
+    Run,
+    SourceConsumer,
+    TopicPartition,
+)
+from replicator.segment import OffsetRange, SourcePartition
+
+log = logging.getLogger(__name__)
+
+POLL = timedelta(milliseconds=100)
+RETRY = timedelta(seconds=1)  # of anything the cluster refused for now
+RETRY_LIMIT = timedelta(seconds=30)
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """A partition assigned to this process."""
+
+    partition: TopicPartition
+    source: SourcePartition
+    core: EgressPartition | None = None  # None until it is known where to begin
+    note: Note | None = None
+    stopped: str = ""  # why it waits for an operator
+    failures: int = 0
+    seek: Seek | None = None  # to be done at `retry_at`
+    retry_at: datetime | None = None
+    resolving: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressParts:
+    """What the controller is built of; `replicator.app` knows how."""
+
+    region: str
+    cluster_id: str
+    isolation_level: str
+    writer: str
+    consumer: SourceConsumer
+    resolver: Resolver
+    watcher: TopicWatcher
+    assembly: Assembly
+    lag: LagGauge
+    pool: ThreadPoolExecutor  # questions to the cluster
+    listing_pool: ThreadPoolExecutor
+    clock: Clock
+    metrics: Metrics
+    health: Health
+    stop: Stop
+    abandon: Stop  # ends retries against the store, once a shutdown's deadline has passed
+    shutdown_timeout: timedelta
+
+
+@dataclass(slots=True)
+class EgressController:
+    """`run` is the poll thread's; `parts.stop.set()` ends it from anywhere. Also the consumer's group listener."""
+
+    parts: EgressParts
+    _held: dict[TopicPartition, _Held] = field(default_factory=dict)
+    _by_source: dict[SourcePartition, _Held] = field(default_factory=dict)
+    _resolving: list[tuple[list[_Held], Future[object]]] = field(default_factory=list)
+    _commits: dict[TopicPartition, Committed] = field(default_factory=dict)
+    _commits_at: datetime | None = None
+    _paused: bool = False
+
+    def run(self) -> None:
+        """Until stopped. Then: what is open is sealed, stored and committed within the shutdown's deadline."""
+        try:
+            while not self.parts.stop.is_set():
+                self._turn()
+        finally:
+            try:
+                self.parts.consumer.close(self.parts.shutdown_timeout)
+            finally:
+                self.parts.abandon.set()
+                self.parts.assembly.close()
+
+    def _turn(self) -> None:
+        parts = self.parts
+        now = parts.clock.now()
+        if parts.watcher.turn(now):
+            self._subscribe()
+        for event in parts.consumer.poll(POLL):
+            self._on(event, parts.clock.now())
+        now = parts.clock.now()
+        for outcome in parts.assembly.outcomes():
+            self._finished(outcome, now)
+        self._resolve(now)
+        for held in list(self._held.values()):
+            self._tick(held, now)
+        self._press()
+        self._commit(now)
+        parts.lag.turn(now, {h.partition: h.source for h in self._held.values()})
+        parts.metrics.gauge("egress_memory_bytes", parts.assembly.held_bytes)
+        parts.metrics.gauge("egress_spool_bytes", parts.assembly.spool_bytes)
+        parts.health.turn(now)
+
+    def _subscribe(self) -> None:
+        topics = self.parts.watcher.topics
+        log.info("topics_selected", extra={logkeys.COUNT: len(topics), logkeys.TOPIC: sorted(topics)[:20]})
+        if topics:
+            self.parts.consumer.subscribe(sorted(topics), self)
+        self.parts.health.ready(True)
+
+    # --- group membership: called inside consumer.poll and consumer.close ---
+
+    def assigned(self, partitions: Collection[TopicPartition]) -> None:
+        for partition in partitions:
+            held = _Held(partition, SourcePartition(self.parts.region, partition.topic, partition.partition))
+            self._held[partition] = held
+            self._by_source[held.source] = held
+        self._count()
+
+    def revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Seal, store and commit within the deadline; what is not stored by then is read again by the next owner."""
+        reason = Reason.STOPPED if self.parts.stop.is_set() else Reason.MOVED
+        deadline = Deadline(self.parts.shutdown_timeout)
+        leaving = [self._held[p] for p in partitions if p in self._held]
+        for held in leaving:
+            if held.core is not None and not held.stopped:
+                self._apply(held, held.core.drain(reason), self.parts.clock.now())
+        while any(h.core and h.core.in_flight and not h.stopped for h in leaving) and not deadline.expired:
+            for outcome in self.parts.assembly.outcomes(min(deadline.left.total_seconds(), 0.1)):
+                self._finished(outcome, self.parts.clock.now())
+        commits = {p: c for p, c in self._commits.items() if p in set(partitions)}
+        try:
+            if commits:
+                # stored, then committed: everything below these offsets is in the archive
+                self.parts.consumer.commit(commits, wait=max(deadline.left, timedelta(seconds=2)))
+        except (BrokerUnavailable, OwnershipLost) as error:
+            log.warning("commit_failed_at_revoke", extra={logkeys.ERROR: str(error), logkeys.COUNT: len(commits)})
+        self._forget(partitions)
+
+    def lost(self, partitions: Collection[TopicPartition]) -> None:
+        log.warning("partitions_lost", extra={logkeys.COUNT: len(partitions)})
+        self._forget(partitions)
+
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            held = self._held.pop(partition, None)
+            self._commits.pop(partition, None)
+            if held is not None:
+                self._by_source.pop(held.source, None)
+                self.parts.assembly.discard(held.source)
+                self.parts.health.resumed(str(held.source))
+                self.parts.lag.forget(partition)
+        self._count()
+
+    # --- where to begin ---
+
+    def _resolve(self, now: datetime) -> None:
+        for helds, future in [(h, f) for h, f in self._resolving if f.done()]:
+            self._resolving.remove((helds, future))
+            self._resolved(helds, future, now)
+        topics = self.parts.watcher.topics
+        wanted: list[tuple[_Held, Wanted]] = []
+        for held in self._held.values():
+            selected = topics.get(held.partition.topic)
+            waits = held.resolving or held.core is not None or held.stopped or (held.retry_at and now < held.retry_at)
+            if not waits and selected is not None:
+                held.resolving = True
+                wanted.append(
+                    (held, Wanted(held.partition, held.source, selected.settings, selected.facts, selected.appeared))
+                )
+        if wanted:
+            helds = [h for h, _ in wanted]
+            questions = [w for _, w in wanted]
+            future = self.parts.pool.submit(self.parts.resolver.resolve, questions, self.parts.listing_pool)
+            self._resolving.append((helds, future))
+
+    def _resolved(self, helds: list[_Held], future: Future[object], now: datetime) -> None:
+        try:
+            answers = future.result()
+        except ReplicatorError as error:
+            log.warning("positions_unknown", extra={logkeys.ERROR: str(error), logkeys.COUNT: len(helds)})
+            for held in helds:
+                held.resolving, held.retry_at = False, now + RETRY
+            return
+        assert isinstance(answers, dict)
+        for held in helds:
+            held.resolving, held.retry_at = False, None
+            if self._held.get(held.partition) is held:
+                self._position(held, answers[held.partition], now)
+
+    def _position(self, held: _Held, answer: Start | Hold, now: datetime) -> None:
+        if isinstance(answer, Hold):
+            self._stop(held, answer.reason)
+            return
+        settings = self.parts.watcher.topics[held.partition.topic].settings
+        policy = SealPolicy(
+            max_messages=settings.max_segment_messages,
+            max_bytes=settings.max_segment_size,
+            max_age=settings.max_segment_age,
+        )
+        held.core = EgressPartition(policy, answer.next_offset)
+        held.note = answer.note
+        log.info(
+            "partition_begins",
+            extra=_fields(held) | {logkeys.OFFSET: answer.next_offset, logkeys.REASON: answer.why},
+        )
+        # where it began is decided once: without this an idle partition would be positioned anew after a restart
+        self._commits[held.partition] = Committed(answer.next_offset, str(answer.note))
+        self._apply(held, held.core.begin(), now)
+
+    # --- records ---
+
+    def _on(self, event: Fetched, now: datetime) -> None:
+        match event:
+            case Run():
+                self._run(event, now)
+            case Reached(partition=partition, next_offset=next_offset):
+                held = self._held.get(partition)
+                if held is not None and held.core is not None and not held.stopped:
+                    self._apply(held, held.core.reached(next_offset, now), now)
+            case PartitionFailed(partition=partition, code=code, reason=reason):
+                held = self._held.get(partition)
+                if held is not None:
+                    self._stop(held, _explain(code, reason, held))
+            case ConsumerDisturbed(reason=reason):
+                log.error("consumer_disturbed", extra={logkeys.REASON: reason})
+                for held in self._held.values():
+                    if held.core is not None and not held.stopped:
+                        self._apply(held, held.core.disturbed(), now)
+            case _:
+                assert_never(event)
+
+    def _run(self, run: Run, now: datetime) -> None:
+        held = self._held.get(run.partition)
+        while held is not None and held.core is not None and not held.stopped:
+            head, rest = _split(run, held.core.room)
+            start = held.core.open_start
+            effects = held.core.consumed(head.first_offset, head.last_offset, head.count, head.size_bytes, now)
+            self._apply(held, effects, now, head, start)
+            if rest is None:
+                return
+            run = rest
+
+    def _tick(self, held: _Held, now: datetime) -> None:
+        if held.core is None or held.stopped:
+            return
+        if held.seek is not None and (held.retry_at is None or now >= held.retry_at):
+            self._seek(held, held.seek, now)
+        self._apply(held, held.core.tick(now), now)
+
+    def _apply(self, held: _Held, effects: list[Effect], now: datetime, run: Run | None = None, start: int = 0) -> None:
+        for effect in effects:
+            match effect:
+                case Append():
+                    assert run is not None
+                    self.parts.assembly.append(held.source, start, run)
+                case Seal():
+                    self.parts.assembly.seal(held.source, effect, self._origin(held, now))
+                case Commit(next_offset=next_offset):
+                    self._commits[held.partition] = Committed(next_offset, str(held.note))
+                case Discard(from_offset=from_offset):
+                    self.parts.metrics.count("egress_rewinds", 1, **_labels(held))
+                    self.parts.assembly.discard(held.source, from_offset)
+                case Seek():
+                    held.seek = effect
+                    if held.retry_at is None:
+                        self._seek(held, effect, now)
+                case _:
+                    assert_never(effect)
+
+    def _seek(self, held: _Held, seek: Seek, now: datetime) -> None:
+        assert held.core is not None
+        held.retry_at = None
+        try:
+            self.parts.consumer.start(held.partition, seek.next_offset)
+        except BrokerUnavailable as error:
+            self._later(held, now, f"seek: {error}")
+            return
+        held.seek = None
+        held.core.started(seek.epoch)
+        if self._paused:
+            self.parts.consumer.pause([held.partition])
+
+    def _later(self, held: _Held, now: datetime, why: str) -> None:
+        pause = min(RETRY * 2 ** min(held.failures, 10), RETRY_LIMIT)
+        held.failures += 1
+        held.retry_at = now + pause
+        log.warning(
+            "partition_waits",
+            extra=_fields(held) | {logkeys.REASON: why, logkeys.WAIT_MS: int(pause.total_seconds() * 1000)},
+        )
+
+    # --- what the pools answer ---
+
+    def _finished(self, outcome: Outcome, now: datetime) -> None:
+        held = self._by_source.get(outcome.source)
+        if held is None or held.core is None:
+            return  # moved away since
+        match outcome:
+            case Stored(seal=seal):
+                held.failures = 0
+                self._report(held, outcome)
+                self._apply(held, held.core.stored(seal.offsets), now)
+            case SpoolLost(start=start, reason=reason):
+                self._later(held, now, f"the spool lost the segment that begins at {start}: {reason}")
+                self._apply(held, held.core.spool_lost(start), now)
+            case Refused(error=error):
+                self._stop(held, str(error))
+            case Unstored(error=error):  # only when the store's retries were ended, by a shutdown
+                log.warning("segment_not_stored", extra=_fields(held) | {logkeys.ERROR: str(error)})
+            case _:
+                assert_never(outcome)
+
+    def _report(self, held: _Held, stored: Stored) -> None:
+        metrics, labels, footer = self.parts.metrics, _labels(held), stored.footer
+        metrics.count("egress_segments", 1, reason=stored.seal.reason.value, **labels)
+        metrics.count("egress_records", footer.count, **labels)
+        metrics.count("egress_bytes", footer.raw_bytes, **labels)
+        metrics.count("egress_stored_bytes", stored.stored_bytes, **labels)
+        metrics.observe("upload_latency_seconds", stored.seconds, **labels)
+        if not stored.new:
+            metrics.count("egress_upload_conflicts", 1, **labels)
+        offsets: OffsetRange = stored.seal.offsets
+        log.info(
+            "segment_stored",
+            extra=_fields(held)
+            | {
+                logkeys.START: offsets.start,
+                logkeys.END: offsets.end,
+                logkeys.RECORDS: footer.count,
+                logkeys.BYTES: footer.raw_bytes,
+                logkeys.STORED_BYTES: stored.stored_bytes,
+                logkeys.REASON: stored.seal.reason.value,
+                logkeys.UPLOAD_MS: round(stored.seconds * 1000),
+            },
+        )
+
+    def _stop(self, held: _Held, reason: str) -> None:
+        """This partition waits for an operator; what it has sealed may still be stored, the rest is read again."""
+        held.stopped, held.seek = reason, None
+        self.parts.consumer.pause([held.partition])
+        self.parts.assembly.discard(held.source)
+        self.parts.health.stopped(str(held.source), reason)
+        self._count()
+        log.error("partition_stopped", extra=_fields(held) | {logkeys.REASON: reason})
+
+    # --- pressure and commits ---
+
+    def _press(self) -> None:
+        """Pause instead of block: the group membership needs the poll."""
+        assembly, consumer = self.parts.assembly, self.parts.consumer
+        if not self._paused and assembly.pressed:
+            self._paused = True
+            consumer.pause([p for p, h in self._held.items() if not h.stopped])
+            for held in self._held.values():
+                self.parts.metrics.count("egress_pauses", 1, **_labels(held))
+            log.info("fetching_paused", extra={logkeys.BYTES: assembly.held_bytes + assembly.spool_bytes})
+        elif self._paused and assembly.relieved:
+            self._paused = False
+            going = [p for p, h in self._held.items() if h.core is not None and h.seek is None and not h.stopped]
+            consumer.resume(going)
+            log.info("fetching_resumed", extra={logkeys.BYTES: assembly.held_bytes + assembly.spool_bytes})
+
+    def _commit(self, now: datetime) -> None:
+        for partition, reason in self.parts.consumer.commit_failures().items():
+            held = self._held.get(partition)
+            if held is not None and held.core is not None:
+                # whatever failed, everything below `committable` is stored: say that again, a little later
+                log.warning("commit_failed", extra=_fields(held) | {logkeys.REASON: reason})
+                self._commits.setdefault(partition, Committed(held.core.committable, str(held.note)))
+                self._commits_at = now + RETRY
+        if self._commits and (self._commits_at is None or now >= self._commits_at):
+            try:
+                self.parts.consumer.commit(self._commits)
+            except (BrokerUnavailable, OwnershipLost) as error:
+                log.warning("commit_failed", extra={logkeys.ERROR: str(error)})
+                self._commits_at = now + RETRY
+                return
+            self.parts.lag.committed({p: c.next_offset for p, c in self._commits.items()})
+            self._commits, self._commits_at = {}, None
+
+    def _origin(self, held: _Held, now: datetime) -> SegmentOrigin:
+        selected = self.parts.watcher.topics.get(held.partition.topic)
+        return SegmentOrigin(
+            topic_id=selected.facts.topic_id if selected else "",
+            cluster_id=self.parts.cluster_id,
+            source_partition_count=selected.facts.partition_count if selected else None,
+            isolation_level=self.parts.isolation_level,
+            last_leader_epoch=self.parts.assembly.leader_epoch(held.source),
+            created_at=now,
+            writer=self.parts.writer,
+        )
+
+    def _count(self) -> None:
+        self.parts.metrics.gauge("assigned_partitions", len(self._held))
+        self.parts.metrics.gauge("stopped_partitions", sum(1 for h in self._held.values() if h.stopped))
+
+
+def _split(run: Run, room: int) -> tuple[Run, Run | None]:
+    """The first `room` records, and the others. Sizes are shared out by count."""
+    if run.count <= room:
+        return run, None
+    offsets = run.batch.column(0)
+    head_bytes = run.size_bytes * room // run.count
+    head = Run(
+        run.partition,
+        run.batch.slice(0, room),
+        run.first_offset,
+        offsets[room - 1].as_py(),
+        room,
+        head_bytes,
+        run.last_leader_epoch,
+    )
+    rest = Run(
+        run.partition,
+        run.batch.slice(room),
+        offsets[room].as_py(),
+        run.last_offset,
+        run.count - room,
+        run.size_bytes - head_bytes,
+        run.last_leader_epoch,
+    )
+    return head, rest
+
+
+def _explain(code: str, reason: str, held: _Held) -> str:
+    wanted = held.core.next_offset if held.core is not None else "?"
+    if "OFFSET" in code:
+        return (
+            f"{held.partition}: the source no longer holds offset {wanted} ({reason}): retention or truncation "
+            "overtook the egress. To go on without what is gone, set the group's offset to the topic's first offset "
+            "and restart"
+        )
+    return f"{held.partition}: the broker refuses it: {code}, {reason}. Mend that and restart"
+
+
+def _labels(held: _Held) -> dict[str, str]:
+    return {"topic": held.partition.topic, "partition": str(held.partition.partition)}
+
+
+def _fields(held: _Held) -> dict[str, object]:
+    return {
+        logkeys.REGION: held.source.region,
+        logkeys.TOPIC: held.partition.topic,
+        logkeys.PARTITION: held.partition.partition,
+    }

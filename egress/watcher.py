@@ -1,0 +1,65 @@
+"""Which topics are archived now: asks the cluster from time to time, on a pool, and tells what changed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from replicator import logkeys
+from replicator.config import EgressTopicSettings
+from replicator.errors import ReplicatorError
+from replicator.protocols import ClusterAdmin, TopicFacts
+from replicator.topics import TopicRule, select
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    settings: EgressTopicSettings
+    facts: TopicFacts
+    appeared: bool  # was not there at our first look
+
+
+@dataclass(slots=True)
+class TopicWatcher:
+    """The poll thread calls; the question itself runs on `pool`."""
+
+    admin: ClusterAdmin
+    rules: Sequence[TopicRule[EgressTopicSettings]]
+    own_topics: Collection[str]
+    interval: timedelta
+    pool: Executor
+    topics: Mapping[str, Selected] = field(default_factory=dict)
+    _first_look: frozenset[str] | None = None
+    _asked: Future[Mapping[str, Selected]] | None = None
+    _due_at: datetime | None = None  # None: at once
+
+    def turn(self, now: datetime) -> bool:
+        """True when `topics` changed. An error keeps what was known: it is not an absence."""
+        if self._asked is not None:
+            if not self._asked.done():
+                return False
+            asked, self._asked = self._asked, None
+            try:
+                found = asked.result()
+            except ReplicatorError as error:
+                log.warning("topics_not_refreshed", extra={logkeys.ERROR: str(error)})
+                return False
+            changed, self.topics = found != self.topics, found
+            return changed
+        if self._due_at is None or now >= self._due_at:
+            self._due_at = now + self.interval
+            self._asked = self.pool.submit(self._ask)
+        return False
+
+    def _ask(self) -> Mapping[str, Selected]:
+        everything = frozenset(self.admin.topics())
+        chosen = select(everything, self.rules, self.own_topics)
+        facts = self.admin.describe(chosen)
+        if self._first_look is None:
+            self._first_look = everything
+        return {name: Selected(chosen[name], facts[name], name not in self._first_look) for name in sorted(facts)}

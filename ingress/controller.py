@@ -1,0 +1,447 @@
+"""The ingress process: which partitions are ours, what is stored for them, and what is delivered next.
+
+Runs on one thread that polls the placement group and the event log; the delivery thread, the intake thread and the
+pools answer through queues that are drained once per turn. The decisions are `Sequencer`'s; this applies its effects.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from queue import Empty
+from typing import assert_never
+
+from replicator.health import Health
+
+from ingress.delivery import Assignment, Corrupt, Delivery, Failed, Progressed, Report, Vanished
+from ingress.destinations import Destination, DestinationFinder, Found
+from ingress.sequencer import Deliver, Effect, Late, LatePolicy, Lost, Relist, Sequencer
+from replicator import logkeys
+from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.errors import ReplicatorError
+from replicator.events import Created, Removed
+from replicator.lifecycle import Deadline, Stop
+from replicator.metrics import Metrics
+from replicator.protocols import (
+    CheckpointStore,
+    Clock,
+    EventLog,
+    LogReset,
+    Placement,
+    TopicPartition,
+)
+from replicator.segment import SegmentInfo, SourcePartition
+from replicator.store import SegmentStore
+from replicator.view import SegmentView
+
+log = logging.getLogger(__name__)
+
+POLL = timedelta(milliseconds=50)
+RETRY = timedelta(seconds=1)
+MEASURE = timedelta(seconds=5)
+
+
+@dataclass(slots=True, eq=False)
+class _Held:
+    """A source partition whose target partition is assigned to this process."""
+
+    assignment: Assignment
+    policy: LatePolicy
+    view: SegmentView = field(default_factory=SegmentView)
+    sequencer: Sequencer | None = None  # None until its checkpoint was read
+    relist_at: datetime | None = None  # by the timer
+    retry_at: datetime | None = None  # of reading the checkpoint
+    resolving: bool = False
+    listing: Future[Sequence[SegmentInfo]] | None = None
+    token: int = 0
+    full: bool = True
+    stopped: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngressParts:
+    """What the controller is built of; `replicator.app` knows how."""
+
+    placement: Placement
+    event_log: EventLog
+    checkpoints: CheckpointStore
+    store: SegmentStore
+    finder: DestinationFinder
+    delivery: Delivery
+    pool: ThreadPoolExecutor  # listings, and looks at the archive
+    checkpoint_pool: ThreadPoolExecutor  # one thread: the checkpoint store is not thread safe
+    clock: Clock
+    jitter: Callable[[timedelta], timedelta]
+    metrics: Metrics
+    health: Health
+    stop: Stop
+    abandon: Stop
+    relist_interval: timedelta
+    refresh_interval: timedelta
+    shutdown_timeout: timedelta
+
+
+@dataclass(slots=True)
+class IngressController:
+    """`run` is one thread's; `parts.stop.set()` ends it from anywhere. Also the placement's group listener."""
+
+    parts: IngressParts
+    _found: Found = field(default_factory=lambda: Found({}, {}))
+    _held: dict[SourcePartition, _Held] = field(default_factory=dict)
+    _assigned: set[TopicPartition] = field(default_factory=set)
+    _epochs: int = 0
+    _measure_at: datetime | None = None
+    _look: Future[Found] | None = None
+    _look_at: datetime | None = None
+    _positions: list[tuple[list[_Held], Future[Mapping[CheckpointKey, Checkpoint]]]] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Until stopped. Then the round under way is finished within the shutdown's deadline, and the group left."""
+        # note the log's ends before anything is listed: what happens during a listing is then in the log
+        self.parts.event_log.start()
+        try:
+            while not self.parts.stop.is_set():
+                self._turn()
+        finally:
+            self.parts.placement.close(self.parts.shutdown_timeout)
+            self.parts.abandon.set()
+
+    def wants(self, source: SourcePartition) -> bool:
+        """Whether a configured source covers it. Safe to call from any thread."""
+        settings = self.parts.finder.settings
+        return not source.incarnation and settings.source_of(source.region, source.topic) is not None
+
+    def _turn(self) -> None:
+        parts = self.parts
+        now = parts.clock.now()
+        self._find(now)
+        for event in parts.placement.poll(POLL):
+            log.error("placement_disturbed", extra={logkeys.REASON: event.reason})
+        now = parts.clock.now()
+        self._read_log(now)
+        while (report := self._next_report()) is not None:
+            self._reported(report, now)
+        self._read_positions(now)
+        for held in list(self._held.values()):
+            self._tick(held, now)
+        if self._measure_at is None or now >= self._measure_at:
+            self._measure_at = now + MEASURE
+            for held in self._held.values():
+                self._measure(held, now)
+        parts.health.turn(now)
+
+    # --- which topics ---
+
+    def _find(self, now: datetime) -> None:
+        if self._look is not None and self._look.done():
+            look, self._look = self._look, None
+            try:
+                self._found_anew(look.result())
+            except ReplicatorError as error:
+                log.warning("archive_not_seen", extra={logkeys.ERROR: str(error)})
+        if self._look is None and (self._look_at is None or now >= self._look_at):
+            self._look_at = now + self.parts.refresh_interval
+            self._look = self.parts.pool.submit(self.parts.finder.look)
+
+    def _found_anew(self, found: Found) -> None:
+        before, self._found = self._found, found
+        for name in before.refused.keys() - found.refused.keys():
+            self.parts.health.resumed(name)
+        for name, reason in found.refused.items():
+            if before.refused.get(name) != reason:
+                log.error("source_refused", extra={logkeys.TOPIC: name, logkeys.REASON: reason})
+            self.parts.health.stopped(name, reason)
+        if before.destinations.keys() != found.destinations.keys():
+            names = sorted(found.destinations)
+            log.info("destinations_found", extra={logkeys.COUNT: len(names), logkeys.DESTINATION: names[:20]})
+            self.parts.placement.subscribe(names, self)
+        for partition in sorted(self._assigned):  # assigned before we knew what they are for
+            self._hold(partition)
+        self.parts.health.ready(True)
+
+    # --- group membership: called inside placement.poll and placement.close ---
+
+    def assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._assigned.update(partitions)
+        for partition in partitions:
+            self._hold(partition)
+
+    def revoked(self, partitions: Collection[TopicPartition]) -> None:
+        """Nothing of these is being produced when this returns, unless the target kept us waiting too long."""
+        leaving = self._take(partitions)
+        deadline = Deadline(self.parts.shutdown_timeout)
+        epochs = [h.assignment.epoch for h in leaving]
+        if not self.parts.delivery.release(epochs, deadline.left):
+            log.warning("round_outlived_revoke", extra={logkeys.COUNT: len(leaving)})
+            if self.parts.stop.is_set():
+                self.parts.abandon.set()
+
+    def lost(self, partitions: Collection[TopicPartition]) -> None:
+        leaving = self._take(partitions)
+        log.warning("partitions_lost", extra={logkeys.COUNT: len(leaving)})
+        self.parts.delivery.release([h.assignment.epoch for h in leaving], timedelta())
+
+    def _hold(self, partition: TopicPartition) -> None:
+        destination = self._found.destinations.get(partition.topic)
+        if destination is None:
+            return
+        source = destination.source(partition.partition)
+        if source in self._held:
+            return
+        self._epochs += 1
+        settings = destination.settings
+        assignment = Assignment(
+            source,
+            partition,
+            destination.facts.topic_id,
+            self._epochs,
+            clamp_timestamps=settings.on_timestamp == "clamp",
+        )
+        self._held[source] = _Held(assignment, _policy(destination))
+        self._count()
+
+    def _take(self, partitions: Collection[TopicPartition]) -> list[_Held]:
+        gone = set(partitions)
+        self._assigned -= gone
+        leaving = [h for h in self._held.values() if h.assignment.target in gone]
+        for held in leaving:
+            source = held.assignment.source
+            del self._held[source]
+            self.parts.health.resumed(str(source))
+            self.parts.metrics.forget("ingress_lag_records", **_labels(source))
+            self.parts.metrics.forget("ingress_lag_seconds", **_labels(source))
+        self._count()
+        return leaving
+
+    # --- where to begin ---
+
+    def _read_positions(self, now: datetime) -> None:
+        for helds, future in [(h, f) for h, f in self._positions if f.done()]:
+            self._positions.remove((helds, future))
+            try:
+                checkpoints = future.result()
+            except ReplicatorError as error:
+                log.warning("checkpoints_unknown", extra={logkeys.ERROR: str(error), logkeys.COUNT: len(helds)})
+                for held in helds:
+                    held.resolving, held.retry_at = False, now + RETRY
+                continue
+            for held in helds:
+                self._position(held, checkpoints.get(held.assignment.key))
+        waiting = [
+            h
+            for h in self._held.values()
+            if h.sequencer is None and not h.resolving and (h.retry_at is None or now >= h.retry_at)
+        ]
+        if waiting:
+            for held in waiting:
+                held.resolving = True
+            # asked after the partitions were assigned: the owner before us has checkpointed, or never will
+            self._positions.append((waiting, self.parts.checkpoint_pool.submit(self.parts.checkpoints.read)))
+
+    def _position(self, held: _Held, checkpoint: Checkpoint | None) -> None:
+        held.resolving = False
+        if self._held.get(held.assignment.source) is not held:
+            return
+        next_offset = None if checkpoint is None else checkpoint.next_offset
+        held.sequencer = Sequencer(held.policy, held.view, next_offset)
+        log.info(
+            "partition_begins",
+            extra=_fields(held) | {logkeys.OFFSET: next_offset if next_offset is not None else "first segment"},
+        )
+        self._list(held, full=True, reason="start")
+
+    # --- what is stored ---
+
+    def _read_log(self, now: datetime) -> None:
+        for event in self.parts.event_log.poll(timedelta()):
+            if isinstance(event, LogReset):
+                log.warning("event_log_reset", extra={logkeys.REASON: event.reason})
+                for held in self._held.values():
+                    self._list(held, full=True, reason="reset")
+                continue
+            held_ = self._held.get(event.segment.source)
+            if held_ is None:
+                continue
+            match event:
+                case Created(info=info):
+                    held_.view.created(info)
+                case Removed(segment=segment):
+                    held_.view.removed(segment)
+            self._changed(held_, now)
+
+    def _changed(self, held: _Held, now: datetime) -> None:
+        if held.sequencer is not None:
+            self._apply(held, held.sequencer.changed(now))
+
+    def _list(self, held: _Held, *, full: bool, reason: str) -> None:
+        """A listing under way is forgotten; events that come meanwhile are kept by the view."""
+        self.parts.metrics.count("relists", 1, reason=reason)
+        source, store = held.assignment.source, self.parts.store
+        next_offset = held.sequencer.next_offset if held.sequencer else None
+        held.token, held.full = held.view.listing_begun(), full
+        if full:
+            held.listing = self.parts.pool.submit(store.list, source)
+            held.relist_at = self.parts.clock.now() + self.parts.jitter(self.parts.relist_interval)
+        else:
+            held.listing = self.parts.pool.submit(store.list, source, level=0, start_at=next_offset or 0)
+
+    def _tick(self, held: _Held, now: datetime) -> None:
+        if held.listing is not None and held.listing.done():
+            listing, held.listing = held.listing, None
+            self._listed(held, listing, now)
+        if held.sequencer is None:
+            return
+        if held.listing is None and held.relist_at is not None and now >= held.relist_at:
+            # the last segment of a quiet topic leaves no gap when its notification is lost
+            self._list(held, full=True, reason="timer")
+        self._apply(held, held.sequencer.tick(now))
+
+    def _listed(self, held: _Held, listing: Future[Sequence[SegmentInfo]], now: datetime) -> None:
+        assert held.sequencer is not None
+        try:
+            infos = listing.result()
+        except ReplicatorError as error:
+            log.warning("listing_failed", extra=_fields(held) | {logkeys.ERROR: str(error)})
+            held.view.listing_failed(held.token)
+            self._apply(held, held.sequencer.listing_failed(now))
+            return
+        if held.view.listed(held.token, infos, complete=held.full):
+            self._apply(held, held.sequencer.listed(now, full=held.full))
+
+    # --- what is delivered ---
+
+    def _apply(self, held: _Held, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Deliver(piece=piece):
+                    self.parts.delivery.begin(held.assignment, piece)
+                case Relist(full=full, reason=reason):
+                    self._list(held, full=full, reason=reason)
+                case Late(offsets=offsets):
+                    self.parts.metrics.count("late_segments", 1, **_labels(held.assignment.source))
+                    log.warning(
+                        "segment_late", extra=_fields(held) | {logkeys.START: offsets.start, logkeys.END: offsets.end}
+                    )
+                case Lost(offsets=offsets, skipped=skipped):
+                    labels = _labels(held.assignment.source)
+                    self.parts.metrics.count("lost_segments", 1, **labels)
+                    self.parts.metrics.count("lost_offsets", offsets.end - offsets.start + 1, **labels)
+                    log.error(
+                        "segment_lost",
+                        extra=_fields(held)
+                        | {logkeys.START: offsets.start, logkeys.END: offsets.end, "skipped": skipped},
+                    )
+                    if not skipped:
+                        self._stop(
+                            held,
+                            f"offsets {offsets} are in no segment, and did not appear within "
+                            f"{held.policy.lost_timeout}. Find or restore the segment, or accept the loss with "
+                            "on_lost = 'skip'",
+                        )
+                case _:
+                    assert_never(effect)
+
+    def _next_report(self) -> Report | None:
+        try:
+            return self.parts.delivery.reports.get_nowait()
+        except Empty:
+            return None
+
+    def _reported(self, report: Report, now: datetime) -> None:
+        held = self._held.get(report.assignment.source)
+        if held is None or held.assignment.epoch != report.assignment.epoch or held.sequencer is None:
+            return  # of an ownership that has ended
+        sequencer = held.sequencer
+        match report:
+            case Progressed(next_offset=next_offset, done=done):
+                self._resume(held)
+                if done:
+                    self._delivered(held, now)
+                else:
+                    sequencer.progressed(next_offset)
+            case Failed(reason=reason, refused=refused):
+                if refused:
+                    self._stop(held, reason)
+                log.warning("delivery_failed", extra=_fields(held) | {logkeys.REASON: reason})
+                self._apply(held, sequencer.failed(now, refused=refused))
+            case Vanished(segment=segment):
+                log.info("segment_vanished", extra=_fields(held) | {logkeys.SEGMENT: str(segment)})
+                self._apply(held, sequencer.vanished(segment, now))
+            case Corrupt(error=error):
+                self.parts.metrics.count("corrupt_segments", 1, **_labels(held.assignment.source))
+                self._stop(held, str(error))
+                self._apply(held, sequencer.failed(now, refused=True))
+            case _:
+                assert_never(report)
+
+    def _delivered(self, held: _Held, now: datetime) -> None:
+        assert held.sequencer is not None
+        assert held.sequencer.delivering is not None
+        piece, labels = held.sequencer.delivering, _labels(held.assignment.source)
+        self.parts.metrics.count("ingress_segments", 1, **labels)
+        skipped = piece.from_offset - piece.segment.offsets.start
+        if skipped:
+            self.parts.metrics.count("skipped_records", skipped, **labels)
+        log.info(
+            "segment_delivered",
+            extra=_fields(held)
+            | {
+                logkeys.LEVEL: piece.segment.level,
+                logkeys.START: piece.from_offset,
+                logkeys.END: piece.segment.offsets.end,
+                logkeys.DESTINATION: held.assignment.target.topic,
+            },
+        )
+        self._apply(held, held.sequencer.delivered(now))
+
+    def _stop(self, held: _Held, reason: str) -> None:
+        """Waits for an operator, or for the cause to go: it is tried again from time to time."""
+        if held.stopped != reason:
+            log.error("partition_stopped", extra=_fields(held) | {logkeys.REASON: reason})
+        held.stopped = reason
+        self.parts.health.stopped(str(held.assignment.source), reason)
+        self._count()
+
+    def _resume(self, held: _Held) -> None:
+        if held.stopped:
+            held.stopped = ""
+            self.parts.health.resumed(str(held.assignment.source))
+            log.info("partition_resumed", extra=_fields(held))
+            self._count()
+
+    def _measure(self, held: _Held, now: datetime) -> None:
+        next_offset = held.sequencer.next_offset if held.sequencer else None
+        waiting = [i for i in held.view.infos if next_offset is None or i.segment.offsets.end >= next_offset]
+        oldest = min((i.stored_at for i in waiting), default=None)
+        end = max((i.segment.offsets.next_offset for i in waiting), default=0)
+        begin = next_offset or min((i.segment.offsets.start for i in waiting), default=0)
+        labels = _labels(held.assignment.source)
+        self.parts.metrics.gauge("ingress_lag_records", max(end - begin, 0), **labels)
+        age = 0.0 if oldest is None else max((now - oldest).total_seconds(), 0)
+        self.parts.metrics.gauge("ingress_lag_seconds", age, **labels)
+
+    def _count(self) -> None:
+        self.parts.metrics.gauge("assigned_partitions", len(self._held))
+        self.parts.metrics.gauge("stopped_partitions", sum(1 for h in self._held.values() if h.stopped))
+
+
+def _policy(destination: Destination) -> LatePolicy:
+    settings = destination.settings
+    return LatePolicy(
+        first_segment_delay=settings.first_segment_delay,
+        late_retries=settings.late_segment_retries,
+        lost_timeout=settings.lost_segment_timeout,
+        skip_lost=settings.on_lost == "skip",
+    )
+
+
+def _labels(source: SourcePartition) -> dict[str, str]:
+    return {"region": source.region, "topic": source.topic, "partition": str(source.partition)}
+
+
+def _fields(held: _Held) -> dict[str, object]:
+    source = held.assignment.source
+    return {logkeys.REGION: source.region, logkeys.TOPIC: source.topic, logkeys.PARTITION: source.partition}

@@ -1,0 +1,106 @@
+"""From the queue to the event log: every notification is published before it is deleted.
+
+Only the event log is believed; this process, too, learns of a segment when it reads the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from replicator import logkeys
+from replicator.errors import BrokerUnavailable, QueueUnavailable
+from replicator.events import Created, QueueMessage, SegmentEvent
+from replicator.lifecycle import Stop
+from replicator.metrics import Metrics
+from replicator.notifications import parse
+from replicator.protocols import EventLog, NotificationQueue
+from replicator.segment import SourcePartition
+
+log = logging.getLogger(__name__)
+
+RETRY = timedelta(seconds=1)
+RETRY_LIMIT = timedelta(seconds=30)
+REMEMBERED = 10_000  # malformed messages whose first sight was logged
+
+
+@dataclass(slots=True)
+class Intake:
+    """Runs on a thread of its own."""
+
+    queue: NotificationQueue
+    event_log: EventLog
+    prefix: str
+    regions: Collection[str]
+    wanted: Callable[[SourcePartition], bool]  # other topics' events are counted as foreign
+    wait: timedelta
+    metrics: Metrics
+    stop: Stop
+    _malformed: dict[str, None] = field(default_factory=dict)
+    _failures: int = 0
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            try:
+                self.turn()
+                self._failures = 0
+            except (QueueUnavailable, BrokerUnavailable) as error:
+                pause = min(RETRY * 2 ** min(self._failures, 10), RETRY_LIMIT)
+                self._failures += 1
+                log.warning(
+                    "intake_waits",
+                    extra={logkeys.ERROR: str(error), logkeys.WAIT_MS: int(pause.total_seconds() * 1000)},
+                )
+                self.stop.wait(pause)
+
+    def turn(self) -> int:
+        """One receive. Answers how many messages were settled."""
+        messages = self.queue.receive(self.wait)
+        if not messages:
+            return 0
+        events: list[SegmentEvent] = []
+        understood = [message for message in messages if self._read(message, events)]
+        # publish, then delete: a crash in between publishes again, and events may repeat
+        if events:
+            self.event_log.publish(events)
+        if understood:
+            self.queue.delete(understood)
+        return len(understood)
+
+    def _read(self, message: QueueMessage, events: list[SegmentEvent]) -> bool:
+        """False: it stays in the queue, and goes to the dead-letter queue in the end."""
+        parsed = parse(message.body, prefix=self.prefix, regions=self.regions)
+        foreign = parsed.foreign
+        for event in parsed.events:
+            if self.wanted(event.segment.source):
+                events.append(event)
+                self.metrics.count("segment_events", 1, type="created" if isinstance(event, Created) else "removed")
+            else:
+                foreign += 1
+        if foreign:
+            self.metrics.count("foreign_notifications", foreign)
+        if not parsed.problems:
+            return True
+        if message.message_id not in self._malformed:
+            self._remember(message.message_id)
+            self.metrics.count("malformed_notifications", 1)
+            log.warning(
+                "malformed_notification",
+                extra={
+                    logkeys.MESSAGE_ID: message.message_id,
+                    logkeys.REASON: "; ".join(_some(parsed.problems)),
+                    logkeys.NEXT: "left to the queue's dead-letter queue",
+                },
+            )
+        return False
+
+    def _remember(self, message_id: str) -> None:
+        self._malformed[message_id] = None
+        if len(self._malformed) > REMEMBERED:
+            self._malformed.pop(next(iter(self._malformed)))
+
+
+def _some(problems: Sequence[str]) -> Sequence[str]:
+    return problems if len(problems) <= 3 else [*problems[:3], f"and {len(problems) - 3} more"]
