@@ -17,7 +17,7 @@ from replicator import logkeys
 from replicator.errors import SegmentExists, SegmentNotFound, SegmentsDiffer
 from replicator.footer import SegmentFooter
 from replicator.protocols import SegmentFormat
-from replicator.segment import Segment, SourcePartition
+from replicator.segment import Segment
 from replicator.store import SegmentStore
 
 from .spool import SpoolFile
@@ -31,7 +31,7 @@ class Uploader:
 
     store: SegmentStore
     format: SegmentFormat
-    may_thin: Callable[[SourcePartition], bool]  # compacted, or trimmed since: records may be missing in one copy
+    may_thin: Callable[[Segment], bool]  # compacted, or trimmed since: records may be missing in one copy
 
     def upload(self, segment: Segment, file: SpoolFile, footer: SegmentFooter) -> bool:
         """True: stored by this call. False: an equal, or at least not contradicting, segment stood there already.
@@ -69,7 +69,7 @@ class Uploader:
                 return
             with closing(self.format.open(file.reader(), segment)) as ours:
                 result = compare(there.batches(), ours.batches())
-        if result.equal or (result.thinned and self.may_thin(segment.source)):
+        if result.equal or (result.thinned and self.may_thin(segment)):
             log.warning(
                 "segment_stands", extra={logkeys.SEGMENT: str(segment), logkeys.REASON: "same offsets, thinner log"}
             )

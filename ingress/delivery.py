@@ -18,20 +18,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Protocol
 
 from ingress.pieces import PieceReader, PieceRun
 from replicator import logkeys
 from replicator.checkpoint import Checkpoint, CheckpointKey
 from replicator.coverage import Piece
-from replicator.errors import BrokerUnavailable, CorruptSegment, SegmentNotFound, TransientError
+from replicator.errors import BrokerUnavailable, CorruptSegment, SegmentNotFound, TargetError, TransientError
 from replicator.lifecycle import Stop
 from replicator.metrics import Metrics
-from replicator.protocols import Clock, RunFailed, TargetRun, TargetWriter, TopicPartition
+from replicator.protocols import Clock, RunFailed, TargetRun, TargetWriter, TimestampRule, TopicPartition
 from replicator.segment import Segment, SourcePartition
-
-if TYPE_CHECKING:
-    from pyarrow import RecordBatch
 
 log = logging.getLogger(__name__)
 
@@ -84,20 +80,6 @@ class Corrupt:
 
 
 Report = Progressed | Failed | Vanished | Corrupt
-
-
-class TimestampRule(Protocol):
-    """What the target can hold, and what is done about the rest."""
-
-    def check(self, topic: str, batches: Collection[RecordBatch], *, clamp: bool) -> Checked:
-        """May ask the target for its settings, seldom. Raises BrokerUnavailable."""
-
-
-@dataclass(frozen=True, slots=True)
-class Checked:
-    batches: Collection[RecordBatch]
-    altered: int
-    refused: str = ""  # the first record that cannot pass, why, and what to do
 
 
 @dataclass(slots=True, eq=False)
@@ -219,8 +201,8 @@ class Delivery:
         except CorruptSegment as error:
             self._end(active, Corrupt(assignment, error))
             return None
-        except TransientError as error:
-            self._end(active, Failed(assignment, str(error), refused=False))
+        except (TransientError, TargetError) as error:
+            self._end(active, Failed(assignment, str(error), refused=isinstance(error, TargetError)))
             return None
         if checked.refused:
             self._end(active, Failed(assignment, checked.refused, refused=True))
