@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from replicator.health import Health
-
 from egress.assembly import Assembly, Outcome, Refused, SpoolLost, Stored, Unstored
+from egress.commits import Commits
+from egress.held import Held
 from egress.lag import LagGauge
 from egress.partition import (
     Append,
@@ -28,17 +28,18 @@ from egress.partition import (
     SealPolicy,
     Seek,
 )
-from egress.positions import Hold, Note, Start
+from egress.positions import Hold, Start
 from egress.resolver import Resolver, Wanted
+from egress.runs import split
 from egress.watcher import TopicWatcher
 from replicator import logkeys
 from replicator.errors import BrokerUnavailable, OwnershipLost, ReplicatorError
 from replicator.footer import SegmentOrigin
+from replicator.health import Health
 from replicator.lifecycle import Deadline, Stop
 from replicator.metrics import Metrics
 from replicator.protocols import (
     Clock,
-    Committed,
     ConsumerDisturbed,
     Fetched,
     PartitionFailed,
@@ -54,21 +55,6 @@ log = logging.getLogger(__name__)
 POLL = timedelta(milliseconds=100)
 RETRY = timedelta(seconds=1)  # of anything the cluster refused for now
 RETRY_LIMIT = timedelta(seconds=30)
-
-
-@dataclass(slots=True, eq=False)
-class _Held:
-    """A partition assigned to this process."""
-
-    partition: TopicPartition
-    source: SourcePartition
-    core: EgressPartition | None = None  # None until it is known where to begin
-    note: Note | None = None
-    stopped: str = ""  # why it waits for an operator
-    failures: int = 0
-    seek: Seek | None = None  # to be done at `retry_at`
-    retry_at: datetime | None = None
-    resolving: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +85,14 @@ class EgressController:
     """`run` is the poll thread's; `parts.stop.set()` ends it from anywhere. Also the consumer's group listener."""
 
     parts: EgressParts
-    _held: dict[TopicPartition, _Held] = field(default_factory=dict)
-    _by_source: dict[SourcePartition, _Held] = field(default_factory=dict)
-    _resolving: list[tuple[list[_Held], Future[object]]] = field(default_factory=list)
-    _commits: dict[TopicPartition, Committed] = field(default_factory=dict)
-    _commits_at: datetime | None = None
+    _held: dict[TopicPartition, Held] = field(default_factory=dict)
+    _by_source: dict[SourcePartition, Held] = field(default_factory=dict)
+    _resolving: list[tuple[list[Held], Future[object]]] = field(default_factory=list)
+    _commits: Commits = field(init=False)
     _paused: bool = False
+
+    def __post_init__(self) -> None:
+        self._commits = Commits(self.parts.consumer)
 
     def run(self) -> None:
         """Until stopped. Then: what is open is sealed, stored and committed within the shutdown's deadline."""
@@ -132,7 +120,7 @@ class EgressController:
         for held in list(self._held.values()):
             self._tick(held, now)
         self._press()
-        self._commit(now)
+        parts.lag.committed(self._commits.turn(self._held, now))
         parts.lag.turn(now, {h.partition: h.source for h in self._held.values()})
         parts.metrics.gauge("egress_memory_bytes", parts.assembly.held_bytes)
         parts.metrics.gauge("egress_spool_bytes", parts.assembly.spool_bytes)
@@ -149,7 +137,7 @@ class EgressController:
 
     def assigned(self, partitions: Collection[TopicPartition]) -> None:
         for partition in partitions:
-            held = _Held(partition, SourcePartition(self.parts.region, partition.topic, partition.partition))
+            held = Held(partition, SourcePartition(self.parts.region, partition.topic, partition.partition))
             self._held[partition] = held
             self._by_source[held.source] = held
         self._count()
@@ -165,13 +153,8 @@ class EgressController:
         while any(h.core and h.core.in_flight and not h.stopped for h in leaving) and not deadline.expired:
             for outcome in self.parts.assembly.outcomes(min(deadline.left.total_seconds(), 0.1)):
                 self._finished(outcome, self.parts.clock.now())
-        commits = {p: c for p, c in self._commits.items() if p in set(partitions)}
-        try:
-            if commits:
-                # stored, then committed: everything below these offsets is in the archive
-                self.parts.consumer.commit(commits, wait=max(deadline.left, timedelta(seconds=2)))
-        except (BrokerUnavailable, OwnershipLost) as error:
-            log.warning("commit_failed_at_revoke", extra={logkeys.ERROR: str(error), logkeys.COUNT: len(commits)})
+        # stored, then committed: everything below these offsets is in the archive
+        self._commits.settle(partitions, max(deadline.left, timedelta(seconds=2)))
         self._forget(partitions)
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
@@ -181,7 +164,7 @@ class EgressController:
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             held = self._held.pop(partition, None)
-            self._commits.pop(partition, None)
+            self._commits.forget(partition)
             if held is not None:
                 self._by_source.pop(held.source, None)
                 self.parts.assembly.discard(held.source)
@@ -196,7 +179,7 @@ class EgressController:
             self._resolving.remove((helds, future))
             self._resolved(helds, future, now)
         topics = self.parts.watcher.topics
-        wanted: list[tuple[_Held, Wanted]] = []
+        wanted: list[tuple[Held, Wanted]] = []
         for held in self._held.values():
             selected = topics.get(held.partition.topic)
             waits = held.resolving or held.core is not None or held.stopped or (held.retry_at and now < held.retry_at)
@@ -211,7 +194,7 @@ class EgressController:
             future = self.parts.pool.submit(self.parts.resolver.resolve, questions, self.parts.listing_pool)
             self._resolving.append((helds, future))
 
-    def _resolved(self, helds: list[_Held], future: Future[object], now: datetime) -> None:
+    def _resolved(self, helds: list[Held], future: Future[object], now: datetime) -> None:
         try:
             answers = future.result()
         except ReplicatorError as error:
@@ -225,7 +208,7 @@ class EgressController:
             if self._held.get(held.partition) is held:
                 self._position(held, answers[held.partition], now)
 
-    def _position(self, held: _Held, answer: Start | Hold, now: datetime) -> None:
+    def _position(self, held: Held, answer: Start | Hold, now: datetime) -> None:
         if isinstance(answer, Hold):
             self._stop(held, answer.reason)
             return
@@ -239,10 +222,10 @@ class EgressController:
         held.note = answer.note
         log.info(
             "partition_begins",
-            extra=_fields(held) | {logkeys.OFFSET: answer.next_offset, logkeys.REASON: answer.why},
+            extra=held.fields | {logkeys.OFFSET: answer.next_offset, logkeys.REASON: answer.why},
         )
         # where it began is decided once: without this an idle partition would be positioned anew after a restart
-        self._commits[held.partition] = Committed(answer.next_offset, str(answer.note))
+        self._commits.add(held.partition, held.position(answer.next_offset))
         self._apply(held, held.core.begin(), now)
 
     # --- records ---
@@ -270,7 +253,7 @@ class EgressController:
     def _run(self, run: Run, now: datetime) -> None:
         held = self._held.get(run.partition)
         while held is not None and held.core is not None and not held.stopped:
-            head, rest = _split(run, held.core.room)
+            head, rest = split(run, held.core.room)
             start = held.core.open_start
             effects = held.core.consumed(head.first_offset, head.last_offset, head.count, head.size_bytes, now)
             self._apply(held, effects, now, head, start)
@@ -278,14 +261,14 @@ class EgressController:
                 return
             run = rest
 
-    def _tick(self, held: _Held, now: datetime) -> None:
+    def _tick(self, held: Held, now: datetime) -> None:
         if held.core is None or held.stopped:
             return
         if held.seek is not None and (held.retry_at is None or now >= held.retry_at):
             self._seek(held, held.seek, now)
         self._apply(held, held.core.tick(now), now)
 
-    def _apply(self, held: _Held, effects: list[Effect], now: datetime, run: Run | None = None, start: int = 0) -> None:
+    def _apply(self, held: Held, effects: list[Effect], now: datetime, run: Run | None = None, start: int = 0) -> None:
         for effect in effects:
             match effect:
                 case Append():
@@ -294,9 +277,9 @@ class EgressController:
                 case Seal():
                     self.parts.assembly.seal(held.source, effect, self._origin(held, now))
                 case Commit(next_offset=next_offset):
-                    self._commits[held.partition] = Committed(next_offset, str(held.note))
+                    self._commits.add(held.partition, held.position(next_offset))
                 case Discard(from_offset=from_offset):
-                    self.parts.metrics.count("egress_rewinds", 1, **_labels(held))
+                    self.parts.metrics.count("egress_rewinds", 1, **held.labels)
                     self.parts.assembly.discard(held.source, from_offset)
                 case Seek():
                     held.seek = effect
@@ -305,7 +288,7 @@ class EgressController:
                 case _:
                     assert_never(effect)
 
-    def _seek(self, held: _Held, seek: Seek, now: datetime) -> None:
+    def _seek(self, held: Held, seek: Seek, now: datetime) -> None:
         assert held.core is not None
         held.retry_at = None
         try:
@@ -313,18 +296,20 @@ class EgressController:
         except BrokerUnavailable as error:
             self._later(held, now, f"seek: {error}")
             return
+        except OwnershipLost:
+            return  # the revocation follows
         held.seek = None
         held.core.started(seek.epoch)
         if self._paused:
             self.parts.consumer.pause([held.partition])
 
-    def _later(self, held: _Held, now: datetime, why: str) -> None:
+    def _later(self, held: Held, now: datetime, why: str) -> None:
         pause = min(RETRY * 2 ** min(held.failures, 10), RETRY_LIMIT)
         held.failures += 1
         held.retry_at = now + pause
         log.warning(
             "partition_waits",
-            extra=_fields(held) | {logkeys.REASON: why, logkeys.WAIT_MS: int(pause.total_seconds() * 1000)},
+            extra=held.fields | {logkeys.REASON: why, logkeys.WAIT_MS: int(pause.total_seconds() * 1000)},
         )
 
     # --- what the pools answer ---
@@ -336,6 +321,7 @@ class EgressController:
         match outcome:
             case Stored(seal=seal):
                 held.failures = 0
+                held.epochs[seal.offsets.next_offset] = outcome.footer.origin.last_leader_epoch
                 self._report(held, outcome)
                 self._apply(held, held.core.stored(seal.offsets), now)
             case SpoolLost(start=start, reason=reason):
@@ -344,12 +330,12 @@ class EgressController:
             case Refused(error=error):
                 self._stop(held, str(error))
             case Unstored(error=error):  # only when the store's retries were ended, by a shutdown
-                log.warning("segment_not_stored", extra=_fields(held) | {logkeys.ERROR: str(error)})
+                log.warning("segment_not_stored", extra=held.fields | {logkeys.ERROR: str(error)})
             case _:
                 assert_never(outcome)
 
-    def _report(self, held: _Held, stored: Stored) -> None:
-        metrics, labels, footer = self.parts.metrics, _labels(held), stored.footer
+    def _report(self, held: Held, stored: Stored) -> None:
+        metrics, labels, footer = self.parts.metrics, held.labels, stored.footer
         metrics.count("egress_segments", 1, reason=stored.seal.reason.value, **labels)
         metrics.count("egress_records", footer.count, **labels)
         metrics.count("egress_bytes", footer.raw_bytes, **labels)
@@ -360,7 +346,7 @@ class EgressController:
         offsets: OffsetRange = stored.seal.offsets
         log.info(
             "segment_stored",
-            extra=_fields(held)
+            extra=held.fields
             | {
                 logkeys.START: offsets.start,
                 logkeys.END: offsets.end,
@@ -372,14 +358,14 @@ class EgressController:
             },
         )
 
-    def _stop(self, held: _Held, reason: str) -> None:
+    def _stop(self, held: Held, reason: str) -> None:
         """This partition waits for an operator; what it has sealed may still be stored, the rest is read again."""
         held.stopped, held.seek = reason, None
         self.parts.consumer.pause([held.partition])
         self.parts.assembly.discard(held.source)
         self.parts.health.stopped(str(held.source), reason)
         self._count()
-        log.error("partition_stopped", extra=_fields(held) | {logkeys.REASON: reason})
+        log.error("partition_stopped", extra=held.fields | {logkeys.REASON: reason})
 
     # --- pressure and commits ---
 
@@ -390,7 +376,7 @@ class EgressController:
             self._paused = True
             consumer.pause([p for p, h in self._held.items() if not h.stopped])
             for held in self._held.values():
-                self.parts.metrics.count("egress_pauses", 1, **_labels(held))
+                self.parts.metrics.count("egress_pauses", 1, **held.labels)
             log.info("fetching_paused", extra={logkeys.BYTES: assembly.held_bytes + assembly.spool_bytes})
         elif self._paused and assembly.relieved:
             self._paused = False
@@ -398,25 +384,7 @@ class EgressController:
             consumer.resume(going)
             log.info("fetching_resumed", extra={logkeys.BYTES: assembly.held_bytes + assembly.spool_bytes})
 
-    def _commit(self, now: datetime) -> None:
-        for partition, reason in self.parts.consumer.commit_failures().items():
-            held = self._held.get(partition)
-            if held is not None and held.core is not None:
-                # whatever failed, everything below `committable` is stored: say that again, a little later
-                log.warning("commit_failed", extra=_fields(held) | {logkeys.REASON: reason})
-                self._commits.setdefault(partition, Committed(held.core.committable, str(held.note)))
-                self._commits_at = now + RETRY
-        if self._commits and (self._commits_at is None or now >= self._commits_at):
-            try:
-                self.parts.consumer.commit(self._commits)
-            except (BrokerUnavailable, OwnershipLost) as error:
-                log.warning("commit_failed", extra={logkeys.ERROR: str(error)})
-                self._commits_at = now + RETRY
-                return
-            self.parts.lag.committed({p: c.next_offset for p, c in self._commits.items()})
-            self._commits, self._commits_at = {}, None
-
-    def _origin(self, held: _Held, now: datetime) -> SegmentOrigin:
+    def _origin(self, held: Held, now: datetime) -> SegmentOrigin:
         selected = self.parts.watcher.topics.get(held.partition.topic)
         return SegmentOrigin(
             topic_id=selected.facts.topic_id if selected else "",
@@ -433,34 +401,7 @@ class EgressController:
         self.parts.metrics.gauge("stopped_partitions", sum(1 for h in self._held.values() if h.stopped))
 
 
-def _split(run: Run, room: int) -> tuple[Run, Run | None]:
-    """The first `room` records, and the others. Sizes are shared out by count."""
-    if run.count <= room:
-        return run, None
-    offsets = run.batch.column(0)
-    head_bytes = run.size_bytes * room // run.count
-    head = Run(
-        run.partition,
-        run.batch.slice(0, room),
-        run.first_offset,
-        offsets[room - 1].as_py(),
-        room,
-        head_bytes,
-        run.last_leader_epoch,
-    )
-    rest = Run(
-        run.partition,
-        run.batch.slice(room),
-        offsets[room].as_py(),
-        run.last_offset,
-        run.count - room,
-        run.size_bytes - head_bytes,
-        run.last_leader_epoch,
-    )
-    return head, rest
-
-
-def _explain(code: str, reason: str, held: _Held) -> str:
+def _explain(code: str, reason: str, held: Held) -> str:
     wanted = held.core.next_offset if held.core is not None else "?"
     if "OFFSET" in code:
         return (
@@ -469,15 +410,3 @@ def _explain(code: str, reason: str, held: _Held) -> str:
             "and restart"
         )
     return f"{held.partition}: the broker refuses it: {code}, {reason}. Mend that and restart"
-
-
-def _labels(held: _Held) -> dict[str, str]:
-    return {"topic": held.partition.topic, "partition": str(held.partition.partition)}
-
-
-def _fields(held: _Held) -> dict[str, object]:
-    return {
-        logkeys.REGION: held.source.region,
-        logkeys.TOPIC: held.partition.topic,
-        logkeys.PARTITION: held.partition.partition,
-    }

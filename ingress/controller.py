@@ -14,15 +14,15 @@ from datetime import datetime, timedelta
 from queue import Empty
 from typing import assert_never
 
-from replicator.health import Health
-
 from ingress.delivery import Assignment, Corrupt, Delivery, Failed, Progressed, Report, Vanished
-from ingress.destinations import Destination, DestinationFinder, Found
-from ingress.sequencer import Deliver, Effect, Late, LatePolicy, Lost, Relist, Sequencer
+from ingress.destinations import DestinationFinder, Found
+from ingress.held import Held, late_policy
+from ingress.sequencer import Deliver, Effect, Late, Lost, Relist, Sequencer
 from replicator import logkeys
 from replicator.checkpoint import Checkpoint, CheckpointKey
 from replicator.errors import ReplicatorError
 from replicator.events import Created, Removed
+from replicator.health import Health
 from replicator.lifecycle import Deadline, Stop
 from replicator.metrics import Metrics
 from replicator.protocols import (
@@ -35,30 +35,12 @@ from replicator.protocols import (
 )
 from replicator.segment import SegmentInfo, SourcePartition
 from replicator.store import SegmentStore
-from replicator.view import SegmentView
 
 log = logging.getLogger(__name__)
 
 POLL = timedelta(milliseconds=50)
 RETRY = timedelta(seconds=1)
 MEASURE = timedelta(seconds=5)
-
-
-@dataclass(slots=True, eq=False)
-class _Held:
-    """A source partition whose target partition is assigned to this process."""
-
-    assignment: Assignment
-    policy: LatePolicy
-    view: SegmentView = field(default_factory=SegmentView)
-    sequencer: Sequencer | None = None  # None until its checkpoint was read
-    relist_at: datetime | None = None  # by the timer
-    retry_at: datetime | None = None  # of reading the checkpoint
-    resolving: bool = False
-    listing: Future[Sequence[SegmentInfo]] | None = None
-    token: int = 0
-    full: bool = True
-    stopped: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,13 +72,13 @@ class IngressController:
 
     parts: IngressParts
     _found: Found = field(default_factory=lambda: Found({}, {}))
-    _held: dict[SourcePartition, _Held] = field(default_factory=dict)
+    _held: dict[SourcePartition, Held] = field(default_factory=dict)
     _assigned: set[TopicPartition] = field(default_factory=set)
     _epochs: int = 0
     _measure_at: datetime | None = None
     _look: Future[Found] | None = None
     _look_at: datetime | None = None
-    _positions: list[tuple[list[_Held], Future[Mapping[CheckpointKey, Checkpoint]]]] = field(default_factory=list)
+    _positions: list[tuple[list[Held], Future[Mapping[CheckpointKey, Checkpoint]]]] = field(default_factory=list)
 
     def run(self) -> None:
         """Until stopped. Then the round under way is finished within the shutdown's deadline, and the group left."""
@@ -130,7 +112,7 @@ class IngressController:
         if self._measure_at is None or now >= self._measure_at:
             self._measure_at = now + MEASURE
             for held in self._held.values():
-                self._measure(held, now)
+                held.measure(self.parts.metrics, now)
         parts.health.turn(now)
 
     # --- which topics ---
@@ -200,10 +182,10 @@ class IngressController:
             self._epochs,
             clamp_timestamps=settings.on_timestamp == "clamp",
         )
-        self._held[source] = _Held(assignment, _policy(destination))
+        self._held[source] = Held(assignment, late_policy(destination.settings))
         self._count()
 
-    def _take(self, partitions: Collection[TopicPartition]) -> list[_Held]:
+    def _take(self, partitions: Collection[TopicPartition]) -> list[Held]:
         gone = set(partitions)
         self._assigned -= gone
         leaving = [h for h in self._held.values() if h.assignment.target in gone]
@@ -211,8 +193,8 @@ class IngressController:
             source = held.assignment.source
             del self._held[source]
             self.parts.health.resumed(str(source))
-            self.parts.metrics.forget("ingress_lag_records", **_labels(source))
-            self.parts.metrics.forget("ingress_lag_seconds", **_labels(source))
+            self.parts.metrics.forget("ingress_lag_records", **held.labels)
+            self.parts.metrics.forget("ingress_lag_seconds", **held.labels)
         self._count()
         return leaving
 
@@ -241,7 +223,7 @@ class IngressController:
             # asked after the partitions were assigned: the owner before us has checkpointed, or never will
             self._positions.append((waiting, self.parts.checkpoint_pool.submit(self.parts.checkpoints.read)))
 
-    def _position(self, held: _Held, checkpoint: Checkpoint | None) -> None:
+    def _position(self, held: Held, checkpoint: Checkpoint | None) -> None:
         held.resolving = False
         if self._held.get(held.assignment.source) is not held:
             return
@@ -249,7 +231,7 @@ class IngressController:
         held.sequencer = Sequencer(held.policy, held.view, next_offset)
         log.info(
             "partition_begins",
-            extra=_fields(held) | {logkeys.OFFSET: next_offset if next_offset is not None else "first segment"},
+            extra=held.fields | {logkeys.OFFSET: next_offset if next_offset is not None else "first segment"},
         )
         self._list(held, full=True, reason="start")
 
@@ -272,11 +254,11 @@ class IngressController:
                     held_.view.removed(segment)
             self._changed(held_, now)
 
-    def _changed(self, held: _Held, now: datetime) -> None:
+    def _changed(self, held: Held, now: datetime) -> None:
         if held.sequencer is not None:
             self._apply(held, held.sequencer.changed(now))
 
-    def _list(self, held: _Held, *, full: bool, reason: str) -> None:
+    def _list(self, held: Held, *, full: bool, reason: str) -> None:
         """A listing under way is forgotten; events that come meanwhile are kept by the view."""
         self.parts.metrics.count("relists", 1, reason=reason)
         source, store = held.assignment.source, self.parts.store
@@ -288,7 +270,7 @@ class IngressController:
         else:
             held.listing = self.parts.pool.submit(store.list, source, level=0, start_at=next_offset or 0)
 
-    def _tick(self, held: _Held, now: datetime) -> None:
+    def _tick(self, held: Held, now: datetime) -> None:
         if held.listing is not None and held.listing.done():
             listing, held.listing = held.listing, None
             self._listed(held, listing, now)
@@ -299,12 +281,12 @@ class IngressController:
             self._list(held, full=True, reason="timer")
         self._apply(held, held.sequencer.tick(now))
 
-    def _listed(self, held: _Held, listing: Future[Sequence[SegmentInfo]], now: datetime) -> None:
+    def _listed(self, held: Held, listing: Future[Sequence[SegmentInfo]], now: datetime) -> None:
         assert held.sequencer is not None
         try:
             infos = listing.result()
         except ReplicatorError as error:
-            log.warning("listing_failed", extra=_fields(held) | {logkeys.ERROR: str(error)})
+            log.warning("listing_failed", extra=held.fields | {logkeys.ERROR: str(error)})
             held.view.listing_failed(held.token)
             self._apply(held, held.sequencer.listing_failed(now))
             return
@@ -313,7 +295,7 @@ class IngressController:
 
     # --- what is delivered ---
 
-    def _apply(self, held: _Held, effects: list[Effect]) -> None:
+    def _apply(self, held: Held, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Deliver(piece=piece):
@@ -321,17 +303,17 @@ class IngressController:
                 case Relist(full=full, reason=reason):
                     self._list(held, full=full, reason=reason)
                 case Late(offsets=offsets):
-                    self.parts.metrics.count("late_segments", 1, **_labels(held.assignment.source))
+                    self.parts.metrics.count("late_segments", 1, **held.labels)
                     log.warning(
-                        "segment_late", extra=_fields(held) | {logkeys.START: offsets.start, logkeys.END: offsets.end}
+                        "segment_late", extra=held.fields | {logkeys.START: offsets.start, logkeys.END: offsets.end}
                     )
                 case Lost(offsets=offsets, skipped=skipped):
-                    labels = _labels(held.assignment.source)
+                    labels = held.labels
                     self.parts.metrics.count("lost_segments", 1, **labels)
                     self.parts.metrics.count("lost_offsets", offsets.end - offsets.start + 1, **labels)
                     log.error(
                         "segment_lost",
-                        extra=_fields(held)
+                        extra=held.fields
                         | {logkeys.START: offsets.start, logkeys.END: offsets.end, "skipped": skipped},
                     )
                     if not skipped:
@@ -365,29 +347,29 @@ class IngressController:
             case Failed(reason=reason, refused=refused):
                 if refused:
                     self._stop(held, reason)
-                log.warning("delivery_failed", extra=_fields(held) | {logkeys.REASON: reason})
+                log.warning("delivery_failed", extra=held.fields | {logkeys.REASON: reason})
                 self._apply(held, sequencer.failed(now, refused=refused))
             case Vanished(segment=segment):
-                log.info("segment_vanished", extra=_fields(held) | {logkeys.SEGMENT: str(segment)})
+                log.info("segment_vanished", extra=held.fields | {logkeys.SEGMENT: str(segment)})
                 self._apply(held, sequencer.vanished(segment, now))
             case Corrupt(error=error):
-                self.parts.metrics.count("corrupt_segments", 1, **_labels(held.assignment.source))
+                self.parts.metrics.count("corrupt_segments", 1, **held.labels)
                 self._stop(held, str(error))
                 self._apply(held, sequencer.failed(now, refused=True))
             case _:
                 assert_never(report)
 
-    def _delivered(self, held: _Held, now: datetime) -> None:
+    def _delivered(self, held: Held, now: datetime) -> None:
         assert held.sequencer is not None
         assert held.sequencer.delivering is not None
-        piece, labels = held.sequencer.delivering, _labels(held.assignment.source)
+        piece, labels = held.sequencer.delivering, held.labels
         self.parts.metrics.count("ingress_segments", 1, **labels)
         skipped = piece.from_offset - piece.segment.offsets.start
         if skipped:
             self.parts.metrics.count("skipped_records", skipped, **labels)
         log.info(
             "segment_delivered",
-            extra=_fields(held)
+            extra=held.fields
             | {
                 logkeys.LEVEL: piece.segment.level,
                 logkeys.START: piece.from_offset,
@@ -397,51 +379,21 @@ class IngressController:
         )
         self._apply(held, held.sequencer.delivered(now))
 
-    def _stop(self, held: _Held, reason: str) -> None:
+    def _stop(self, held: Held, reason: str) -> None:
         """Waits for an operator, or for the cause to go: it is tried again from time to time."""
         if held.stopped != reason:
-            log.error("partition_stopped", extra=_fields(held) | {logkeys.REASON: reason})
+            log.error("partition_stopped", extra=held.fields | {logkeys.REASON: reason})
         held.stopped = reason
         self.parts.health.stopped(str(held.assignment.source), reason)
         self._count()
 
-    def _resume(self, held: _Held) -> None:
+    def _resume(self, held: Held) -> None:
         if held.stopped:
             held.stopped = ""
             self.parts.health.resumed(str(held.assignment.source))
-            log.info("partition_resumed", extra=_fields(held))
+            log.info("partition_resumed", extra=held.fields)
             self._count()
-
-    def _measure(self, held: _Held, now: datetime) -> None:
-        next_offset = held.sequencer.next_offset if held.sequencer else None
-        waiting = [i for i in held.view.infos if next_offset is None or i.segment.offsets.end >= next_offset]
-        oldest = min((i.stored_at for i in waiting), default=None)
-        end = max((i.segment.offsets.next_offset for i in waiting), default=0)
-        begin = next_offset or min((i.segment.offsets.start for i in waiting), default=0)
-        labels = _labels(held.assignment.source)
-        self.parts.metrics.gauge("ingress_lag_records", max(end - begin, 0), **labels)
-        age = 0.0 if oldest is None else max((now - oldest).total_seconds(), 0)
-        self.parts.metrics.gauge("ingress_lag_seconds", age, **labels)
 
     def _count(self) -> None:
         self.parts.metrics.gauge("assigned_partitions", len(self._held))
         self.parts.metrics.gauge("stopped_partitions", sum(1 for h in self._held.values() if h.stopped))
-
-
-def _policy(destination: Destination) -> LatePolicy:
-    settings = destination.settings
-    return LatePolicy(
-        first_segment_delay=settings.first_segment_delay,
-        late_retries=settings.late_segment_retries,
-        lost_timeout=settings.lost_segment_timeout,
-        skip_lost=settings.on_lost == "skip",
-    )
-
-
-def _labels(source: SourcePartition) -> dict[str, str]:
-    return {"region": source.region, "topic": source.topic, "partition": str(source.partition)}
-
-
-def _fields(held: _Held) -> dict[str, object]:
-    source = held.assignment.source
-    return {logkeys.REGION: source.region, logkeys.TOPIC: source.topic, logkeys.PARTITION: source.partition}

@@ -1,0 +1,63 @@
+"""Group offsets on their way to the broker: the newest of each partition, said again until it was taken."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from egress.held import Held
+from replicator import logkeys
+from replicator.errors import BrokerUnavailable, OwnershipLost
+from replicator.protocols import Committed, SourceConsumer, TopicPartition
+
+log = logging.getLogger(__name__)
+
+RETRY = timedelta(seconds=1)
+
+
+@dataclass(slots=True)
+class Commits:
+    """The poll thread's. An offset is added only when everything below it is stored."""
+
+    consumer: SourceConsumer
+    _waiting: dict[TopicPartition, Committed] = field(default_factory=dict)
+    _not_before: datetime | None = None
+
+    def add(self, partition: TopicPartition, position: Committed) -> None:
+        self._waiting[partition] = position
+
+    def forget(self, partition: TopicPartition) -> None:
+        self._waiting.pop(partition, None)
+
+    def turn(self, held: Mapping[TopicPartition, Held], now: datetime) -> Mapping[TopicPartition, int]:
+        """Send what waits. Answers what was sent."""
+        for partition, reason in self.consumer.commit_failures().items():
+            failed = held.get(partition)
+            if failed is not None and failed.core is not None:
+                # whatever was refused, everything below `committable` is stored: say that, a little later
+                log.warning("commit_failed", extra=failed.fields | {logkeys.REASON: reason})
+                self._waiting.setdefault(partition, failed.position(failed.core.committable))
+                self._not_before = now + RETRY
+        if not self._waiting or (self._not_before is not None and now < self._not_before):
+            return {}
+        try:
+            self.consumer.commit(self._waiting)
+        except (BrokerUnavailable, OwnershipLost) as error:
+            log.warning("commit_failed", extra={logkeys.ERROR: str(error)})
+            self._not_before = now + RETRY
+            return {}
+        sent = {p: c.next_offset for p, c in self._waiting.items()}
+        self._waiting, self._not_before = {}, None
+        return sent
+
+    def settle(self, partitions: Collection[TopicPartition], timeout: timedelta) -> None:
+        """Before they are given up: sent and answered, or logged as not."""
+        leaving = {p: self._waiting.pop(p) for p in partitions if p in self._waiting}
+        if not leaving:
+            return
+        try:
+            self.consumer.commit(leaving, wait=timeout)
+        except (BrokerUnavailable, OwnershipLost) as error:
+            log.warning("commit_failed_at_revoke", extra={logkeys.ERROR: str(error), logkeys.COUNT: len(leaving)})

@@ -1,0 +1,51 @@
+"""A partition assigned to this process, and what is known of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from egress.partition import EgressPartition, Seek
+from egress.positions import Note
+from replicator import logkeys
+from replicator.protocols import Committed, TopicPartition
+from replicator.segment import SourcePartition
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """Compared by identity: the same partition assigned again is another holding."""
+
+    partition: TopicPartition
+    source: SourcePartition
+    core: EgressPartition | None = None  # None until it is known where to begin
+    note: Note | None = None
+    stopped: str = ""  # why it waits for an operator
+    failures: int = 0  # in a row
+    seek: Seek | None = None  # to be done at `retry_at`
+    retry_at: datetime | None = None
+    resolving: bool = False
+    epochs: dict[int, int | None] = field(default_factory=dict)  # next offset of a stored segment -> leader epoch
+
+    @property
+    def going(self) -> EgressPartition | None:
+        """The core, while the partition is being archived."""
+        return None if self.stopped else self.core
+
+    def position(self, next_offset: int) -> Committed:
+        """What the group is told: everything below `next_offset` is in the archive."""
+        epoch = self.epochs.get(next_offset)
+        self.epochs = {o: e for o, e in self.epochs.items() if o > next_offset}
+        return Committed(next_offset, str(self.note), epoch)
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {"topic": self.partition.topic, "partition": str(self.partition.partition)}
+
+    @property
+    def fields(self) -> dict[str, object]:
+        return {
+            logkeys.REGION: self.source.region,
+            logkeys.TOPIC: self.partition.topic,
+            logkeys.PARTITION: self.partition.partition,
+        }

@@ -1,0 +1,91 @@
+"""S3 and SQS of the embedded stack: dummy credentials, and a bucket whose changes arrive in a queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypedDict
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import ClientError
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+    from mypy_boto3_s3.literals import EventType
+    from mypy_boto3_s3.type_defs import NotificationConfigurationTypeDef, QueueConfigurationTypeDef
+    from mypy_boto3_sqs.client import SQSClient
+
+REGION: Final = "us-east-1"
+
+
+class Credentials(TypedDict):
+    """Arguments of `boto3.client`. The environment is neither read nor changed."""
+
+    aws_access_key_id: str
+    aws_secret_access_key: str
+    region_name: str
+
+
+CREDENTIALS: Final[Credentials] = {
+    "aws_access_key_id": "test",
+    "aws_secret_access_key": "test",
+    "region_name": REGION,
+}
+EVENTS: Final[tuple[EventType, ...]] = ("s3:ObjectCreated:*", "s3:ObjectRemoved:*")
+
+
+def local_config() -> Config:
+    """Never through a proxy, few and quick retries: the server is on this machine."""
+    return Config(proxies={}, retries={"mode": "standard", "total_max_attempts": 3}, s3={"addressing_style": "path"})
+
+
+def s3_client(endpoint_url: str) -> S3Client:
+    """A client of the embedded S3; the caller closes it."""
+    return boto3.client("s3", endpoint_url=endpoint_url, config=local_config(), **CREDENTIALS)
+
+
+def sqs_client(endpoint_url: str) -> SQSClient:
+    """A client of the embedded SQS; the caller closes it."""
+    return boto3.client("sqs", endpoint_url=endpoint_url, config=local_config(), **CREDENTIALS)
+
+
+def wire(endpoint_url: str, bucket: str, queue: str, prefix: str = "") -> str:
+    """Make `bucket` and `queue`, and let every creation and removal below `prefix` send a message. The queue's URL.
+
+    May be called again: bucket, queue and the wirings of other queues stay, this queue's wiring is replaced. As with
+    the real service each call sends an `s3:TestEvent`.
+    moto refuses bucket names of fewer than three letters, and sends two messages (`Put` and
+    `CompleteMultipartUpload`) for one multipart upload.
+    """
+    s3 = s3_client(endpoint_url)
+    sqs = sqs_client(endpoint_url)
+    try:
+        _make_bucket(s3, bucket)
+        queue_url = sqs.create_queue(QueueName=queue)["QueueUrl"]
+        attributes = sqs.get_queue_attributes(QueueUrl=queue_url, AttributeNames=["QueueArn"])["Attributes"]
+        _notify(s3, bucket, attributes["QueueArn"], prefix)
+    finally:
+        s3.close()
+        sqs.close()
+    return queue_url
+
+
+def _make_bucket(s3: S3Client, bucket: str) -> None:
+    try:
+        s3.create_bucket(Bucket=bucket)
+    except ClientError as error:
+        if error.response.get("Error", {}).get("Code") != "BucketAlreadyOwnedByYou":
+            raise
+
+
+def _notify(s3: S3Client, bucket: str, queue_arn: str, prefix: str) -> None:
+    present = s3.get_bucket_notification_configuration(Bucket=bucket)
+    ours: QueueConfigurationTypeDef = {"QueueArn": queue_arn, "Events": EVENTS}
+    if prefix:
+        ours["Filter"] = {"Key": {"FilterRules": [{"Name": "prefix", "Value": prefix}]}}
+    others = [one for one in present.get("QueueConfigurations", []) if one["QueueArn"] != queue_arn]
+    wanted: NotificationConfigurationTypeDef = {
+        "QueueConfigurations": [*others, ours],
+        "TopicConfigurations": present.get("TopicConfigurations", []),
+        "LambdaFunctionConfigurations": present.get("LambdaFunctionConfigurations", []),
+    }
+    s3.put_bucket_notification_configuration(Bucket=bucket, NotificationConfiguration=wanted)

@@ -1,0 +1,31 @@
+"""What goes wrong with the embedded stack."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from replicator.errors import ReplicatorError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TAIL_LINES = 30
+
+
+class LocalStackError(ReplicatorError):
+    """The embedded stack cannot start, or a process of it died. The message says where its log is."""
+
+
+def tail(log: Path, *, lines: int = TAIL_LINES) -> str:
+    """The last `lines` lines of a log, indented; says so if there is none."""
+    try:
+        text = log.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        return f"  (no log: {error})"
+    last = text.splitlines()[-lines:]
+    return "\n".join(f"  {line}" for line in last) or "  (the log is empty)"
+
+
+def with_log(message: str, log: Path) -> str:
+    """`message`, then the path of the log and its last lines."""
+    return f"{message}\nlog: {log}, its last {TAIL_LINES} lines:\n{tail(log)}"

@@ -1,0 +1,59 @@
+"""Which process a pid means: a pid alone may name another process tomorrow."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessIdentity:
+    """A pid and the moment its process was born, in the system's own words (compared, never computed with)."""
+
+    pid: int
+    born: str
+
+    def __post_init__(self) -> None:
+        if self.pid <= 1:
+            raise ValueError(f"pid {self.pid} is not a process of ours")
+        if not self.born:
+            raise ValueError("born must not be empty")
+
+    def alive(self) -> bool:
+        """Whether this very process runs. A dead one that nobody has waited for yet (a zombie) does not."""
+        return birth(self.pid) == self.born
+
+
+def identify(pid: int) -> ProcessIdentity | None:
+    """The identity of the process that has `pid` now; None if there is none."""
+    born = birth(pid)
+    return ProcessIdentity(pid=pid, born=born) if born else None
+
+
+def birth(pid: int) -> str:
+    """When the process `pid` was born; empty if there is none."""
+    return _birth_from_proc(pid) if Path("/proc/self/stat").exists() else _birth_from_ps(pid)
+
+
+def _birth_from_proc(pid: int) -> str:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
+    state, start_ticks = fields[0], fields[19]
+    return "" if state in "ZXx" else f"{boot}:{start_ticks}"  # ticks since boot: the boot makes them unique
+
+
+def _birth_from_ps(pid: int) -> str:
+    done = subprocess.run(
+        ["ps", "-o", "state=,lstart=", "-p", str(pid)],  # noqa: S607 - part of every Unix, its folder differs
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"LC_ALL": "C", "PATH": "/bin:/usr/bin"},
+    )
+    state, _, started = done.stdout.strip().partition(" ")
+    return "" if state.startswith("Z") else started.strip()

@@ -1,0 +1,152 @@
+"""The jars of Kafka, fetched once into the user's cache folder.
+
+    <cache>/kafka-4.3.1/*.jar        complete or absent: renamed into place whole
+    <cache>/kafka-4.3.1.lock         one fetcher at a time, over all processes
+    <cache>/kafka-4.3.1.fetch.log    what the resolver said when it failed
+
+PySpark's own resolver fetches them, so neither Maven nor a Kafka download is needed. What Kafka shares with PySpark
+(the Scala library, logging) is copied from PySpark: later runs need nothing but the folder.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import sys
+import tempfile
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infra.local.cache import cache_dir, locked
+from infra.local.errors import LocalStackError, with_log
+from infra.local.process import Supervisor
+
+if TYPE_CHECKING:
+    from infra.local.java import Java
+
+KAFKA_VERSION = "4.3.1"
+SCALA = "2.13"
+FETCH_TIMEOUT = timedelta(minutes=10)
+FROM_PYSPARK = (
+    "scala-library-*.jar",
+    "slf4j-api-*.jar",
+    "log4j-api-*.jar",
+    "log4j-core-*.jar",
+    "log4j-slf4j2-impl-*.jar",
+    "log4j-1.2-api-*.jar",  # for versions of Kafka that call log4j 1
+)
+_LOGGING = re.compile(r"slf4j|log4j")  # one version of each only: PySpark's, which fit together
+RESOLVER = """
+import sys
+from pyspark.sql import SparkSession
+package, folder = sys.argv[1:]
+(
+    SparkSession.builder.master("local[1]")
+    .config("spark.jars.packages", package)
+    .config("spark.jars.ivy", folder)
+    .config("spark.ui.enabled", "false")
+    .config("spark.driver.host", "127.0.0.1")
+    .config("spark.driver.bindAddress", "127.0.0.1")
+    .getOrCreate()
+    .stop()
+)
+"""
+
+
+def kafka_jars(
+    java: Java, *, version: str = KAFKA_VERSION, cache: Path | None = None, resolver: str = RESOLVER
+) -> tuple[Path, ...]:
+    """The class path of Kafka `version`, in order. Fetches at the first call on a machine (half a minute).
+
+    Safe in several processes at once: one fetches, the others wait for it. `resolver`: a Python program that leaves the
+    jars of a package (its first argument) in the folder `jars` of another (its second). Raises LocalStackError.
+    """
+    if not re.fullmatch(r"\d+\.\d+\.\d+(-[0-9A-Za-z]+)?", version):
+        raise ValueError(f"not a Kafka version: {version!r}")
+    cache = cache or cache_dir()
+    folder = _folder(version, cache)
+    if not folder.is_dir():
+        with locked(cache / f"kafka-{version}.lock"):
+            if not folder.is_dir():  # else another process has just fetched it
+                _fetch(java, version, folder, resolver)
+    return tuple(sorted(folder.glob("*.jar")))
+
+
+def is_fetched(version: str = KAFKA_VERSION, *, cache: Path | None = None) -> bool:
+    """Whether the jars are in the cache folder: if not, the next start takes half a minute and the network."""
+    return _folder(version, cache or cache_dir()).is_dir()
+
+
+def _folder(version: str, cache: Path) -> Path:
+    return cache / f"kafka-{version}"
+
+
+def _fetch(java: Java, version: str, folder: Path, resolver: str) -> None:
+    log = folder.with_name(f"{folder.name}.fetch.log")
+    log.unlink(missing_ok=True)
+    for leftover in folder.parent.glob(f"{folder.name}.partial-*"):  # of one that was killed; the lock is ours
+        shutil.rmtree(leftover, ignore_errors=True)
+    work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.partial-", dir=folder.parent))
+    owner = Supervisor(log=log, remove=[work])
+    try:
+        package = f"org.apache.kafka:kafka_{SCALA}:{version}"
+        fetcher = owner.start(
+            "fetch",
+            [sys.executable, "-P", "-c", resolver, package, str(work / "ivy")],
+            log=log,
+            cwd=work,
+            env=_environment(java, work),
+        )
+        started = time.monotonic()
+        code = fetcher.wait(FETCH_TIMEOUT)
+        if code != 0:
+            seconds = round(time.monotonic() - started)
+            how = "did not end" if code is None else f"ended with {code}"
+            message = (
+                f"cannot fetch Kafka {version} ({package}): the resolver {how} after {seconds} s.\n"
+                "It needs the network once. Behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=... "
+                f"-Dhttps.proxyPort=...; without a network copy {folder} from a machine that has it."
+            )
+            raise LocalStackError(with_log(message, log))
+        _collect(work / "ivy" / "jars", work / "done")
+        (work / "done").rename(folder)  # whole or not at all: a reader never sees a part of it
+        log.unlink(missing_ok=True)
+    finally:
+        owner.close()
+
+
+def _environment(java: Java, work: Path) -> dict[str, str]:
+    """The user's own, with this Java, without what would start another Spark, temporary files in `work`."""
+    kept = {k: v for k, v in os.environ.items() if k == "SPARK_CONF_DIR" or not k.startswith(("SPARK_", "PYSPARK_"))}
+    temp = work / "tmp"
+    temp.mkdir()
+    java_options = f"{os.environ.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={temp} -XX:-UsePerfData".strip()
+    return kept | {
+        "JAVA_HOME": str(java.home),
+        "TMPDIR": str(temp),
+        "SPARK_LOCAL_DIRS": str(temp),
+        "JAVA_TOOL_OPTIONS": java_options,
+    }
+
+
+def _collect(fetched: Path, done: Path) -> None:
+    done.mkdir()
+    found = [jar for jar in fetched.glob("*.jar") if not _LOGGING.search(jar.name)]
+    if not any(jar.name.startswith(f"org.apache.kafka_kafka_{SCALA}-") for jar in found):
+        raise LocalStackError(
+            f"the resolver left no kafka_{SCALA} jar in {fetched}: a newer PySpark may name it otherwise"
+        )
+    for jar in found + _from_pyspark():
+        shutil.copyfile(jar, done / jar.name)
+
+
+def _from_pyspark() -> list[Path]:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise LocalStackError("PySpark is not installed, and Kafka is fetched with it: pip install pyspark")
+    folder = Path(spec.origin).parent / "jars"
+    return [jar for pattern in FROM_PYSPARK for jar in sorted(folder.glob(pattern))]

@@ -1,0 +1,212 @@
+"""The embedded stack: one Kafka broker per region, and S3 and SQS.
+
+LocalStack ──pipe──> supervisor ──> broker-a, broker-b, moto
+    │                    └ ends them and removes an ephemeral folder, however this process ends
+    └ <dir>/logs/{broker-a,broker-b,moto,supervisor}.log
+      <dir>/broker-a/{server.properties,data}
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Self
+
+from infra.local.broker import Broker, KafkaRuntime
+from infra.local.cache import cache_dir
+from infra.local.classes import class_archive
+from infra.local.errors import LocalStackError
+from infra.local.jars import KAFKA_VERSION, kafka_jars
+from infra.local.java import find_java
+from infra.local.moto import Moto
+from infra.local.process import Supervisor
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from infra.local.identity import ProcessIdentity
+
+_REGION = re.compile(r"[a-z0-9][a-z0-9-]*")
+
+
+class LocalStack:
+    """A context manager: everything answers inside it, nothing is left after it."""
+
+    def __init__(
+        self,
+        regions: tuple[str, ...] = ("a", "b"),
+        dir: Path | None = None,  # noqa: A002 - the word of the command line
+        broker_config: Mapping[str, str] = MappingProxyType({}),
+        kafka_version: str = KAFKA_VERSION,
+        *,
+        keep_dir: bool | None = None,
+        java_options: tuple[str, ...] = (),
+    ) -> None:
+        """`dir`: where data and logs are; None: a new folder that is removed at the end.
+
+        `keep_dir`: whether `dir` outlives the stack; by default if it was given. A kept one may be used again: the
+        brokers find their data, on other ports; moto is empty. `broker_config`: properties of every broker.
+        `java_options`: of every broker, such as "-Xmx2g".
+        """
+        if not regions or len(set(regions)) != len(regions) or not all(_REGION.fullmatch(region) for region in regions):
+            raise ValueError(f"regions must be different words of a-z, 0-9 and '-': {regions!r}")
+        self._regions = regions
+        self._given_dir = dir
+        self._keep_dir = keep_dir if keep_dir is not None else dir is not None
+        self._config = dict(broker_config)
+        self._kafka_version = kafka_version
+        self._java_options = java_options
+        self._abort = threading.Event()
+        self._dir: Path | None = None
+        self._owner: Supervisor | None = None
+        self._brokers: dict[str, Broker] = {}
+        self._moto: Moto | None = None
+
+    @property
+    def dir(self) -> Path:
+        if self._dir is None:
+            raise LocalStackError("the stack was not started: use it as a context manager")
+        return self._dir
+
+    @property
+    def log_dir(self) -> Path:
+        """One log per process."""
+        return self.dir / "logs"
+
+    @property
+    def brokers(self) -> Mapping[str, Broker]:
+        """By region."""
+        if not self._brokers:
+            raise LocalStackError("the stack was not started: use it as a context manager")
+        return MappingProxyType(self._brokers)
+
+    @property
+    def moto(self) -> Moto:
+        if self._moto is None:
+            raise LocalStackError("the stack was not started: use it as a context manager")
+        return self._moto
+
+    def identities(self) -> Mapping[str, ProcessIdentity]:
+        """Every process by name, "supervisor" among them."""
+        return self._owner.identities() if self._owner else {}
+
+    def pids(self) -> Mapping[str, int]:
+        """Every process id by name, "supervisor" among them."""
+        return {name: identity.pid for name, identity in self.identities().items()}
+
+    def check(self) -> None:
+        """Raises LocalStackError, with the log's end, if a process died that nobody stopped."""
+        for server in self._servers():
+            server.check()
+
+    def restore(self) -> None:
+        """Thaw or start whatever was frozen, stopped or killed. A moto that was stopped is empty."""
+        for server in self._servers():
+            server.restore()
+
+    def keep_logs(self) -> Path:
+        """Copy the logs to a place in the user's cache folder which is overwritten by the next call. That place."""
+        kept = cache_dir() / "last-failure"
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(self.log_dir, kept, dirs_exist_ok=True)
+        return kept
+
+    def detach(self) -> Mapping[str, ProcessIdentity]:
+        """Let everything run on after this process; a SIGTERM to the "supervisor" ends it. No call may follow."""
+        owner = self._running_owner()
+        identities = owner.identities()
+        owner.detach()
+        self._owner = None
+        return identities
+
+    def __enter__(self) -> Self:
+        if self._owner is not None:
+            raise LocalStackError("the stack runs already")
+        runtime = self._runtime()
+        self._abort.clear()
+        started = False
+        try:
+            self._open_dir()
+            self._start_all(runtime)
+            started = True
+        except LocalStackError as error:
+            raise self._with_kept_logs(error) from error
+        finally:
+            if not started:
+                self.close()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process, remove an ephemeral folder. May be called twice."""
+        self._abort.set()
+        if self._owner is not None:
+            self._owner.close()
+            self._owner = None
+
+    def _servers(self) -> tuple[Broker | Moto, ...]:
+        return (*self.brokers.values(), self.moto)
+
+    def _runtime(self) -> KafkaRuntime:
+        """Java and Kafka; fetches and prepares what the cache folder does not hold yet."""
+        java = find_java()
+        jars = kafka_jars(java, version=self._kafka_version)
+        archive = class_archive(java, jars, version=self._kafka_version)
+        return KafkaRuntime(java=java, jars=jars, shared_classes=archive)
+
+    def _open_dir(self) -> None:
+        """Make the folder, and the supervisor that removes it."""
+        self._dir = (
+            self._given_dir.absolute() if self._given_dir else Path(tempfile.mkdtemp(prefix="replicator-local-"))
+        )
+        self.log_dir.mkdir(parents=True, exist_ok=True)
+        remove = () if self._keep_dir else (self._dir,)
+        self._owner = Supervisor(log=self.log_dir / "supervisor.log", remove=remove)
+
+    def _start_all(self, runtime: KafkaRuntime) -> None:
+        """Start all at once; the first failure ends the waiting for the others."""
+        owner = self._running_owner()
+        self._brokers = {
+            region: Broker(
+                region=region,
+                folder=self.dir / f"broker-{region}",
+                log=self.log_dir / f"broker-{region}.log",
+                runtime=runtime,
+                owner=owner,
+                config=self._config,
+                abort=self._abort,
+                java_options=self._java_options,
+            )
+            for region in self._regions
+        }
+        self._moto = Moto(folder=self.dir / "moto", log=self.log_dir / "moto.log", owner=owner, abort=self._abort)
+        servers = self._servers()
+        with ThreadPoolExecutor(max_workers=len(servers), thread_name_prefix="local-stack") as pool:
+            starts = [pool.submit(server.start) for server in servers]
+            try:
+                for start in as_completed(starts):
+                    start.result()
+            except BaseException:
+                self._abort.set()
+                raise
+
+    def _running_owner(self) -> Supervisor:
+        if self._owner is None:
+            raise LocalStackError("the stack does not run: use it as a context manager")
+        return self._owner
+
+    def _with_kept_logs(self, error: LocalStackError) -> LocalStackError:
+        """The same error, naming a copy of the logs if the folder with the logs is about to be removed."""
+        if self._keep_dir or self._dir is None:
+            return error
+        return LocalStackError(str(error).replace(str(self.log_dir), str(self.keep_logs())))

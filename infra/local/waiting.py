@@ -1,0 +1,23 @@
+"""Waiting for an outside process: a question asked again and again until it is answered or the time is over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from datetime import timedelta
+
+INTERVAL_SECONDS = 0.02
+
+
+def wait_until(check: Callable[[], bool], timeout: timedelta, *, stop: threading.Event | None = None) -> bool:
+    """True as soon as `check` is; False after `timeout`, or once `stop` is set. `check` may raise to end the wait."""
+    stop = stop or threading.Event()
+    deadline = time.monotonic() + timeout.total_seconds()
+    while not check():
+        if time.monotonic() >= deadline or stop.wait(INTERVAL_SECONDS):
+            return False
+    return True

@@ -1,0 +1,70 @@
+"""Fixtures of all tests: the embedded stack, started once and only if a test asks for it, and names nobody else has."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from infra.local.errors import LocalStackError
+from infra.local.stack import LocalStack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+RUNNING_STACK = pytest.StashKey[LocalStack]()
+
+
+@pytest.fixture(scope="session")
+def stack(request: pytest.FixtureRequest) -> Iterator[LocalStack]:
+    """Brokers "a" and "b", S3 and SQS, for the whole session. A test that stops a part of it starts it again."""
+    with LocalStack() as running:
+        request.config.stash[RUNNING_STACK] = running
+        try:
+            yield running
+        finally:
+            del request.config.stash[RUNNING_STACK]
+
+
+@pytest.fixture(autouse=True)
+def whole_stack(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After each test the stack is whole again; a test during which a part of it died by itself fails."""
+    yield
+    running = request.config.stash.get(RUNNING_STACK, None)
+    if running is not None:
+        try:
+            running.check()
+        finally:
+            running.restore()
+
+
+@pytest.fixture
+def unique() -> Callable[[str], str]:
+    """Makes a name from a word that no other test and no other run has: fit for topics, buckets, queues and groups."""
+
+    def name(word: str = "test") -> str:
+        return f"{word}-{uuid.uuid4().hex[:12]}"
+
+    return name
+
+
+@pytest.fixture
+def topic_name(unique: Callable[[str], str]) -> str:
+    """The name of a topic that does not exist yet."""
+    return unique("topic")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Say where the stack's logs are when an integration test fails, and what died if something did."""
+    report: pytest.TestReport = yield  # type: ignore[assignment]
+    running = item.config.stash.get(RUNNING_STACK, None)
+    if report.failed and running is not None and item.get_closest_marker("integration"):
+        lines = [f"logs: {running.log_dir}, and until the next failure {running.keep_logs()}"]
+        try:
+            running.check()
+        except LocalStackError as error:
+            lines.append(str(error))
+        report.sections.append(("embedded stack", "\n".join(lines)))
+    return report  # type: ignore[return-value]
