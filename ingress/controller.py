@@ -100,12 +100,12 @@ class IngressController:
         parts = self.parts
         now = parts.clock.now()
         self._find(now)
-        for event in parts.placement.poll(POLL):
+        for event in parts.placement.poll(timedelta()):
             log.error("placement_disturbed", extra={logkeys.REASON: event.reason})
+        for report in self._reports():
+            self._reported(report, parts.clock.now())
         now = parts.clock.now()
         self._read_log(now)
-        while (report := self._next_report()) is not None:
-            self._reported(report, now)
         self._read_positions(now)
         for held in list(self._held.values()):
             self._tick(held, now)
@@ -326,11 +326,15 @@ class IngressController:
                 case _:
                     assert_never(effect)
 
-    def _next_report(self) -> Report | None:
+    def _reports(self) -> list[Report]:
+        """What the delivery thread did; the loop's only wait, so that a delivered piece is followed at once."""
+        found: list[Report] = []
         try:
-            return self.parts.delivery.reports.get_nowait()
+            found.append(self.parts.delivery.reports.get(timeout=POLL.total_seconds()))
+            while True:
+                found.append(self.parts.delivery.reports.get_nowait())
         except Empty:
-            return None
+            return found
 
     def _reported(self, report: Report, now: datetime) -> None:
         held = self._held.get(report.assignment.source)

@@ -160,7 +160,7 @@ class Delivery:
 
     def _drop(self, epoch: int) -> None:
         active = self._active.pop(epoch)
-        active.ahead.add_done_callback(lambda _, runs=active.runs: runs.close())  # type: ignore[attr-defined, misc]
+        active.ahead.add_done_callback(lambda _, runs=active.runs: runs.close())  # type: ignore[misc]
 
     def _round(self, ready: list[_Active]) -> None:
         began = time.monotonic()

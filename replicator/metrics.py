@@ -1,92 +1,145 @@
-"""Every metric there is: name, kind, unit, and what to do about it. Nothing else is exported.
+"""Every metric there is: name, kind, unit, labels, and what to do about it. Nothing else is exported.
 
 The first group keeps KIP-382's meanings: count and bytes of records replicated, their age when they arrived, and the
 time from the source's stamp to the target's acknowledgement.
+
+The kind of a metric is the Literal that holds its name, so that a type checker refuses an unknown one; all else is in
+`TABLE`. A counter without a unit in its name counts things.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
 CounterName = Literal[
     # egress
-    "egress_records",  # records in stored segments
-    "egress_bytes",  # raw bytes (keys, values, headers) in stored segments
-    "egress_stored_bytes",  # bytes of the stored objects
-    "egress_segments",  # segments stored; label reason: messages, size, age, moved, stopped
-    "egress_upload_conflicts",  # final keys found taken; equal content is normal after a crash
-    "egress_rewinds",  # partitions read again because fetched records were lost; growing = look at the log
-    "egress_pauses",  # times a partition waited for memory or storage; growing = storage is slower than the topic
+    "egress_records",
+    "egress_bytes",
+    "egress_stored_bytes",
+    "egress_segments",
+    "egress_upload_conflicts",
+    "egress_rewinds",
+    "egress_pauses",
     # ingress, KIP-382 names
-    "record_count",  # records acknowledged by the target
-    "record_bytes",  # their raw bytes
-    "ingress_segments",  # segments delivered to their end
-    "late_segments",  # gaps waited for; now and then is normal, growing = notifications get lost
-    "lost_segments",  # gaps given up as lost: data is missing; find the segment, or restore it, before skipping
-    "lost_offsets",  # offsets in those gaps
-    "skipped_records",  # records of a delivered segment that were applied before (overlaps)
-    "altered_timestamps",  # records whose stamp was clamped, by policy
-    "malformed_notifications",  # queue messages that say nothing we know; look at the dead-letter queue
-    "malformed_keys",  # objects below our prefix that are no segment's; move them out of the prefix
-    "foreign_notifications",  # messages about other prefixes or regions; narrow the bucket's notification filter
-    "corrupt_segments",  # segments that are not what they say; the partition stops: run verify, restore the object
-    "segment_events",  # label type: created, removed
-    "relists",  # listings made; label reason: start, timer, late, reset, missing
+    "record_count",
+    "record_bytes",
+    "ingress_segments",
+    "late_segments",
+    "lost_segments",
+    "lost_offsets",
+    "skipped_records",
+    "altered_timestamps",
+    "malformed_notifications",
+    "malformed_keys",
+    "foreign_notifications",
+    "corrupt_segments",
+    "segment_events",
+    "relists",
     # sync
-    "sync_objects",  # objects copied to the other bucket
-    "sync_bytes",  # their stored bytes
+    "sync_objects",
+    "sync_bytes",
     # both
-    "store_requests",  # requests to the object store; label operation
-    "store_errors",  # refused or failed requests; label operation; growing = storage is in trouble
-    "broker_errors",  # errors told by the Kafka client
+    "store_requests",
+    "store_errors",
+    "broker_errors",
 ]
 GaugeName = Literal[
-    "egress_lag_records",  # high watermark − committed offset
-    "egress_lag_seconds",  # age of the oldest record not yet stored; 0 when none waits
-    "egress_memory_bytes",  # raw records held in memory, of `memory_budget`
-    "egress_spool_bytes",  # encoded bytes waiting for the object store
-    "ingress_lag_records",  # archived offsets not yet delivered
-    "ingress_lag_seconds",  # age of the oldest stored segment not yet delivered; 0 when none waits
-    "assigned_partitions",  # partitions this process holds
-    "stopped_partitions",  # partitions waiting for an operator; anything but 0: read /readyz
+    "egress_lag_records",
+    "egress_lag_seconds",
+    "egress_memory_bytes",
+    "egress_spool_bytes",
+    "ingress_lag_records",
+    "ingress_lag_seconds",
+    "assigned_partitions",
+    "stopped_partitions",
 ]
 HistogramName = Literal[
-    "upload_latency_seconds",  # sealing a segment → stored
-    "produce_latency_seconds",  # handing a run to the producer → acknowledged, with its checkpoint
-    "record_age_seconds",  # KIP-382: age of the newest record of a run when delivery began
-    "replication_latency_seconds",  # KIP-382: source stamp → target acknowledgement, newest record of each run
+    "upload_latency_seconds",
+    "produce_latency_seconds",
+    "record_age_seconds",
+    "replication_latency_seconds",
 ]
 MetricName = CounterName | GaugeName | HistogramName
 COUNTERS: tuple[CounterName, ...] = get_args(CounterName)
 GAUGES: tuple[GaugeName, ...] = get_args(GaugeName)
 HISTOGRAMS: tuple[HistogramName, ...] = get_args(HistogramName)
 
-LABELS: dict[str, tuple[str, ...]] = {
-    "egress_segments": ("topic", "partition", "reason"),
-    "egress_memory_bytes": (),
-    "egress_spool_bytes": (),
-    "late_segments": ("region", "topic", "partition"),
-    "malformed_notifications": (),
-    "malformed_keys": (),
-    "foreign_notifications": (),
-    "segment_events": ("type",),
-    "relists": ("reason",),
-    "sync_objects": ("topic",),
-    "sync_bytes": ("topic",),
-    "store_requests": ("operation",),
-    "store_errors": ("operation",),
-    "broker_errors": (),
-    "assigned_partitions": (),
-    "stopped_partitions": (),
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    labels: tuple[str, ...]
+    help: str
+
+
+NONE: tuple[str, ...] = ()
+PARTITION = ("topic", "partition")  # of the cluster at hand
+SOURCE = ("region", "topic", "partition")  # of the source
+
+TABLE: dict[MetricName, Metric] = {
+    # egress
+    "egress_records": Metric(PARTITION, "records in stored segments"),
+    "egress_bytes": Metric(PARTITION, "raw bytes (keys, values, headers) in stored segments"),
+    "egress_stored_bytes": Metric(PARTITION, "bytes of the stored objects"),
+    "egress_segments": Metric(
+        (*PARTITION, "reason"), "segments stored; label reason: messages, size, age, moved, stopped"
+    ),
+    "egress_upload_conflicts": Metric(PARTITION, "final keys found taken; equal content is normal after a crash"),
+    "egress_rewinds": Metric(
+        PARTITION, "partitions read again because fetched records were lost; growing = look at the log"
+    ),
+    "egress_pauses": Metric(
+        PARTITION, "times a partition waited for memory or storage; growing = storage is slower than the topic"
+    ),
+    # ingress, KIP-382 names
+    "record_count": Metric(SOURCE, "records acknowledged by the target"),
+    "record_bytes": Metric(SOURCE, "raw bytes (keys, values, headers) of records acknowledged by the target"),
+    "ingress_segments": Metric(SOURCE, "segments delivered to their end"),
+    "late_segments": Metric(SOURCE, "gaps waited for; now and then is normal, growing = notifications get lost"),
+    "lost_segments": Metric(
+        SOURCE, "gaps given up as lost: data is missing; find the segment, or restore it, before skipping"
+    ),
+    "lost_offsets": Metric(SOURCE, "offsets in gaps given up as lost"),
+    "skipped_records": Metric(SOURCE, "records of a delivered segment that were applied before (overlaps)"),
+    "altered_timestamps": Metric(SOURCE, "records whose stamp was clamped, by policy"),
+    "malformed_notifications": Metric(NONE, "queue messages that say nothing we know; look at the dead-letter queue"),
+    "malformed_keys": Metric(NONE, "objects below our prefix that are no segment's; move them out of the prefix"),
+    "foreign_notifications": Metric(
+        NONE, "messages about other prefixes or regions; narrow the bucket's notification filter"
+    ),
+    "corrupt_segments": Metric(
+        SOURCE, "segments that are not what they say; the partition stops: run verify, restore the object"
+    ),
+    "segment_events": Metric(("type",), "events read from the event log; label type: created, removed"),
+    "relists": Metric(("reason",), "listings made; label reason: start, timer, late, reset, missing"),
+    # sync
+    "sync_objects": Metric(("topic",), "objects copied to the other bucket"),
+    "sync_bytes": Metric(("topic",), "stored bytes of objects copied to the other bucket"),
+    # both
+    "store_requests": Metric(("operation",), "requests to the object store; label operation"),
+    "store_errors": Metric(
+        ("operation",), "refused or failed requests; label operation; growing = storage is in trouble"
+    ),
+    "broker_errors": Metric(NONE, "errors told by the Kafka client"),
+    "egress_lag_records": Metric(PARTITION, "high watermark − committed offset"),
+    "egress_lag_seconds": Metric(PARTITION, "age of the oldest record not yet stored; 0 when none waits"),
+    "egress_memory_bytes": Metric(NONE, "raw records held in memory, of `memory_budget`"),
+    "egress_spool_bytes": Metric(NONE, "encoded bytes waiting for the object store"),
+    "ingress_lag_records": Metric(SOURCE, "archived offsets not yet delivered"),
+    "ingress_lag_seconds": Metric(SOURCE, "age of the oldest stored segment not yet delivered; 0 when none waits"),
+    "assigned_partitions": Metric(NONE, "partitions this process holds"),
+    "stopped_partitions": Metric(NONE, "partitions waiting for an operator; anything but 0: read /readyz"),
+    "upload_latency_seconds": Metric(PARTITION, "sealing a segment → stored"),
+    "produce_latency_seconds": Metric(SOURCE, "handing a run to the producer → acknowledged, with its checkpoint"),
+    "record_age_seconds": Metric(SOURCE, "KIP-382: age of the newest record of a run when delivery began"),
+    "replication_latency_seconds": Metric(
+        SOURCE, "KIP-382: source stamp → target acknowledgement, newest record of each run"
+    ),
 }
-"""Labels of those that differ from the rule: egress_* and upload_* have topic and partition; the others region, topic
-and partition of the source."""
 
 
-def labels(name: str) -> tuple[str, ...]:
-    if name in LABELS:
-        return LABELS[name]
-    return ("topic", "partition") if name.startswith(("egress_", "upload_")) else ("region", "topic", "partition")
+def labels(name: MetricName) -> tuple[str, ...]:
+    return TABLE[name].labels
 
 
 class Metrics(Protocol):

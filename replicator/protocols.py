@@ -61,7 +61,8 @@ class SegmentFormat(Protocol):
     """Bytes of a segment. Chosen by name through the entry-point group `replicator.formats`; instances are immutable
     and thread safe, and are made with keyword arguments that all have defaults."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def create(self, sink: BinaryIO) -> SegmentWriter:
         """`sink` is written from its current position, forward only."""
@@ -161,6 +162,7 @@ Fetched = Run | Reached | PartitionFailed | ConsumerDisturbed
 class Committed:
     next_offset: int
     metadata: str
+    leader_epoch: int | None = None  # of the last record before `next_offset`, when known
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,6 +286,22 @@ class TargetWriter(Protocol):
         when nothing can be said of any run, or when `should_stop` ended the wait."""
 
     def close(self, timeout: timedelta) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Records made fit for a target topic."""
+
+    batches: Sequence[RecordBatch]
+    altered: int  # stamps that were clamped
+    refused: str = ""  # the first record that cannot pass as it is: which, why, and what to do
+
+
+class TimestampRule(Protocol):
+    """What a target topic can hold, and what is done about the rest."""
+
+    def check(self, topic: str, batches: Sequence[RecordBatch], *, clamp: bool) -> Checked:
+        """May ask the target for its settings, seldom. Raises BrokerUnavailable or TargetError."""
 
 
 @dataclass(frozen=True, slots=True)

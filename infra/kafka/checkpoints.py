@@ -1,0 +1,124 @@
+"""Checkpoints as the compacted topic tells them: an in-memory table, brought up to date by each `read`.
+
+    ends noted ─> read on, committed records only, until every position is at or past its noted end ─> copy of the table
+
+The ends are those of the log, not the last stable offsets: a committed checkpoint may lie behind another writer's open
+transaction, and would be missed. So a read waits for transactions that were open when it began (seen on a broker).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from confluent_kafka import Message
+
+from infra.kafka.topic_log import LogFacts, PositionLost, TopicLog
+from replicator.checkpoint import Checkpoint, CheckpointKey, decode, decode_key
+from replicator.errors import BrokerUnavailable, MalformedEvent
+from replicator.lifecycle import Deadline
+from replicator.logkeys import ERROR, NEXT, OFFSET, PARTITION, REASON, TOPIC
+
+SLICE = timedelta(milliseconds=200)
+
+log = logging.getLogger(__name__)
+
+
+class KafkaCheckpointStore:
+    """A CheckpointStore. Calls from several threads take turns."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, object],
+        topic: str,
+        *,
+        read_within: timedelta = timedelta(seconds=60),
+        answer_within: timedelta = timedelta(seconds=10),
+    ) -> None:
+        """`read_within` must exceed the writers' transaction timeout: a dead one's transaction ends only by it."""
+        self._topic = topic
+        self._read_within = read_within
+        self._lock = threading.Lock()
+        self._log = TopicLog(properties, topic, answer_within=answer_within, check_every=read_within)
+        self._facts: LogFacts | None = None  # of the life of the topic that the table is about
+        self._table: dict[CheckpointKey, Checkpoint] = {}
+
+    def read(self) -> Mapping[CheckpointKey, Checkpoint]:
+        """See CheckpointStore. After BrokerUnavailable, the next call goes on from where this one came to."""
+        with self._lock:
+            deadline = Deadline(self._read_within)
+            while True:
+                try:
+                    # the ends come first: what was acknowledged before this call lies before them
+                    self._read_up_to(self._aligned(self._log.facts()), deadline)
+                except PositionLost as error:
+                    log.warning("checkpoints_read_again", extra={TOPIC: self._topic, REASON: str(error)})
+                    self._facts = None  # a log that was cut or replaced says everything anew
+                    if deadline.expired:
+                        raise BrokerUnavailable(f"read {self._topic}: {error}") from error
+                else:
+                    return dict(self._table)
+
+    def close(self) -> None:
+        with self._lock:
+            self._log.close()
+
+    def _aligned(self, facts: LogFacts) -> Mapping[int, int]:
+        """The ends to reach; starts over when the table is about another life of the topic, or one that was longer."""
+        known = self._facts
+        if (
+            known is None
+            or known.topic_id != facts.topic_id
+            or known.starts != facts.starts  # records were deleted, or there is another partition
+            or any(facts.ends[p] < position for p, position in self._log.positions.items())
+        ):
+            self._table = {}
+            self._log.read_from(facts, facts.starts)
+        self._facts = facts
+        return facts.ends
+
+    def _read_up_to(self, ends: Mapping[int, int], deadline: Deadline) -> None:
+        while behind := {p: end for p, end in ends.items() if self._log.positions[p] < end}:
+            if deadline.expired:
+                partition, end = next(iter(behind.items()))
+                raise BrokerUnavailable(
+                    f"{self._topic}/{partition}: read up to {self._log.positions[partition]} of {end} in "
+                    f"{self._read_within}; the broker is away or slow, or a transaction is open"
+                )
+            self._apply(self._log.fetch(min(SLICE, deadline.left)))
+
+    def _apply(self, messages: Sequence[Message]) -> None:
+        """Only the last record of each key is decoded: the topic holds many of each until it is compacted."""
+        last = dict(zip(map(Message.key, messages), messages, strict=True))
+        for key, message in last.items():
+            try:
+                self._put(message)
+            except MalformedEvent:
+                # it says nothing, so what was said of the key before it holds
+                for each in messages:
+                    if each.key() == key:
+                        self._put_or_log(each)
+
+    def _put(self, message: Message) -> None:
+        key, value = decode_key(message.key() or b""), message.value()
+        if value is None:
+            self._table.pop(key, None)
+        else:
+            self._table[key] = decode(value)
+
+    def _put_or_log(self, message: Message) -> None:
+        try:
+            self._put(message)
+        except MalformedEvent as error:
+            log.warning(
+                "malformed_checkpoint",
+                extra={
+                    TOPIC: self._topic,
+                    PARTITION: message.partition(),
+                    OFFSET: message.offset(),
+                    ERROR: str(error),
+                    NEXT: "skipped; find out who else writes to this topic",
+                },
+            )

@@ -1,0 +1,79 @@
+"""What the Kafka client's errors are called here: whose move it is, and what to do next.
+
+One home for the question "is this worth another try?" of every adapter in this package.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+
+from replicator.errors import BrokerUnavailable, OwnershipLost, ReplicatorError, TargetError
+
+UNAUTHORISED = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    }
+)
+FENCED = frozenset(
+    {
+        KafkaError.ILLEGAL_GENERATION,
+        KafkaError.UNKNOWN_MEMBER_ID,
+        KafkaError.FENCED_INSTANCE_ID,
+        KafkaError.FENCED_MEMBER_EPOCH,
+        KafkaError.UNRELEASED_INSTANCE_ID,
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError._ASSIGNMENT_LOST,
+        KafkaError._FENCED,
+    }
+)
+"""Another member, or another life of this one, has taken over."""
+
+REFUSED = frozenset(
+    {
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError.INVALID_CONFIG,
+        KafkaError.INVALID_PARTITIONS,
+        KafkaError.INVALID_REPLICATION_FACTOR,
+        KafkaError.INVALID_REPLICA_ASSIGNMENT,
+        KafkaError.INVALID_REQUEST,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.UNSUPPORTED_VERSION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.OFFSET_METADATA_TOO_LARGE,
+        KafkaError.INVALID_COMMIT_OFFSET_SIZE,
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError._INVALID_ARG,
+        KafkaError._UNSUPPORTED_FEATURE,
+    }
+)
+"""Asking again gives the same answer."""
+
+
+def error_of(error: KafkaException | KafkaError) -> KafkaError:
+    """The client raises a KafkaException around the KafkaError that says something."""
+    return error.args[0] if isinstance(error, KafkaException) else error
+
+
+def told(error: KafkaException | KafkaError) -> str:
+    """`NAME (text)`, for a log line or the end of a message."""
+    inner = error_of(error)
+    return f"{inner.name()} ({inner.str()})"
+
+
+def translate(error: KafkaException | KafkaError, doing: str) -> ReplicatorError:
+    """Our error for the client's; `doing` says what was tried and where, as in `list offsets of orders/3`."""
+    inner = error_of(error)
+    message = f"{doing}: {told(inner)}"
+    if inner.code() in UNAUTHORISED:
+        return TargetError(f"{message}. Grant the principal this operation, or correct its credentials")
+    if inner.code() in FENCED:
+        return OwnershipLost(f"{message}. Another member took over; this one must join again")
+    if inner.code() in REFUSED:
+        return TargetError(message)
+    return BrokerUnavailable(message)

@@ -1,0 +1,126 @@
+"""The segment-events topic: written by whoever hears of a segment, read whole by every instance."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from confluent_kafka import Message
+
+from infra.kafka.errors import told
+from infra.kafka.idempotent import IdempotentProducer, producer_properties
+from infra.kafka.topic_log import PositionLost, TopicLog
+from replicator.errors import BrokerUnavailable, MalformedEvent
+from replicator.events import SegmentEvent, decode, encode, encode_key
+from replicator.lifecycle import Deadline
+from replicator.logkeys import COUNT, ERROR, NEXT, OFFSET, PARTITION, REASON, TOPIC
+from replicator.protocols import LogReset
+
+MEMORY_BYTES = 8 << 20  # of events not acknowledged: some ten thousand
+RETRY = timedelta(seconds=5)  # between attempts to find the log's ends again
+
+log = logging.getLogger(__name__)
+
+
+class KafkaEventLog:
+    """An EventLog. `publish` on one thread, `start` and `poll` on another, `close` when both have ended."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, object],
+        topic: str,
+        *,
+        producer: Mapping[str, object] | None = None,
+        publish_within: timedelta = timedelta(seconds=30),
+        answer_within: timedelta = timedelta(seconds=10),
+        check_every: timedelta = timedelta(seconds=30),
+    ) -> None:
+        """`properties`: the connection, and what the reader wants; `producer`: what the writer wants beside it.
+        A new or re-created topic is noticed within `check_every`. Raises ConfigError."""
+        self._topic = topic
+        self._producer_properties = producer_properties(producer or properties, memory_bytes=MEMORY_BYTES)
+        self._publish_within = publish_within
+        self._producer: IdempotentProducer[str] | None = None
+        self._log = TopicLog(properties, topic, answer_within=answer_within, check_every=check_every)
+        self._lost = ""  # why the position is gone, until the ends are noted again
+        self._retry: Deadline | None = None
+
+    def publish(self, events: Sequence[SegmentEvent]) -> None:
+        """One key has one partition, so events of one segment keep their order."""
+        if self._producer is None:
+            self._producer = IdempotentProducer(self._producer_properties)
+        producer, deadline = self._producer, Deadline(self._publish_within)
+
+        def wait() -> None:
+            if deadline.expired:
+                raise BrokerUnavailable(f"{self._topic}: no acknowledgement within {self._publish_within}")
+
+        try:
+            for event in events:
+                producer.put(self._topic, key=encode_key(event), value=encode(event), owner="", wait=wait)
+            failures = producer.settle(wait=wait, grace=timedelta(seconds=1))
+            for failure in failures.values():
+                raise BrokerUnavailable(f"publish to {self._topic}: {told(failure)}")
+        except BrokerUnavailable:
+            # what is still queued must not come behind what is published next
+            self._producer = None
+            producer.close(timedelta())
+            raise
+
+    def start(self) -> None:
+        """Raises BrokerUnavailable; then `poll` goes on trying, and says LogReset once the ends are noted."""
+        self._lost = self._lost or "not read yet"
+        facts = self._log.facts()
+        self._log.read_from(facts, facts.ends)
+        self._lost, self._retry = "", None
+
+    def poll(self, timeout: timedelta) -> Sequence[SegmentEvent | LogReset]:
+        """With LogReset, the ends are noted anew before it is returned, so a listing made after it misses nothing."""
+        if self._lost:
+            return self._start_over()
+        try:
+            return self._decoded(self._log.fetch(timeout))
+        except PositionLost as error:
+            self._lost = str(error)
+            return self._start_over()
+
+    def close(self) -> None:
+        if self._producer is not None:
+            self._producer.close(timedelta())
+        self._log.close()
+
+    def _start_over(self) -> Sequence[LogReset]:
+        if self._retry is not None and not self._retry.expired:
+            return ()
+        reason = self._lost
+        try:
+            self.start()
+        except BrokerUnavailable as error:
+            self._retry = Deadline(RETRY)
+            log.warning("event_log_unavailable", extra={TOPIC: self._topic, REASON: reason, ERROR: str(error)})
+            return ()
+        return (LogReset(reason),)
+
+    def _decoded(self, messages: Sequence[Message]) -> Sequence[SegmentEvent]:
+        events: list[SegmentEvent] = []
+        malformed: list[tuple[Message, MalformedEvent]] = []
+        for message in messages:
+            try:
+                events.append(decode(message.value() or b""))
+            except MalformedEvent as error:
+                malformed.append((message, error))
+        if malformed:
+            first, why = malformed[0]
+            log.warning(
+                "malformed_events",
+                extra={
+                    TOPIC: self._topic,
+                    PARTITION: first.partition(),
+                    OFFSET: first.offset(),
+                    COUNT: len(malformed),
+                    ERROR: str(why),
+                    NEXT: "skipped; find out who else writes to this topic",
+                },
+            )
+        return events

@@ -1,0 +1,57 @@
+"""What a consumer group has committed, asked from any thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from infra.kafka.errors import translate
+from infra.kafka.settings import client_log
+from replicator.protocols import Committed, TopicPartition
+
+
+class GroupOffsets:
+    """A client of its own that never joins the group: the member's client lets no other thread in while it consumes
+    (seen: `committed` waits for `consume` to return). Made when first asked; safe to call from several threads."""
+
+    def __init__(self, properties: Mapping[str, str], *, timeout: timedelta) -> None:
+        self._properties = properties
+        self._timeout = timeout
+        self._group_id = properties["group.id"]
+        self._lock = threading.Lock()
+        self._client: Consumer | None = None
+
+    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        """Those that have an offset. Under `read_committed`, waits for pending transactional ones.
+        Raises BrokerUnavailable, and TargetError when the group may not be read."""
+        if not partitions:
+            return {}
+        doing = f"read the committed offsets of group {self._group_id}"
+        with self._lock:
+            if self._client is None:
+                self._client = Consumer(dict(self._properties), logger=client_log)
+            try:
+                asked = [ClientPartition(p.topic, p.partition) for p in partitions]
+                answers = self._client.committed(asked, timeout=self._timeout.total_seconds())
+                self._client.poll(0)  # hands its log lines over
+            except KafkaException as error:
+                raise translate(error, doing) from error
+        found: dict[TopicPartition, Committed] = {}
+        for answer in answers:
+            if answer.error is not None:  # an error is not an absence
+                raise translate(answer.error, f"{doing} for {answer.topic}/{answer.partition}")
+            if answer.offset >= 0:
+                found[TopicPartition(answer.topic, answer.partition)] = Committed(
+                    answer.offset, answer.metadata or "", answer.leader_epoch
+                )
+        return found
+
+    def close(self) -> None:
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+                self._client = None

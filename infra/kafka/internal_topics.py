@@ -1,0 +1,93 @@
+"""The two topics of ours in the target cluster: made as they must be, or found to be so.
+
+Segment events are a log that is cut by age; checkpoints are a table. Each fails in silence with the other's cleanup
+policy: a compacted event log drops events, and a checkpoint topic that is cut by age forgets positions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+
+from replicator.errors import TargetError
+from replicator.logkeys import NEXT, REASON, TOPIC
+from replicator.protocols import ClusterAdmin
+
+POLICY, RETENTION, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
+PARTITIONS = 1  # a few events and checkpoints per second; more would only cost every reader requests
+
+CHECKPOINTS: Mapping[str, str] = {
+    POLICY: "compact",
+    # small and early segments: only closed ones are compacted, and every new owner reads the topic from its start
+    "segment.bytes": str(16 << 20),
+    "segment.ms": str(3_600_000),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+log = logging.getLogger(__name__)
+
+
+def ensure_internal_topics(
+    admin: ClusterAdmin,
+    *,
+    segment_events_topic: str,
+    segment_events_retention: timedelta,
+    checkpoint_topic: str,
+    replication_factor: int,
+) -> None:
+    """Create what is missing, and check what exists. May be called by every instance at once. Raises TargetError with
+    every problem found, and BrokerUnavailable."""
+    retention_ms = segment_events_retention // timedelta(milliseconds=1)
+    events = {POLICY: "delete", RETENTION: str(retention_ms), RETENTION_BYTES: "-1"}
+    problems: list[str] = []
+    for topic, configs in ((segment_events_topic, events), (checkpoint_topic, CHECKPOINTS)):
+        if admin.create_topic(topic, partitions=PARTITIONS, replication_factor=replication_factor, configs=configs):
+            log.info("topic_created", extra={TOPIC: topic})
+            continue
+        found = admin.configs(topic)
+        if configs is events:
+            problems += _events_problems(topic, found, retention_ms)
+        else:
+            problems += _checkpoint_problems(topic, found)
+    if problems:
+        raise TargetError("; ".join(problems))
+
+
+def _events_problems(topic: str, found: Mapping[str, str], retention_ms: int) -> list[str]:
+    problems = []
+    policies = _policies(found)
+    if policies != {"delete"}:
+        problems.append(
+            f"segment events topic {topic}: {POLICY} is {found.get(POLICY)!r}, so events that readers need would be "
+            f"dropped; set it to 'delete', or name another topic in ingress.segment_events_topic"
+        )
+    retention = int(found.get(RETENTION, "-1"))
+    if 0 <= retention < retention_ms:
+        problems.append(
+            f"segment events topic {topic}: {RETENTION} is {retention}, shorter than ingress.segment_events_retention "
+            f"({retention_ms}); raise the one or lower the other"
+        )
+    elif retention != retention_ms:
+        log.warning(
+            "segment_events_kept_longer",
+            extra={
+                TOPIC: topic,
+                REASON: f"{RETENTION} is {retention}, ingress.segment_events_retention is {retention_ms}",
+                NEXT: f"nothing, or set {RETENTION} to save disk",
+            },
+        )
+    return problems
+
+
+def _checkpoint_problems(topic: str, found: Mapping[str, str]) -> list[str]:
+    if _policies(found) == {"compact"}:
+        return []
+    return [
+        f"checkpoint topic {topic}: {POLICY} is {found.get(POLICY)!r}, so positions would be forgotten and records "
+        f"delivered again or skipped; set it to 'compact' alone, or name another topic in ingress.checkpoint_topic"
+    ]
+
+
+def _policies(found: Mapping[str, str]) -> set[str]:
+    return {policy.strip() for policy in found.get(POLICY, "delete").split(",") if policy.strip()}

@@ -1,0 +1,179 @@
+"""One member of a consumer group: joining, what the group gives and takes, leaving.
+
+Rules
+  1. No exception crosses the client library. Callbacks run inside `consume`, and one that raises there loses the
+     records of that call for good and may leave `close` hanging (both seen); so what they raise is kept, and told by
+     `disturbances` afterwards.
+  2. A partition that comes is paused at an explicit offset. Never at END: the answer to the question where that is
+     may arrive after a seek and override it (seen), which reads as a hole.
+  3. A partition that goes is given up after the listener was told, so that it can still be committed.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from infra.kafka.errors import told
+from infra.kafka.settings import client_log
+from replicator.errors import OwnershipLost
+from replicator.lifecycle import Deadline
+from replicator.logkeys import ERROR, NEXT
+from replicator.metrics import Metrics
+from replicator.protocols import ConsumerDisturbed, GroupListener, TopicPartition
+
+SOMEWHERE = 0  # where a paused partition stands until it is told its offset; nothing read from there is used
+STEP = timedelta(milliseconds=100)
+
+log = logging.getLogger(__name__)
+
+
+class Membership:
+    """Owns the client. One thread."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        metrics: Metrics,
+        on_commit: Callable[[KafkaError | None, list[ClientPartition]], None] | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._listener: GroupListener | None = None
+        self._held: set[TopicPartition] = set()
+        self._kept: list[BaseException] = []
+        self._fatal: KafkaError | None = None
+        self._closed = False
+        config: dict[str, object] = {**properties, "error_cb": self._guarded(self._on_error)}
+        if on_commit is not None:
+            config["on_commit"] = self._guarded(on_commit)
+        self.client = Consumer(config, logger=client_log)
+
+    @property
+    def held(self) -> frozenset[TopicPartition]:
+        """What the group has given us and not taken yet."""
+        return frozenset(self._held)
+
+    def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
+        self._listener = listener
+        self.client.subscribe(
+            sorted(topics),
+            on_assign=self._guarded(self._on_assign),
+            on_revoke=self._guarded(self._on_revoke),
+            on_lost=self._guarded(self._on_lost),
+        )
+
+    def consume(self, count: int, timeout: timedelta) -> list[Message]:
+        """As the client's: waits the whole `timeout` if there are fewer than `count`. Empty when it failed, and then
+        `disturbances` says so. Raises OwnershipLost when this member can never go on."""
+        if self._fatal is not None:
+            raise OwnershipLost(f"group member: {told(self._fatal)}. The client is dead; start the process again")
+        try:
+            return self.client.consume(count, max(timeout.total_seconds(), 0))
+        except Exception as error:
+            self._kept.append(error)
+            return []
+        except BaseException as error:  # Ctrl-C inside the call: whoever goes on after it must know
+            self._kept.append(error)
+            raise
+
+    @property
+    def disturbed(self) -> bool:
+        return bool(self._kept)
+
+    def disturbances(self) -> list[ConsumerDisturbed]:
+        """What went wrong since the last call. An interrupt that came inside a callback is raised here."""
+        kept, self._kept = self._kept, []
+        for error in kept:
+            if not isinstance(error, Exception):
+                raise error
+        return [ConsumerDisturbed(_reason(error)) for error in kept]
+
+    def close(self, timeout: timedelta) -> None:
+        """Leave the group, the listener being told on this thread, and release the client; in bounded time."""
+        if self._closed:
+            return
+        self._closed = True
+        deadline = Deadline(timeout)
+        try:
+            self.client.unsubscribe()
+            # Revocations are served by consume. What it returns is not used: nothing after this reads records.
+            while self._held and not deadline.expired and self._fatal is None:
+                self.consume(1000, min(STEP, deadline.left))
+        except Exception as error:
+            log.warning("group_leave_failed", extra={ERROR: repr(error)})
+        # The client's own close may wait for ever after an exception in a callback, so not on this thread.
+        closer = threading.Thread(target=self._close_client, name="kafka-consumer-close", daemon=True)
+        closer.start()
+        closer.join(max(deadline.left, STEP).total_seconds())
+        if closer.is_alive():
+            log.warning("consumer_close_unfinished", extra={NEXT: "the broker drops this member by session timeout"})
+        for disturbed in self.disturbances():
+            log.warning("listener_failed_while_closing", extra={ERROR: disturbed.reason})
+
+    def _close_client(self) -> None:
+        try:
+            self.client.close()
+        except (KafkaException, RuntimeError) as error:
+            log.warning("consumer_close_failed", extra={ERROR: repr(error)})
+
+    # --- callbacks: on the thread that is in `consume` ------------------------------------------------------------
+
+    def _guarded(self, callback: Callable[..., None]) -> Callable[..., None]:
+        def guarded(*args: object) -> None:
+            try:
+                callback(*args)
+            except BaseException as error:
+                self._kept.append(error)
+
+        return guarded
+
+    def _on_assign(self, client: Consumer, partitions: Sequence[ClientPartition]) -> None:
+        here = [ClientPartition(p.topic, p.partition, SOMEWHERE) for p in partitions]
+        client.incremental_assign(here)
+        client.pause(here)
+        added = _ours(partitions)
+        self._held |= added
+        if self._listener is not None and added:
+            self._listener.assigned(added)
+
+    def _on_revoke(self, client: Consumer, partitions: list[ClientPartition]) -> None:
+        gone = _ours(partitions)
+        try:
+            if self._listener is not None and gone:
+                self._listener.revoked(gone)  # first: afterwards they cannot be committed
+        finally:
+            self._held -= gone
+            client.incremental_unassign(partitions)
+
+    def _on_lost(self, client: Consumer, partitions: list[ClientPartition]) -> None:
+        gone = _ours(partitions)
+        try:
+            if self._listener is not None and gone:
+                self._listener.lost(gone)
+        finally:
+            self._held -= gone
+            client.incremental_unassign(partitions)
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Errors of the client as a whole. It mends all but the fatal ones itself."""
+        self.count_error(error)
+
+    def count_error(self, error: KafkaError) -> None:
+        self._metrics.count("broker_errors")
+        if error.fatal():
+            self._fatal = error
+        log.warning("broker_error", extra={ERROR: told(error)})
+
+
+def _ours(partitions: Sequence[ClientPartition]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(p.topic, p.partition) for p in partitions)
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

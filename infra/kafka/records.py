@@ -1,0 +1,156 @@
+"""Fetched messages as Arrow: the hot path of everything that reads Kafka.
+
+Nothing here runs once per record in Python: columns are made by C-level `map` over the messages. What the client
+does to records, each seen on a broker:
+  - The type of a timestamp is librdkafka's number (0 none, 1 create, 2 append); a stamp of −1 or below is passed on.
+  - No headers and an empty list of headers are the same bytes in a record batch: both come as None.
+  - A header name that is not UTF-8 makes `Message.headers` fail, and **a second call on that message returns a broken
+    list**, so each message is asked once.
+  - A header name is cut at its first NUL byte inside librdkafka. That cannot be seen from here.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import compress, groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import pyarrow as pa
+from confluent_kafka import Message
+
+from formats.schema import HEADER, SCHEMA
+from replicator.protocols import PartitionFailed, Run, TopicPartition
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
+
+UNDECODABLE_HEADER = "UNDECODABLE_HEADER"
+
+_TYPES = bytes([0xFF, 0, 1]) + bytes(range(3, 256))  # librdkafka's timestamp type -> Kafka's, as int8
+_HEADERS = SCHEMA.field("headers").type
+_HEADER_MAP = pa.map_(pa.string(), pa.binary())  # the Arrow type that takes lists of pairs, repeats and all
+_FIRST, _SECOND = itemgetter(0), itemgetter(1)
+
+Item: TypeAlias = "Sequence[Message] | tuple[Message, KafkaError]"
+
+
+def items(messages: Sequence[Message]) -> Iterator[tuple[TopicPartition, Item]]:
+    """What `consume` returned, cut where the partition changes or the client says something other than a record.
+
+    Each item is a non-empty sequence of records of that partition, or a message that carries an error (the end of the
+    partition is one) with that error. Errors of the client as a whole come with an empty topic.
+    """
+    for topic, of_topic in groupby(messages, Message.topic):
+        for partition, of_partition in groupby(of_topic, Message.partition):
+            where = TopicPartition(topic or "", -1 if partition is None else partition)
+            group = list(of_partition)
+            begin = 0
+            for at, error in _errors(group):
+                if at > begin:
+                    yield where, group[begin:at]
+                yield where, (group[at], error)
+                begin = at + 1
+            if begin < len(group):
+                yield where, group[begin:] if begin else group
+
+
+def _errors(messages: Sequence[Message]) -> list[tuple[int, KafkaError]]:
+    """Which of them are no records, and what they say instead."""
+    errors = list(map(Message.error, messages))
+    return [(at, error) for at in compress(range(len(errors)), errors) if (error := errors[at]) is not None]
+
+
+def runs(messages: Sequence[Message]) -> Iterator[Run | PartitionFailed]:
+    """The records among `messages`, a run for each stretch of one partition. After a PartitionFailed the rest of that
+    stretch is left out; other stretches of the partition are the caller's to refuse."""
+    for partition, item in items(messages):
+        if not isinstance(item, tuple):
+            yield from convert(partition, item)
+
+
+def convert(partition: TopicPartition, messages: Sequence[Message]) -> tuple[Run | PartitionFailed, ...]:
+    """Records of one partition as a run. If the client cannot deliver one of them: those before it, if any, and then
+    the failure that names it."""
+    headers, failure = _headers(partition, messages)
+    if failure is not None:
+        messages = messages[: len(headers)]
+    return (*((_run(partition, messages, headers),) if messages else ()), *((failure,) if failure else ()))
+
+
+def _run(partition: TopicPartition, messages: Sequence[Message], headers: list[object]) -> Run:
+    count = len(messages)
+    offsets = cast("list[int]", list(map(Message.offset, messages)))  # None is for messages that are errors
+    keys = pa.array(list(map(Message.key, messages)), pa.binary(), size=count)
+    values = pa.array(list(map(Message.value, messages)), pa.binary(), size=count)
+    stamps = list(map(Message.timestamp, messages))
+    times = pa.array(list(map(_SECOND, stamps)), pa.int64(), size=count)
+    types = bytes(map(_FIRST, stamps)).translate(_TYPES)
+    header_column, header_bytes = _header_column(headers)
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array(offsets, pa.int64(), size=count),
+            times.view(SCHEMA.field("timestamp").type),
+            pa.Array.from_buffers(pa.int8(), count, [None, pa.py_buffer(types)]),
+            keys,
+            values,
+            header_column,
+        ],
+        schema=SCHEMA,
+    )
+    return Run(
+        partition,
+        batch,
+        offsets[0],
+        offsets[-1],
+        count,
+        _data_bytes(keys) + _data_bytes(values) + header_bytes,
+        messages[-1].leader_epoch(),
+    )
+
+
+def _headers(partition: TopicPartition, messages: Sequence[Message]) -> tuple[list[object], PartitionFailed | None]:
+    """Headers of each message, up to the first that the client cannot deliver."""
+    headers: list[object] = []
+    try:
+        with _no_collection():
+            headers.extend(map(Message.headers, messages))  # on failure, what came before stays in the list
+    except (SystemError, UnicodeDecodeError) as error:
+        offset = messages[len(headers)].offset()
+        reason = (
+            f"the name of a header of the record at offset {offset} is not UTF-8, the client cannot deliver it "
+            f"({error.__cause__ or error}). Leave the record out by starting after it, or repair the topic"
+        )
+        return headers, PartitionFailed(partition, UNDECODABLE_HEADER, reason)
+    return headers, None
+
+
+def _header_column(headers: list[object]) -> tuple[pa.Array, int]:
+    """The column and the bytes of names and values."""
+    if headers.count(None) == len(headers):
+        return pa.nulls(len(headers), _HEADERS), 0
+    pairs = pa.array(headers, _HEADER_MAP, size=len(headers))
+    entries = pa.StructArray.from_arrays([pairs.keys, pairs.items], fields=list(HEADER))
+    column = pa.Array.from_buffers(_HEADERS, len(pairs), pairs.buffers()[:2], pairs.null_count, children=[entries])
+    return column, _data_bytes(pairs.keys) + _data_bytes(pairs.items)
+
+
+def _data_bytes(array: pa.Array) -> int:
+    """Bytes under a string or binary array that was just built: the last of its offsets."""
+    return memoryview(array.buffers()[1]).cast("i")[len(array)] if len(array) else 0
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Headers are made as lists of pairs, thousands at once, none of them garbage yet: collecting in the middle looks
+    at all of them in vain, which costs as much as making them."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

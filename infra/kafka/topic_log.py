@@ -1,0 +1,172 @@
+"""A topic of ours read as one log: which life it is in, where its partitions end, and what it says.
+
+The reader belongs to no group: it assigns every partition itself and commits nothing. A position that the log does not
+hold any more, another life of the topic and a new partition are told, never passed over in silence.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import filterfalse
+from typing import Any
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription  # type: ignore[attr-defined]
+
+from infra.kafka.errors import told
+from replicator.errors import BrokerUnavailable
+from replicator.lifecycle import Deadline
+from replicator.logkeys import ERROR, NEXT, TOPIC
+
+READER: Mapping[str, object] = {
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "auto.offset.reset": "error",  # never jump silently
+    "isolation.level": "read_committed",  # an aborted checkpoint never was one
+    "enable.partition.eof": True,  # its offset passes what is no record: transaction markers, aborted records
+    "allow.auto.create.topics": False,
+}
+LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFacts:
+    """What the cluster says of the topic. Offsets are by partition."""
+
+    topic_id: str
+    starts: Mapping[int, int]  # first offset still held
+    ends: Mapping[int, int]  # next offset to be written; records of open transactions lie before it
+
+
+class PositionLost(Exception):
+    """The log does not hold what was to be read next, or is not the log it was. Caught where it is known what to do."""
+
+
+class TopicLog:
+    """A reader of all partitions. One thread."""
+
+    def __init__(
+        self, properties: Mapping[str, object], topic: str, *, answer_within: timedelta, check_every: timedelta
+    ) -> None:
+        """Connects in the background. The cluster gets `answer_within` for one question, and is asked every
+        `check_every` whether the topic still is what it was."""
+        self._topic = topic
+        self._answer_within = answer_within.total_seconds()
+        self._check_every = check_every
+        given: dict[str, Any] = {**properties}
+        reader = {**given, **READER, "group.id": f"replicator.reader.{uuid.uuid4().hex}"}
+        self._admin = AdminClient(given, logger=log)
+        self._consumer = Consumer(reader, logger=log)
+        self._facts: LogFacts | None = None
+        self._next_check = Deadline(check_every)
+        self._checking: Future[TopicDescription] | None = None
+        self._trouble = ""
+        self.positions: dict[int, int] = {}  # by partition: next offset that `fetch` will tell of
+
+    def facts(self) -> LogFacts:
+        """Raises BrokerUnavailable, also when the topic does not exist."""
+        try:
+            description = self._describe().result()
+            return LogFacts(
+                topic_id=str(description.topic_id),
+                starts=self._offsets(description, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
+                ends=self._offsets(description, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
+            )
+        except KafkaException as error:
+            raise BrokerUnavailable(f"ask for the ends of {self._topic}: {told(error)}") from error
+
+    def read_from(self, facts: LogFacts, positions: Mapping[int, int]) -> None:
+        """`fetch` goes on there; what was fetched before is forgotten."""
+        self._facts, self._checking, self._next_check = facts, None, Deadline(self._check_every)
+        self.positions = dict(positions)
+        self._consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in positions.items()])
+
+    def fetch(self, timeout: timedelta) -> Sequence[Message]:
+        """Records, after `timeout` at most. Trouble of the connection is logged, and no record is missed by it.
+        Raises PositionLost: call `read_from` before the next `fetch`."""
+        self._check()
+        try:
+            messages = self._consumer.consume(1000, timeout.total_seconds())
+        except (KafkaException, RuntimeError) as error:
+            raise PositionLost(f"reading {self._topic} failed, records may be gone with it: {error}") from error
+        if any(map(Message.error, messages)):
+            for message in filter(Message.error, messages):
+                self._told(message)
+            messages = list(filterfalse(Message.error, messages))
+        elif messages:
+            self._trouble = ""
+        # the last offset of each partition wins; an end of partition is told after its last record
+        last = dict(zip(map(Message.partition, messages), map(Message.offset, messages), strict=True))
+        for partition, offset in last.items():
+            if partition is not None and offset is not None:
+                self._passed(partition, offset + 1)
+        return messages
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _passed(self, partition: int, next_offset: int) -> None:
+        self.positions[partition] = max(self.positions.get(partition, 0), next_offset)
+
+    def _told(self, message: Message) -> None:
+        """What came in place of a record."""
+        error, partition, offset = message.error(), message.partition(), message.offset()
+        if error is None:
+            return
+        if error.code() == KafkaError._PARTITION_EOF and partition is not None and offset is not None:
+            self._passed(partition, offset)
+        elif error.code() in LOST:
+            raise PositionLost(f"{self._topic}/{partition} does not hold offset {offset} any more: {told(error)}")
+        elif error.name() != self._trouble:  # once, until records come again
+            self._trouble = error.name()
+            log.warning("log_not_readable", extra={TOPIC: self._topic, ERROR: told(error), NEXT: "nothing, if it ends"})
+
+    def _check(self) -> None:
+        """Whether the topic is what it was; never waits: a question is asked now, and its answer looked at later."""
+        if self._facts is None:
+            return
+        if self._checking is None:
+            if self._next_check.expired:
+                self._checking = self._describe()
+            return
+        if not self._checking.done():
+            return
+        answer, self._checking, self._next_check = self._checking, None, Deadline(self._check_every)
+        try:
+            description = answer.result()
+        except KafkaException as error:
+            log.info("log_not_described", extra={TOPIC: self._topic, ERROR: told(error)})
+            return
+        if str(description.topic_id) != self._facts.topic_id:
+            raise PositionLost(f"{self._topic} was deleted and created again")
+        if len(description.partitions) != len(self._facts.ends):
+            raise PositionLost(
+                f"{self._topic} has {len(description.partitions)} partitions, not {len(self._facts.ends)}"
+            )
+
+    def _describe(self) -> Future[TopicDescription]:
+        asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._answer_within)
+        return asked[self._topic]
+
+    def _offsets(self, description: TopicDescription, spec: OffsetSpec) -> Mapping[int, int]:
+        asked = self._admin.list_offsets(
+            {TopicPartition(self._topic, p.id): spec for p in description.partitions},
+            isolation_level=IsolationLevel.READ_UNCOMMITTED,
+            request_timeout=self._answer_within,
+        )
+        return {partition.partition: answer.result().offset for partition, answer in asked.items()}

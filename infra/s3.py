@@ -1,0 +1,267 @@
+"""The object store on S3: every object appears at its final key by one atomic conditional request.
+
+up to the part size   PutObject              If-None-Match: *
+above it              CompleteMultipartUpload If-None-Match: *, after the parts; aborted when anything fails
+
+412  the key is taken             → SegmentExists
+409  a conflicting write is going → again, from the start; StoreUnavailable after a few
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import boto3
+from botocore.exceptions import ClientError
+
+from infra.aws import ATTEMPTS, CONNECT_TIMEOUT, READ_TIMEOUT, AwsCredentials, client_config, error_code, status, told
+from infra.s3_body import Slice, cut
+from infra.s3_errors import FAILURES, translate, translated
+from infra.s3_file import open_object
+from replicator.errors import SegmentExists, StoreUnavailable
+from replicator.logkeys import BUCKET, ERROR, KEY, NEXT
+from replicator.protocols import ObjectInfo
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+PART_SIZE_BYTES = 16 * 1024 * 1024
+SMALLEST_PART_BYTES = 5 * 1024 * 1024  # S3's limit, for all parts but the last
+DELETE_BATCH = 1_000  # S3's limit
+CONFLICT_ATTEMPTS = 3
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3PutOptions:
+    """What every object is stored with; empty: the bucket's own default. Values are S3's words."""
+
+    storage_class: str = ""  # "STANDARD_IA"
+    sse: str = ""  # "AES256", "aws:kms"
+    kms_key_id: str = ""
+    checksum_algorithm: str = "CRC64NVME"  # the cheapest; empty: the client's own choice, for stores that refuse it
+
+    def __post_init__(self) -> None:
+        if self.kms_key_id and not self.sse.startswith("aws:kms"):
+            raise ValueError(f"a KMS key needs sse = aws:kms, not {self.sse!r}")
+
+    def arguments(self) -> Mapping[str, str]:
+        """Of PutObject and CreateMultipartUpload."""
+        return _given(StorageClass=self.storage_class, ServerSideEncryption=self.sse, SSEKMSKeyId=self.kms_key_id) | (
+            self.checksum
+        )
+
+    @property
+    def checksum(self) -> dict[str, str]:
+        """Argument of every request that carries bytes."""
+        return _given(ChecksumAlgorithm=self.checksum_algorithm)
+
+
+def _given(**arguments: str) -> dict[str, str]:
+    return {name: value for name, value in arguments.items() if value}
+
+
+def make_s3_client(
+    *,
+    endpoint_url: str | None = None,
+    region_name: str | None = None,
+    credentials: AwsCredentials | None = None,
+    max_pool_connections: int = 32,
+    connect_timeout: timedelta = CONNECT_TIMEOUT,
+    read_timeout: timedelta = READ_TIMEOUT,
+    attempts: int = ATTEMPTS,
+) -> S3Client:
+    """A client for `S3ObjectStore`; the caller closes it. With an endpoint of its own, buckets are path-style.
+
+    `max_pool_connections`: at least the number of threads that will use it.
+    """
+    config = client_config(
+        max_pool_connections=max_pool_connections,
+        connect_timeout=connect_timeout,
+        read_timeout=read_timeout,
+        attempts=attempts,
+        s3={
+            "addressing_style": "path" if endpoint_url else "auto",
+            # a put carries a checksum, and its header is signed; SHA-256 of the bytes too would cost more than all else
+            "payload_signing_enabled": False,
+        },
+    )
+    session = boto3.session.Session()  # one of its own: boto3's default session is not thread safe
+    arguments = credentials.arguments() if credentials else {}
+    return session.client("s3", endpoint_url=endpoint_url, region_name=region_name, config=config, **arguments)
+
+
+class S3ObjectStore:
+    """An `ObjectStore`: one bucket. Thread safe, as the client is.
+
+    A put whose answer was lost may have worked: tried again, by the client or by anybody, it raises SegmentExists.
+    """
+
+    def __init__(
+        self,
+        client: S3Client,
+        bucket: str,
+        *,
+        put_options: S3PutOptions | None = None,
+        part_size_bytes: int = PART_SIZE_BYTES,
+    ) -> None:
+        """`part_size_bytes`: what one request carries at most, unless that made more parts than S3 allows."""
+        if part_size_bytes < SMALLEST_PART_BYTES:
+            raise ValueError(f"part size must be at least {SMALLEST_PART_BYTES}: {part_size_bytes}")
+        self._client: Any = client  # the stubs know closed sets of words where S3 has open ones
+        self._bucket = bucket
+        self._options = put_options or S3PutOptions()
+        self._part_size_bytes = part_size_bytes
+
+    def __repr__(self) -> str:
+        return f"S3ObjectStore({self._bucket!r})"
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
+        """One request per thousand keys, made when the caller gets there."""
+        arguments = {"Bucket": self._bucket, "Prefix": prefix} | ({"StartAfter": start_after} if start_after else {})
+        pages = iter(self._client.get_paginator("list_objects_v2").paginate(**arguments))
+        while True:
+            with translated("ListObjectsV2", self._bucket):
+                page = next(pages, None)
+            if page is None:
+                return
+            for item in page.get("Contents", ()):
+                yield ObjectInfo(item["Key"], item["Size"], item["LastModified"].astimezone(UTC), item.get("ETag", ""))
+
+    def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
+        """Reads `body` more than once: for its checksum, and again for every attempt."""
+        if (held := body.seek(0, io.SEEK_END)) < size_bytes:
+            raise ValueError(f"{key}: the body holds {held} bytes, not {size_bytes}")
+        for _ in range(CONFLICT_ATTEMPTS):
+            try:
+                if size_bytes <= self._part_size_bytes:
+                    self._put_whole(key, body, size_bytes)
+                else:
+                    self._put_parts(key, body, size_bytes)
+            except _Conflict as conflict:
+                last = conflict
+            else:
+                return
+        raise StoreUnavailable(
+            f"put s3://{self._bucket}/{key}: a conflicting write is going on, {CONFLICT_ATTEMPTS} times in a row"
+        ) from last
+
+    def open(self, key: str) -> BinaryIO:
+        return open_object(self._client, self._bucket, key)
+
+    def stat(self, key: str) -> ObjectInfo | None:
+        with translated("HeadObject", self._bucket, key):
+            try:
+                head = self._client.head_object(Bucket=self._bucket, Key=key)
+            except ClientError as error:
+                if status(error) != 404:
+                    raise
+                head = None
+        if head is None:
+            # an answer to HEAD has no body to say what was not found: the key, or the whole bucket
+            with translated("HeadBucket", self._bucket):
+                self._client.head_bucket(Bucket=self._bucket)
+            return None
+        return ObjectInfo(key, head["ContentLength"], head["LastModified"].astimezone(UTC), head.get("ETag", ""))
+
+    def delete_many(self, keys: Collection[str]) -> None:
+        """One request per thousand keys."""
+        left = iter(dict.fromkeys(keys))
+        while batch := list(islice(left, DELETE_BATCH)):
+            with translated("DeleteObjects", self._bucket, batch[0]):
+                answer = self._client.delete_objects(
+                    Bucket=self._bucket, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
+                )
+            refused = [one for one in answer.get("Errors", ()) if one.get("Code") != "NoSuchKey"]
+            if refused:
+                raise StoreUnavailable(_refusal(self._bucket, refused))
+
+    def _put_whole(self, key: str, body: BinaryIO, size_bytes: int) -> None:
+        with self._conditional("PutObject", key):
+            self._client.put_object(
+                Bucket=self._bucket,
+                Key=key,
+                Body=Slice(body, 0, size_bytes),
+                ContentLength=size_bytes,
+                IfNoneMatch="*",
+                **self._options.arguments(),
+            )
+
+    def _put_parts(self, key: str, body: BinaryIO, size_bytes: int) -> None:
+        where = {"Bucket": self._bucket, "Key": key}
+        with translated("CreateMultipartUpload", self._bucket, key):
+            upload = where | {
+                "UploadId": self._client.create_multipart_upload(**where, **self._options.arguments())["UploadId"]
+            }
+        try:
+            parts = [
+                self._put_part(upload, number, Slice(body, start, length))
+                for number, (start, length) in enumerate(cut(size_bytes, self._part_size_bytes), start=1)
+            ]
+            with self._conditional("CompleteMultipartUpload", key):
+                self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
+        except BaseException:
+            self._abort(upload)
+            raise
+
+    def _put_part(self, upload: Mapping[str, str], number: int, body: Slice) -> Mapping[str, Any]:
+        with translated("UploadPart", self._bucket, upload["Key"]):
+            answer = self._client.upload_part(
+                **upload, PartNumber=number, Body=body, ContentLength=len(body), **self._options.checksum
+            )
+        checksums = {name: value for name, value in answer.items() if name in _CHECKSUMS}
+        return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
+
+    def _abort(self, upload: Mapping[str, str]) -> None:
+        """Best effort: the error that led here is the one to be told."""
+        try:
+            self._client.abort_multipart_upload(**upload)
+        except FAILURES as error:
+            if isinstance(error, ClientError) and error_code(error) == "NoSuchUpload":
+                return
+            log.warning(
+                "multipart_abort_failed",
+                extra={
+                    BUCKET: self._bucket,
+                    KEY: upload["Key"],
+                    ERROR: told(error),
+                    NEXT: "its parts are paid for until a lifecycle rule AbortIncompleteMultipartUpload removes them",
+                },
+            )
+
+    @contextmanager
+    def _conditional(self, operation: str, key: str) -> Iterator[None]:
+        """Around the one request that makes the object appear."""
+        try:
+            yield
+        except FAILURES as error:
+            if isinstance(error, ClientError) and status(error) == 412:
+                raise SegmentExists(key) from error
+            if isinstance(error, ClientError) and status(error) == 409:
+                raise _Conflict from error
+            raise translate(error, operation=operation, bucket=self._bucket, key=key) from error
+
+
+class _Conflict(Exception):
+    """Another conditional write of the key is going on: nobody has won yet."""
+
+
+_CHECKSUMS = frozenset({"ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumSHA256"})
+
+
+def _refusal(bucket: str, refused: Sequence[Mapping[str, str]]) -> str:
+    first = refused[0]
+    code = first.get("Code", "")
+    advice = f"; allow s3:DeleteObject on bucket {bucket} to these credentials" if code == "AccessDenied" else ""
+    return (
+        f"DeleteObjects s3://{bucket}: {len(refused)} keys refused, first {first.get('Key')}: "
+        f"{code}: {first.get('Message', '')}{advice}"
+    )

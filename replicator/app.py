@@ -1,0 +1,297 @@
+"""The composition root: builds each service of its parts. Nothing of ours but the CLI and users imports this.
+
+with open("replicator.toml") as file: ...
+service = build_egress(load(Path("replicator.toml")))
+service.start(); …; service.stop(); service.join(timedelta(seconds=30))
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from importlib.metadata import version
+
+from egress.assembly import Assembly
+from egress.controller import EgressController, EgressParts
+from egress.lag import LagGauge
+from egress.resolver import Resolver
+from egress.spool import Spool
+from egress.sync import BucketSync, Place, SyncLoop
+from egress.uploads import Uploader
+from egress.watcher import TopicWatcher
+from formats.registry import load as load_format
+from infra.aws import AwsCredentials
+from infra.http import HealthServer
+from infra.kafka.admin import KafkaAdmin
+from infra.kafka.checkpoints import KafkaCheckpointStore
+from infra.kafka.consumer import KafkaSourceConsumer
+from infra.kafka.event_log import KafkaEventLog
+from infra.kafka.internal_topics import ensure_internal_topics
+from infra.kafka.placement import KafkaPlacement
+from infra.kafka.producer import AtLeastOnceWriter
+from infra.kafka.timestamps import TargetTimestamps
+from infra.metered import MeteredObjectStore
+from infra.metrics import PrometheusMetrics
+from infra.retry import RetryingObjectStore
+from infra.s3 import S3ObjectStore, S3PutOptions, make_s3_client
+from infra.sqs import SqsQueue, make_sqs_client
+from ingress.controller import IngressController, IngressParts
+from ingress.delivery import Delivery
+from ingress.destinations import DestinationFinder
+from ingress.intake import Intake
+from ingress.pieces import PieceReader
+from replicator.config import Config, S3Settings, SqsSettings
+from replicator.errors import ConfigError
+from replicator.health import Health
+from replicator.lifecycle import Stop, SystemClock
+from replicator.protocols import ObjectStore, TopicPartition
+from replicator.segment import Segment
+from replicator.service import Service
+from replicator.store import SegmentStore
+from replicator.threads import ThreadedService
+
+__all__ = ["build_egress", "build_ingress", "build_sync"]
+
+MIB = 1024 * 1024
+RUN_BYTES = 8 * MIB
+DELIVERY_WIDTH = 8  # pieces read and produced at a time
+PRODUCER_BYTES = 64 * MIB
+
+
+class _Surroundings:
+    """What every service has: clock, stop signals, metrics, health, one HTTP port, and things to close."""
+
+    def __init__(self, config: Config) -> None:
+        self.clock = SystemClock()
+        self.stop, self.abandon = Stop(), Stop()
+        self.resources = ExitStack()
+        self.health = Health()
+        self.metrics = PrometheusMetrics()
+        if config.metrics.listen is not None:
+            server = HealthServer(config.metrics.listen, self.metrics.registry, self.health, clock=self.clock)
+            self.resources.callback(server.close)
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """Closes what was opened already when the rest cannot be built."""
+        try:
+            yield
+        except BaseException:
+            self.resources.close()
+            raise
+
+    def pool(self, threads: int, name: str) -> ThreadPoolExecutor:
+        pool = ThreadPoolExecutor(threads, name)
+        self.resources.callback(pool.shutdown, wait=True, cancel_futures=True)
+        return pool
+
+    def objects(self, settings: S3Settings, threads: int) -> ObjectStore:
+        client = make_s3_client(
+            endpoint_url=settings.endpoint_url,
+            region_name=settings.region_name,
+            credentials=_credentials(settings),
+            max_pool_connections=threads,
+        )
+        self.resources.callback(client.close)
+        options = S3PutOptions(
+            storage_class=settings.storage_class or "", sse=settings.sse or "", kms_key_id=settings.kms_key_id or ""
+        )
+        store = S3ObjectStore(client, settings.bucket, put_options=options, part_size_bytes=settings.part_size)
+        return RetryingObjectStore(MeteredObjectStore(store, self.metrics), stop=self.abandon)
+
+    def queue(self, settings: SqsSettings) -> SqsQueue:
+        client = make_sqs_client(
+            endpoint_url=settings.endpoint_url, region_name=settings.region_name, credentials=_credentials(settings)
+        )
+        self.resources.callback(client.close)
+        return SqsQueue(client, settings.queue)
+
+    def service(self, loops: dict[str, Callable[[], None]]) -> Service:
+        return ThreadedService(loops, self.stop, self.resources)
+
+
+def build_egress(config: Config) -> Service:
+    """This region's topics → the archive. Raises ConfigError, BrokerUnavailable."""
+    if config.egress is None:
+        raise ConfigError(["egress: missing; add [egress] with at least one topic"], source=config.source)
+    settings, around = config.egress, _Surroundings(config)
+    with around.building():
+        admin = KafkaAdmin(config.kafka.properties("admin"))
+        objects = around.objects(config.s3, threads=settings.upload_threads + 8)
+        store = SegmentStore(objects, config.s3.prefix)
+        segment_format = load_format(config.format, config.format_options)
+        properties = config.kafka.properties("consumer")
+        isolation = properties.get("isolation.level", "read_committed")
+        # one budget: what the client fetched, the records being gathered and encoded, the encoded that wait
+        budget = settings.memory_budget
+        cluster_id = admin.cluster_id()
+        consumer = KafkaSourceConsumer(
+            properties,
+            group_id=settings.group_id,
+            isolation_level=isolation,
+            memory_bytes=budget // 4,
+            metrics=around.metrics,
+        )
+        spool = around.resources.enter_context(Spool(settings.spool_dir, budget // 8))
+        assembly = Assembly(
+            format=segment_format,
+            uploader=Uploader(store, segment_format, may_thin=lambda segment: _may_thin(admin, segment)),
+            spool=spool,
+            memory_bytes=budget // 2,
+            encode_threads=2,
+            upload_threads=settings.upload_threads,
+        )
+        pool, listing_pool = around.pool(2, "ask"), around.pool(8, "list")
+        own = frozenset() if config.ingress is None else config.ingress.own_topics
+        controller = EgressController(
+            EgressParts(
+                region=config.region,
+                cluster_id=cluster_id,
+                isolation_level=isolation,
+                writer=f"kafka-segment-replicator {version('kafka-segment-replicator')}",
+                consumer=consumer,
+                resolver=Resolver(
+                    consumer, admin, store, accept_missing_archive=settings.on_archive_behind == "continue"
+                ),
+                watcher=TopicWatcher(admin, settings.topics, own, settings.topic_refresh_interval, pool),
+                assembly=assembly,
+                lag=LagGauge(admin, assembly, around.metrics, settings.lag_interval, pool),
+                pool=pool,
+                listing_pool=listing_pool,
+                clock=around.clock,
+                metrics=around.metrics,
+                health=around.health,
+                stop=around.stop,
+                abandon=around.abandon,
+                shutdown_timeout=settings.shutdown_timeout,
+            )
+        )
+        return around.service({"egress": controller.run})
+
+
+def build_ingress(config: Config) -> Service:
+    """An archive → this region's topics. Raises ConfigError, BrokerUnavailable, TargetError."""
+    problems = [f"{name}: missing" for name in ("ingress", "sqs") if getattr(config, name) is None]
+    if config.ingress is None or config.sqs is None:
+        raise ConfigError(problems, source=config.source)
+    settings, around = config.ingress, _Surroundings(config)
+    with around.building():
+        admin = KafkaAdmin(config.kafka.properties("admin"))
+        ensure_internal_topics(
+            admin,
+            segment_events_topic=settings.segment_events_topic,
+            segment_events_retention=settings.segment_events_retention,
+            checkpoint_topic=settings.checkpoint_topic,
+            replication_factor=settings.internal_replication_factor,
+        )
+        store = SegmentStore(around.objects(config.s3, threads=16), config.s3.prefix)
+        segment_format = load_format(config.format, config.format_options)
+        event_log = KafkaEventLog(
+            config.kafka.properties("consumer"),
+            settings.segment_events_topic,
+            producer=config.kafka.properties("producer"),
+        )
+        around.resources.callback(event_log.close)
+        checkpoints = KafkaCheckpointStore(config.kafka.properties("consumer"), settings.checkpoint_topic)
+        around.resources.callback(checkpoints.close)
+        writer = AtLeastOnceWriter(
+            config.kafka.properties("producer"),
+            checkpoint_topic=settings.checkpoint_topic,
+            memory_bytes=PRODUCER_BYTES,
+        )
+        around.resources.callback(writer.close, timedelta(seconds=2))
+        delivery = Delivery(
+            reader=PieceReader(store, segment_format, settings.batch_size, RUN_BYTES),
+            writer=writer,
+            timestamps=TargetTimestamps(admin, around.clock),
+            pool=around.pool(2, "read"),
+            clock=around.clock,
+            metrics=around.metrics,
+            stop=around.stop,
+            abandon=around.abandon,
+            width=DELIVERY_WIDTH,
+        )
+        controller = IngressController(
+            IngressParts(
+                placement=KafkaPlacement(config.kafka.properties("consumer"), group_id=settings.group_id),
+                event_log=event_log,
+                checkpoints=checkpoints,
+                store=store,
+                finder=DestinationFinder(store, segment_format, admin, settings, settings.own_topics),
+                delivery=delivery,
+                pool=around.pool(8, "list"),
+                checkpoint_pool=around.pool(1, "checkpoints"),
+                clock=around.clock,
+                jitter=lambda interval: interval * random.uniform(0.75, 1.25),
+                metrics=around.metrics,
+                health=around.health,
+                stop=around.stop,
+                abandon=around.abandon,
+                relist_interval=settings.relist_interval,
+                refresh_interval=settings.topic_refresh_interval,
+                shutdown_timeout=settings.shutdown_timeout,
+            )
+        )
+        intake = Intake(
+            around.queue(config.sqs),
+            event_log,
+            config.s3.prefix,
+            frozenset(s.region for s in settings.sources),
+            controller.wants,
+            min(config.sqs.wait, settings.shutdown_timeout / 2),  # a stop waits for it
+            around.metrics,
+            around.stop,
+        )
+        return around.service({"ingress": controller.run, "delivery": delivery.run, "intake": intake.run})
+
+
+def build_sync(config: Config, *, once: bool = False) -> Service:
+    """This region's archive → another bucket. Raises ConfigError."""
+    if config.sync is None:
+        raise ConfigError(["sync: missing; add [sync.destination]"], source=config.source)
+    settings, around = config.sync, _Surroundings(config)
+    with around.building():
+        width = 8
+        sync = BucketSync(
+            config.region,
+            Place(around.objects(config.s3, threads=width + 4), config.s3.prefix),
+            Place(around.objects(settings.destination, threads=width + 4), settings.destination.prefix),
+            settings.topics,
+            settings.levels,
+            around.pool(width, "copy"),
+            width,
+            around.metrics,
+            around.stop,
+        )
+        loop = SyncLoop(sync, around.queue(settings.queue) if settings.queue else None, settings.interval, around.stop)
+        around.health.ready(True)
+        if once:
+            return around.service({"sync": lambda: _once(sync)})
+        loops = {"sync": loop.run}
+        if settings.queue is not None:
+            loops["sync-queue"] = loop.follow
+        return around.service(loops)
+
+
+def _once(sync: BucketSync) -> None:
+    sync.once()
+
+
+def _may_thin(admin: KafkaAdmin, segment: Segment) -> bool:
+    partition = TopicPartition(segment.source.topic, segment.source.partition)
+    marks = admin.watermarks([partition]).get(partition)
+    trimmed = marks is not None and marks.low > segment.offsets.start
+    return trimmed or "compact" in admin.configs(segment.source.topic).get("cleanup.policy", "")
+
+
+def _credentials(settings: S3Settings | SqsSettings) -> AwsCredentials | None:
+    if settings.access_key_id is None or settings.secret_access_key is None:
+        return None
+    return AwsCredentials(
+        access_key_id=settings.access_key_id,
+        secret_access_key=settings.secret_access_key,
+        session_token=settings.session_token,
+    )

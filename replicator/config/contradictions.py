@@ -1,0 +1,76 @@
+"""What sections say against each other. Each section's own contradictions are in its class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from replicator.config.about import Problem, dotted
+from replicator.config.egress import EgressSettings
+from replicator.config.ingress import IngressSettings
+from replicator.config.storage import MAX_PARTS, S3Settings, SqsSettings
+from replicator.config.sync import SyncSettings
+from replicator.config.units import format_size
+from replicator.topics import is_internal
+
+NO_QUEUE: Problem = ("sqs", "missing: [ingress] learns of new segments from the queue of [sqs]")
+_INTERNAL = "is an internal topic (__*, replicator.*, or one of ours)"
+
+
+def between(
+    *,
+    region: str | None,
+    s3: S3Settings | None,
+    sqs: SqsSettings | None,
+    egress: EgressSettings | None,
+    ingress: IngressSettings | None,
+    sync: SyncSettings | None,
+) -> Iterator[Problem]:
+    """Contradictions between those sections that are there: also between the sound ones of a file that has others."""
+    if egress is not None:
+        own = frozenset[str]() if ingress is None else ingress.own_topics
+        for rule in egress.topics:
+            if not rule.pattern.is_expression and is_internal(rule.pattern.text, own):
+                yield dotted(("egress", "topics", rule.pattern.text)), f"{_INTERNAL}; those are never archived"
+    if egress is not None and s3 is not None:
+        yield from _too_large(egress, s3)
+    if egress is not None and ingress is not None and egress.group_id == ingress.group_id:
+        yield "ingress.group_id", f"{egress.group_id!r} is egress.group_id too; their offsets mean different things"
+    if ingress is not None:
+        yield from _of_sources(ingress, region)
+    if sync is not None and s3 is not None:
+        there = sync.destination
+        if (s3.endpoint_url, s3.bucket, s3.prefix) == (there.endpoint_url, there.bucket, there.prefix):
+            yield "sync.destination", "is the bucket and prefix of [s3]; name another"
+    if sync is not None and sync.queue is not None and sqs is not None:
+        there_ = sync.queue
+        if (sqs.endpoint_url, sqs.queue) == (there_.endpoint_url, there_.queue):
+            yield "sync.queue.queue", "is the queue of [sqs]; a message reaches one reader only, so each needs its own"
+
+
+def _too_large(egress: EgressSettings, s3: S3Settings) -> Iterator[Problem]:
+    largest = s3.part_size * MAX_PARTS
+    for rule in egress.topics:
+        size = rule.settings.max_segment_size
+        if size > largest:
+            yield (
+                dotted(("egress", "topics", rule.pattern.text, "max_segment_size")),
+                f"{format_size(size)} may not fit into {MAX_PARTS:_} parts of s3.part_size "
+                f"({format_size(s3.part_size)}), all that S3 allows",
+            )
+
+
+def _of_sources(ingress: IngressSettings, region: str | None) -> Iterator[Problem]:
+    for n, source in enumerate(ingress.sources):
+        destination_path = dotted(("ingress", "sources", n, "destination_topic"))
+        sample = "x" if source.topic.is_expression else source.topic.text
+        destination = source.destination(sample)
+        if not source.topic.is_expression:
+            if is_internal(sample, ingress.own_topics):
+                yield dotted(("ingress", "sources", n, "topic")), f"{_INTERNAL}; those are never delivered"
+            elif is_internal(destination, ingress.own_topics):
+                yield destination_path, f"{destination!r} {_INTERNAL}; choose another name"
+        if source.region == region and destination == sample:
+            yield (
+                destination_path,
+                "would feed this region's archive back into the topic it was read from, for ever; name another topic",
+            )

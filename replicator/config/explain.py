@@ -1,0 +1,66 @@
+"""What a configuration does with one topic name, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from replicator.config.settings import Config
+from replicator.config.show import table_of
+from replicator.topics import Verdict, explain
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+S = TypeVar("S", bound="DataclassInstance")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Of one flow: egress of this region, or ingress from one region. `settings` are those of the rule that won."""
+
+    flow: str
+    topic: str
+    selected: bool
+    why: str
+    destination: str | None = None
+    settings: Mapping[str, object]
+
+    @property
+    def text(self) -> str:
+        arrow = f" → {self.destination}" if self.destination else ""
+        chosen = "selected" if self.selected else "not selected"
+        return f"{self.flow}: {self.topic}{arrow}: {chosen}, {self.why}"
+
+
+def explain_topic(config: Config, name: str) -> list[Answer]:
+    """One answer for each flow the configuration has; none when it has neither egress nor ingress."""
+    return [*_egress(config, name), *_ingress(config, name)]
+
+
+def _egress(config: Config, name: str) -> Iterator[Answer]:
+    if config.egress is None:
+        return
+    verdict = explain(name, config.egress.topics, config.own_topics)
+    yield _answer(f"egress of {config.region}", verdict, None)
+
+
+def _ingress(config: Config, name: str) -> Iterator[Answer]:
+    if config.ingress is None:
+        return
+    for region in dict.fromkeys(source.region for source in config.ingress.sources):
+        verdict = explain(name, config.ingress.rules(region), config.own_topics)
+        destination = None if verdict.rule is None else verdict.rule.settings.destination(name)
+        yield _answer(f"ingress from {region}", verdict, destination)
+
+
+def _answer(flow: str, verdict: Verdict[S], destination: str | None) -> Answer:
+    return Answer(
+        flow=flow,
+        topic=verdict.topic,
+        selected=verdict.selected,
+        why=verdict.why,
+        destination=destination,
+        settings={} if verdict.rule is None else table_of(verdict.rule.settings),
+    )

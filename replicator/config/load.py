@@ -1,0 +1,281 @@
+"""A TOML file, or nested mappings, into a Config; or one ConfigError with every problem and its path.
+
+A value with a problem falls back to its default while reading goes on, so that one mistake does not hide the next.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import MISSING, Field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+
+from replicator.config.about import Invalid, dotted, of, outside_limits, settings_of
+from replicator.config.contradictions import NO_QUEUE, between
+from replicator.config.egress import EgressSettings, EgressTopicSettings
+from replicator.config.ingress import IngressSettings, IngressSource
+from replicator.config.kafka import ROLES, KafkaSettings
+from replicator.config.secret import Path as KeyPath
+from replicator.config.secret import substitute
+from replicator.config.settings import Config, LogSettings, MetricsSettings
+from replicator.config.storage import S3Settings, SqsSettings
+from replicator.config.sync import SyncSettings
+from replicator.config.values import convert, kind, suggestion
+from replicator.errors import ConfigError
+from replicator.topics import TopicPattern, TopicRule
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+S = TypeVar("S", bound="DataclassInstance")
+
+SECTIONS = ("kafka", "s3", "sqs", "egress", "ingress", "sync", "metrics", "log")
+_LATER = {"compaction": "is not known to this version"}
+
+
+def load(path: Path | str) -> Config:
+    """Raises ConfigError, also when the file cannot be read."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        advice = "there is no such file; name one with --config FILE or $REPLICATOR_CONFIG"
+        raise ConfigError([advice], source=str(path)) from None
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise ConfigError([f"cannot be read: {error}"], source=str(path)) from error
+    return parse(text, source=str(path))
+
+
+def parse(text: str, *, source: str = "configuration", environment: Mapping[str, str] | None = None) -> Config:
+    """TOML. Raises ConfigError; a secret written out is a problem."""
+    try:
+        mapping = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError([f"is not TOML: {error}"], source=source) from error
+    return _config(mapping, source=source, environment=environment, literal_secrets=False)
+
+
+def from_mapping(
+    mapping: Mapping[str, object], *, source: str = "python", environment: Mapping[str, str] | None = None
+) -> Config:
+    """What `parse` makes of the same tables; secrets may be written out, the program knows where it got them."""
+    return _config(mapping, source=source, environment=environment, literal_secrets=True)
+
+
+def _config(
+    mapping: Mapping[str, object], *, source: str, environment: Mapping[str, str] | None, literal_secrets: bool
+) -> Config:
+    reader = _Reader()
+    try:
+        environment = os.environ if environment is None else environment
+        tree = substitute(mapping, environment, reader.problem, literal_secrets=literal_secrets)
+        config = reader.config(tree, source)
+    except RecursionError:
+        raise ConfigError(["tables or lists are nested too deeply"], source=source) from None
+    if config is None or reader.problems:
+        raise ConfigError(list(dict.fromkeys(reader.problems)), source=source)
+    return config
+
+
+class _Reader:
+    """Reads one file. `problems` grows; every method answers None for what cannot be had."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def problem(self, path: KeyPath, what: str) -> None:
+        self.problems.append(f"{dotted(path)}: {what}" if path else what)
+
+    def config(self, tree: object, source: str) -> Config | None:
+        values = self._values(Config, tree, (), own=SECTIONS, partial=True)
+        if values is None or not isinstance(tree, dict):
+            return None
+        sections: dict[str, Any] = {
+            "kafka": self._kafka(tree.get("kafka")),
+            "s3": self._section(S3Settings, tree.get("s3"), ("s3",)) if "s3" in tree else None,
+            "sqs": self._section(SqsSettings, tree["sqs"], ("sqs",)) if "sqs" in tree else None,
+            "egress": self._egress(tree["egress"]) if "egress" in tree else None,
+            "ingress": self._ingress(tree["ingress"]) if "ingress" in tree else None,
+            "sync": self._sync(tree["sync"]) if "sync" in tree else None,
+            "metrics": self._section(MetricsSettings, tree.get("metrics", {}), ("metrics",)),
+            "log": self._section(LogSettings, tree.get("log", {}), ("log",)),
+        }
+        if "region" not in tree:
+            self.problem(("region",), "missing: the name of this region, which its archive carries")
+        if "s3" not in tree:
+            self.problem(("s3",), 'missing: the archive\'s [s3] section with its "bucket"')
+        if not self.problems:
+            return self._built(Config, values | sections | {"source": source}, ())
+        # Something is wrong already; say what else the sound sections contradict.
+        present = {name: sections[name] for name in ("s3", "sqs", "egress", "ingress", "sync")}
+        self.problems += [f"{path}: {what}" for path, what in between(region=values.get("region"), **present)]
+        if "ingress" in tree and "sqs" not in tree:
+            self.problems.append(": ".join(NO_QUEUE))
+        return None
+
+    def _kafka(self, raw: object) -> KafkaSettings | None:
+        if raw is None:
+            raw = {}  # the missing servers are the problem to tell
+        if not isinstance(raw, dict):
+            self.problem(("kafka",), f"must be a table, not {kind(raw)}")
+            return None
+        tables: dict[str, object] = {role: raw.get(role, {}) for role in ROLES}
+        values = {role: self._properties(table, ("kafka", role)) for role, table in tables.items()}
+        base = self._properties({k: v for k, v in raw.items() if k not in ROLES}, ("kafka",))
+        return self._built(KafkaSettings, {"base": base, **values}, ("kafka",))
+
+    def _properties(self, raw: object, path: KeyPath) -> dict[str, str]:
+        """librdkafka properties as text. `a.b = 1` without quotes is nested tables in TOML, and means "a.b" here."""
+        if not isinstance(raw, dict):
+            self.problem(path, f"must be a table, not {kind(raw)}")
+            return {}
+        flat: dict[str, str] = {}
+        for name, value in _flattened(raw):
+            if name in flat:
+                self.problem((*path, name), "is set twice, with quotes and without")
+            match value:
+                case bool():
+                    flat[name] = "true" if value else "false"
+                case str() | int() | float():
+                    flat[name] = str(value)
+                case _:
+                    self.problem((*path, name), f"must be a text, a number, true or false, not {kind(value)}")
+        return flat
+
+    def _egress(self, raw: object) -> EgressSettings | None:
+        path = ("egress",)
+        values = self._values(EgressSettings, raw, path, own=("topics", "defaults"))
+        if values is None or not isinstance(raw, dict):
+            return None
+        defaults = self._values(EgressTopicSettings, raw.get("defaults", {}), (*path, "defaults")) or {}
+        topics = raw.get("topics", {})
+        if not isinstance(topics, dict):
+            self.problem((*path, "topics"), f'must be tables such as [egress.topics."name"], not {kind(topics)}')
+            return None
+        rules = []
+        for text, table in topics.items():
+            here = (*path, "topics", text)
+            pattern = self._pattern(text, here)
+            settings = self._section(EgressTopicSettings, table, here, defaults)
+            if pattern is not None and settings is not None:
+                rules.append(TopicRule(pattern, settings))
+        if topics and not rules:
+            return None
+        return self._built(EgressSettings, values | {"topics": tuple(rules)}, path)
+
+    def _ingress(self, raw: object) -> IngressSettings | None:
+        path = ("ingress",)
+        values = self._values(IngressSettings, raw, path, own=("sources", "defaults"))
+        if values is None or not isinstance(raw, dict):
+            return None
+        defaults = self._values(IngressSource, raw.get("defaults", {}), (*path, "defaults"), partial=True) or {}
+        if "topic" in defaults:
+            self.problem((*path, "defaults", "topic"), "belongs to a source; a default would deliver it many times")
+        tables = raw.get("sources", [])
+        if not isinstance(tables, list):
+            self.problem((*path, "sources"), f"must be tables, each under [[ingress.sources]], not {kind(tables)}")
+            return None
+        sources = [self._section(IngressSource, t, (*path, "sources", n), defaults) for n, t in enumerate(tables)]
+        if None in sources:
+            return None
+        return self._built(IngressSettings, values | {"sources": tuple(sources)}, path)
+
+    def _sync(self, raw: object) -> SyncSettings | None:
+        path = ("sync",)
+        values = self._values(SyncSettings, raw, path, own=("destination", "queue"))
+        if values is None or not isinstance(raw, dict):
+            return None
+        if "destination" not in raw:
+            self.problem((*path, "destination"), 'missing: the [sync.destination] section with its "bucket"')
+            return None
+        destination = self._section(S3Settings, raw["destination"], (*path, "destination"))
+        queue = self._section(SqsSettings, raw["queue"], (*path, "queue")) if "queue" in raw else None
+        if destination is None:
+            return None
+        return self._built(SyncSettings, values | {"destination": destination, "queue": queue}, path)
+
+    def _pattern(self, text: str, path: KeyPath) -> TopicPattern | None:
+        try:
+            return TopicPattern(text)
+        except ValueError as error:
+            self.problem(path, str(error))
+            return None
+
+    def _section(
+        self, cls: type[S], raw: object, path: KeyPath, defaults: Mapping[str, object] | None = None
+    ) -> S | None:
+        values = self._values(cls, raw, path, given=defaults or {})
+        return None if values is None else self._built(cls, {**(defaults or {}), **values}, path)
+
+    def _values(
+        self,
+        cls: type[DataclassInstance],
+        raw: object,
+        path: KeyPath,
+        *,
+        own: Collection[str] = (),
+        given: Collection[str] = (),
+        partial: bool = False,
+    ) -> dict[str, Any] | None:
+        """The sound settings of `cls` in the table `raw`. Keys in `own` are the caller's to read, those in `given`
+        have a value already; with `partial` nothing is required. None when a required one is not to be had."""
+        if not isinstance(raw, dict):
+            self.problem(path, f"must be a table, not {kind(raw)}")
+            return None
+        fields = settings_of(cls)
+        for key, value in raw.items():
+            if key not in fields and key not in own:
+                self.problem((*path, key), _unknown(key, value, path, [*fields, *own]))
+        hints = get_type_hints(cls)
+        values: dict[str, Any] = {}
+        complete = True
+        for name, field in fields.items():
+            if name in own:
+                continue
+            if name in raw:
+                try:
+                    value = convert(hints[name], of(field), raw[name])
+                    what = outside_limits(field, value)
+                    if what is None:
+                        values[name] = value
+                        continue
+                    self.problem((*path, name), what)
+                except ValueError as error:
+                    self.problem((*path, name), str(error))
+                complete = complete and not _is_required(field)
+            elif _is_required(field) and name not in given and not partial:
+                self.problem((*path, name), f"missing: {of(field).doc}")
+                complete = False
+        return values if complete or partial else None
+
+    def _built(self, cls: type[S], values: Mapping[str, Any], path: KeyPath) -> S | None:
+        try:
+            return cls(**values)
+        except Invalid as invalid:
+            self.problems += [
+                ".".join(filter(None, (dotted(path), where))) + f": {what}" for where, what in invalid.problems
+            ]
+            return None
+
+
+def _is_required(field: Field[Any]) -> bool:
+    return field.default is MISSING and field.default_factory is MISSING
+
+
+def _flattened(table: Mapping[str, object], head: str = "") -> Iterator[tuple[str, object]]:
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            yield from _flattened(value, f"{head}{key}.")
+        else:
+            yield f"{head}{key}", value
+
+
+def _unknown(key: str, value: object, path: KeyPath, valid: Collection[str]) -> str:
+    if not path and key in _LATER:
+        return _LATER[key]
+    if isinstance(value, dict) and path[:2] == ("egress", "topics"):
+        name = ".".join(map(str, (*path[2:], key)))
+        return f'unknown key; a topic name with dots needs quotes: [egress.topics."{name}"]'
+    near = suggestion(key, valid)
+    return f"unknown key{near or '; known here: ' + ', '.join(sorted(valid))}"

@@ -1,0 +1,90 @@
+"""Secrets and the environment: which settings hold a secret, how it is shown, and where it may come from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+
+MASK = "********"
+
+Path = tuple[str | int, ...]
+Report = Callable[[Path, str], None]
+
+# Of a dotted or underscored name, and so that "sasl.oauthbearer.token.endpoint.url" is none.
+_SECRET = re.compile(r"secret|passw(?:or)?d|passphrase|(?:^|[._])token$|private\.key|key\.pem$", re.IGNORECASE)
+_NOT_SECRET = re.compile(r"(?:location|path|url|file)$", re.IGNORECASE)
+
+_REFERENCE = re.compile(r"\$?\$\{([^}]*)\}?")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+def is_secret(name: str) -> bool:
+    """Whether a setting or a client property of this name holds a secret."""
+    return _SECRET.search(name) is not None and _NOT_SECRET.search(name) is None
+
+
+def masked(table: Mapping[str, str]) -> dict[str, str]:
+    """The same table, fit to be printed."""
+    return {name: MASK if is_secret(name) and value else value for name, value in table.items()}
+
+
+def substitute(
+    tree: object, environment: Mapping[str, str], report: Report, *, literal_secrets: bool, path: Path = ()
+) -> object:
+    """`tree` with `${NAME}` in its texts replaced; `$${` stands for `${`. Problems go to `report`, values never do.
+
+    Without `literal_secrets`, a secret must be a reference: files get copied, committed and mailed.
+    """
+    match tree:
+        case Mapping():
+            return {
+                key: substitute(value, environment, report, literal_secrets=literal_secrets, path=(*path, str(key)))
+                for key, value in tree.items()
+            }
+        case list() | tuple():
+            return [
+                substitute(value, environment, report, literal_secrets=literal_secrets, path=(*path, n))
+                for n, value in enumerate(tree)
+            ]
+        case str():
+            if not literal_secrets and tree and _names_secret(path) and not _is_reference(tree):
+                report(
+                    path, f'is a secret and must not be in the file; write "${{{_variable_for(path)}}}" and set that'
+                )
+            return _replaced(tree, environment, report, path)
+        case _:
+            return tree
+
+
+def escape(text: str) -> str:
+    """Inverse of `substitute` for one text without references."""
+    return text.replace("${", "$${")
+
+
+def _names_secret(path: Path) -> bool:
+    return any(is_secret(part) for part in (str(path[-1]), ".".join(map(str, path[1:])))) if path else False
+
+
+def _is_reference(text: str) -> bool:
+    match = _REFERENCE.fullmatch(text)
+    return match is not None and not text.startswith("$$")
+
+
+def _variable_for(path: Path) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "_", str(path[-1])).strip("_").upper() or "SECRET"
+
+
+def _replaced(text: str, environment: Mapping[str, str], report: Report, path: Path) -> str:
+    def value(match: re.Match[str]) -> str:
+        whole, name = match[0], match[1]
+        if whole.startswith("$$"):
+            return whole[1:]
+        if not whole.endswith("}") or not _VARIABLE.fullmatch(name):
+            report(path, "a reference to the environment is written ${NAME}; a plain ${ is written $${")
+        elif name not in environment:
+            report(path, f"the environment variable {name} is not set")
+        else:
+            return environment[name]
+        return ""
+
+    return _REFERENCE.sub(value, text)

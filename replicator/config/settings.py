@@ -1,0 +1,85 @@
+"""The whole configuration, as immutable values. Each setting has its default and its reason in its class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from replicator.config.about import about, enforce, listen_address, not_blank, region_name
+from replicator.config.contradictions import NO_QUEUE, between
+from replicator.config.egress import EgressSettings
+from replicator.config.ingress import IngressSettings
+from replicator.config.kafka import KafkaSettings
+from replicator.config.storage import S3Settings, SqsSettings
+from replicator.config.sync import SyncSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    """Where this process can be watched."""
+
+    listen: str | None = field(
+        default=None,
+        metadata=about(
+            '"host:port" of /metrics, /healthz, /readyz; default: none',
+            check=listen_address,
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        enforce(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """What is written to stderr, one event per line."""
+
+    level: Literal["debug", "info", "warning", "error"] = field(
+        default="info", metadata=about("lowest level written; info is for operators")
+    )
+    format: Literal["json", "text"] = field(default="json", metadata=about("one JSON object per line, or plain text"))
+
+    def __post_init__(self) -> None:
+        enforce(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One file, for every command."""
+
+    region: str = field(metadata=about("this region: the name its archive carries", check=region_name))
+    kafka: KafkaSettings = field(metadata=about("[kafka]: this region's cluster"))
+    s3: S3Settings = field(metadata=about("[s3]: this region's bucket"))
+    format: str = field(
+        default="parquet", metadata=about("format of new segments, by entry-point name", check=not_blank)
+    )
+    format_options: Mapping[str, object] = field(
+        default_factory=dict, metadata=about("[format_options]: arguments of that format")
+    )
+    egress: EgressSettings | None = field(default=None, metadata=about("[egress]: topics to archive"))
+    sqs: SqsSettings | None = field(default=None, metadata=about("[sqs]: the queue ingress learns of segments from"))
+    ingress: IngressSettings | None = field(default=None, metadata=about("[ingress]: archived topics to deliver"))
+    sync: SyncSettings | None = field(default=None, metadata=about("[sync]: copy segments to another bucket"))
+    metrics: MetricsSettings = field(default_factory=MetricsSettings, metadata=about("[metrics]: what is exported"))
+    log: LogSettings = field(default_factory=LogSettings, metadata=about("[log]: what is written to stderr"))
+    source: str = "python"  # name of the file, for messages
+
+    def __post_init__(self) -> None:
+        problems = between(
+            region=self.region,
+            s3=self.s3,
+            sqs=self.sqs,
+            egress=self.egress,
+            ingress=self.ingress,
+            sync=self.sync,
+        )
+        missing = [NO_QUEUE] if self.ingress is not None and self.sqs is None else []
+        enforce(self, [*problems, *missing])
+
+    @property
+    def own_topics(self) -> frozenset[str]:
+        """Topics of ours by the names given here: never replicated."""
+        if self.ingress is None:
+            return frozenset()
+        return self.ingress.own_topics

@@ -1,0 +1,123 @@
+"""A Config as the file that would give it, without its secrets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from replicator.config.about import dotted, of, quoted, settings_of
+from replicator.config.kafka import ROLES, KafkaSettings
+from replicator.config.secret import MASK, escape, is_secret
+from replicator.config.settings import Config
+from replicator.config.units import format_duration, format_size
+from replicator.topics import TopicPattern, TopicRule
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+Table = dict[str, object]
+
+
+def to_tables(config: Config) -> Table:
+    """Nested tables of plain values, defaults included, secrets masked: what `from_mapping` reads, but for those."""
+    tables = table_of(config)
+    tables["kafka"] = _kafka(config.kafka)
+    if not config.format_options:
+        del tables["format_options"]
+    if config.egress is not None:
+        egress = table_of(config.egress)
+        egress["topics"] = {rule.pattern.text: table_of(rule.settings) for rule in config.egress.topics}
+        tables["egress"] = egress
+    return tables
+
+
+def to_toml(tables: Mapping[str, object]) -> str:
+    """Those tables as TOML that `parse` reads back to the same values."""
+    return "\n".join(_toml(tables, ())).strip() + "\n"
+
+
+def table_of(settings: DataclassInstance) -> Table:
+    """One section; what is not set is left out."""
+    table: Table = {}
+    for name, field in settings_of(type(settings)).items():
+        value = getattr(settings, name)
+        if value is None:
+            continue
+        known = of(field)
+        if known.is_size:
+            table[name] = format_size(value)
+        else:
+            table[name] = MASK if known.is_secret else _plain(value)
+    return table
+
+
+def _plain(value: object) -> object:
+    match value:
+        case timedelta():
+            return format_duration(value)
+        case Path() | TopicPattern():
+            return str(value)
+        case tuple() | list():
+            return [_plain(item) for item in value if not isinstance(item, TopicRule)]
+        case Mapping():
+            return {k: MASK if is_secret(k) and isinstance(v, str) and v else _plain(v) for k, v in value.items()}
+        case str() | int() | float() | date() | time():
+            return value
+        case _:
+            return table_of(value)  # type: ignore[arg-type]  # settings within settings
+
+
+def _kafka(kafka: KafkaSettings) -> Table:
+    table = _plain(kafka.base)
+    assert isinstance(table, dict)
+    return table | {role: _plain(getattr(kafka, role)) for role in ROLES if getattr(kafka, role)}
+
+
+def _toml(table: Mapping[str, object], path: tuple[str, ...]) -> Iterator[str]:
+    """Values first: in TOML they would belong to the table before them otherwise."""
+    for key, value in table.items():
+        if not _is_table(value) and not _is_tables(value):
+            yield f"{dotted((key,))} = {toml_value(value)}"
+    for key, value in table.items():
+        here = (*path, key)
+        if isinstance(value, Mapping):
+            if not value or not all(map(_is_table, value.values())):  # else its tables say it all
+                yield f"\n[{dotted(here)}]"
+            yield from _toml(value, here)
+        elif _is_tables(value):
+            assert isinstance(value, list)
+            for item in value:
+                yield f"\n[[{dotted(here)}]]"
+                yield from _toml(item, here)
+
+
+def toml_value(value: object) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return quoted(escape(value))
+        case int() | float():
+            return str(value)
+        case datetime() | date() | time():
+            return value.isoformat()
+        case list():
+            return f"[{', '.join(map(toml_value, value))}]"
+        case Mapping():
+            return f"{{{', '.join(f'{_key(k)} = {toml_value(v)}' for k, v in value.items())}}}"
+        case _:
+            raise TypeError(f"TOML has no {type(value).__name__}")
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _is_tables(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
+
+
+def _key(key: object) -> str:
+    return dotted((str(key),))
