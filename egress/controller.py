@@ -55,6 +55,8 @@ log = logging.getLogger(__name__)
 POLL = timedelta(milliseconds=100)
 RETRY = timedelta(seconds=1)  # of anything the cluster refused for now
 RETRY_LIMIT = timedelta(seconds=30)
+STOPPED_RETRY = timedelta(seconds=30)  # a stopped partition looks whether its cause is gone; doubles
+STOPPED_RETRY_LIMIT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,9 +150,9 @@ class EgressController:
         deadline = Deadline(self.parts.shutdown_timeout)
         leaving = [self._held[p] for p in partitions if p in self._held]
         for held in leaving:
-            if held.core is not None and not held.stopped:
-                self._apply(held, held.core.drain(reason), self.parts.clock.now())
-        while any(h.core and h.core.in_flight and not h.stopped for h in leaving) and not deadline.expired:
+            if (core := held.going) is not None:
+                self._apply(held, core.drain(reason), self.parts.clock.now())
+        while any(h.going and h.going.in_flight for h in leaving) and not deadline.expired:
             for outcome in self.parts.assembly.outcomes(min(deadline.left.total_seconds(), 0.1)):
                 self._finished(outcome, self.parts.clock.now())
         # stored, then committed: everything below these offsets is in the archive
@@ -182,7 +184,7 @@ class EgressController:
         wanted: list[tuple[Held, Wanted]] = []
         for held in self._held.values():
             selected = topics.get(held.partition.topic)
-            waits = held.resolving or held.core is not None or held.stopped or (held.retry_at and now < held.retry_at)
+            waits = held.resolving or held.going is not None or (held.retry_at is not None and now < held.retry_at)
             if not waits and selected is not None:
                 held.resolving = True
                 wanted.append(
@@ -210,8 +212,12 @@ class EgressController:
 
     def _position(self, held: Held, answer: Start | Hold, now: datetime) -> None:
         if isinstance(answer, Hold):
-            self._stop(held, answer.reason)
+            self._stop(held, answer.reason, now)
             return
+        if held.stopped:
+            held.stopped = ""
+            self.parts.health.resumed(str(held.source))
+            self._count()
         settings = self.parts.watcher.topics[held.partition.topic].settings
         policy = SealPolicy(
             max_messages=settings.max_segment_messages,
@@ -236,37 +242,37 @@ class EgressController:
                 self._run(event, now)
             case Reached(partition=partition, next_offset=next_offset):
                 held = self._held.get(partition)
-                if held is not None and held.core is not None and not held.stopped:
-                    self._apply(held, held.core.reached(next_offset, now), now)
+                if held is not None and (core := held.going) is not None:
+                    self._apply(held, core.reached(next_offset, now), now)
             case PartitionFailed(partition=partition, code=code, reason=reason):
                 held = self._held.get(partition)
                 if held is not None:
-                    self._stop(held, _explain(code, reason, held))
+                    self._stop(held, _explain(code, reason, held), now)
             case ConsumerDisturbed(reason=reason):
                 log.error("consumer_disturbed", extra={logkeys.REASON: reason})
                 for held in self._held.values():
-                    if held.core is not None and not held.stopped:
-                        self._apply(held, held.core.disturbed(), now)
+                    if (core := held.going) is not None:
+                        self._apply(held, core.disturbed(), now)
             case _:
                 assert_never(event)
 
     def _run(self, run: Run, now: datetime) -> None:
         held = self._held.get(run.partition)
-        while held is not None and held.core is not None and not held.stopped:
-            head, rest = split(run, held.core.room)
-            start = held.core.open_start
-            effects = held.core.consumed(head.first_offset, head.last_offset, head.count, head.size_bytes, now)
+        while held is not None and (core := held.going) is not None:
+            head, rest = split(run, core.room)
+            start = core.open_start
+            effects = core.consumed(head.first_offset, head.last_offset, head.count, head.size_bytes, now)
             self._apply(held, effects, now, head, start)
             if rest is None:
                 return
             run = rest
 
     def _tick(self, held: Held, now: datetime) -> None:
-        if held.core is None or held.stopped:
+        if (core := held.going) is None:
             return
         if held.seek is not None and (held.retry_at is None or now >= held.retry_at):
             self._seek(held, held.seek, now)
-        self._apply(held, held.core.tick(now), now)
+        self._apply(held, core.tick(now), now)
 
     def _apply(self, held: Held, effects: list[Effect], now: datetime, run: Run | None = None, start: int = 0) -> None:
         for effect in effects:
@@ -318,6 +324,8 @@ class EgressController:
         held = self._by_source.get(outcome.source)
         if held is None or held.core is None:
             return  # moved away since
+        if held.stopped and not isinstance(outcome, Stored):
+            return
         match outcome:
             case Stored(seal=seal):
                 held.failures = 0
@@ -328,7 +336,7 @@ class EgressController:
                 self._later(held, now, f"the spool lost the segment that begins at {start}: {reason}")
                 self._apply(held, held.core.spool_lost(start), now)
             case Refused(error=error):
-                self._stop(held, str(error))
+                self._stop(held, str(error), now)
             case Unstored(error=error):  # only when the store's retries were ended, by a shutdown
                 log.warning("segment_not_stored", extra=held.fields | {logkeys.ERROR: str(error)})
             case _:
@@ -358,14 +366,19 @@ class EgressController:
             },
         )
 
-    def _stop(self, held: Held, reason: str) -> None:
-        """This partition waits for an operator; what it has sealed may still be stored, the rest is read again."""
+    def _stop(self, held: Held, reason: str, now: datetime) -> None:
+        """This partition waits for an operator, and looks from time to time whether the cause is gone. What it has not
+        committed is read again then."""
+        if held.stopped != reason:
+            log.error("partition_stopped", extra=held.fields | {logkeys.REASON: reason})
+            held.refusals = 0
         held.stopped, held.seek = reason, None
+        held.retry_at = now + min(STOPPED_RETRY * 2 ** min(held.refusals, 10), STOPPED_RETRY_LIMIT)
+        held.refusals += 1
         self.parts.consumer.pause([held.partition])
         self.parts.assembly.discard(held.source)
         self.parts.health.stopped(str(held.source), reason)
         self._count()
-        log.error("partition_stopped", extra=held.fields | {logkeys.REASON: reason})
 
     # --- pressure and commits ---
 
@@ -374,13 +387,13 @@ class EgressController:
         assembly, consumer = self.parts.assembly, self.parts.consumer
         if not self._paused and assembly.pressed:
             self._paused = True
-            consumer.pause([p for p, h in self._held.items() if not h.stopped])
+            consumer.pause([p for p, h in self._held.items() if h.going])
             for held in self._held.values():
                 self.parts.metrics.count("egress_pauses", 1, **held.labels)
             log.info("fetching_paused", extra={logkeys.BYTES: assembly.held_bytes + assembly.spool_bytes})
         elif self._paused and assembly.relieved:
             self._paused = False
-            going = [p for p, h in self._held.items() if h.core is not None and h.seek is None and not h.stopped]
+            going = [p for p, h in self._held.items() if h.going and h.seek is None]
             consumer.resume(going)
             log.info("fetching_resumed", extra={logkeys.BYTES: assembly.held_bytes + assembly.spool_bytes})
 

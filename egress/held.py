@@ -21,7 +21,8 @@ class Held:
     core: EgressPartition | None = None  # None until it is known where to begin
     note: Note | None = None
     stopped: str = ""  # why it waits for an operator
-    failures: int = 0  # in a row
+    failures: int = 0  # in a row, that time mends
+    refusals: int = 0  # in a row, for the same reason
     seek: Seek | None = None  # to be done at `retry_at`
     retry_at: datetime | None = None
     resolving: bool = False

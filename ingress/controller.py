@@ -356,10 +356,10 @@ class IngressController:
             case Vanished(segment=segment):
                 log.info("segment_vanished", extra=held.fields | {logkeys.SEGMENT: str(segment)})
                 self._apply(held, sequencer.vanished(segment, now))
-            case Corrupt(error=error):
+            case Corrupt(segment=segment, error=error):
                 self.parts.metrics.count("corrupt_segments", 1, **held.labels)
                 self._stop(held, str(error))
-                self._apply(held, sequencer.failed(now, refused=True))
+                self._apply(held, sequencer.corrupt(segment, now))
             case _:
                 assert_never(report)
 

@@ -76,6 +76,7 @@ class Vanished:
 @dataclass(frozen=True, slots=True)
 class Corrupt:
     assignment: Assignment
+    segment: Segment
     error: CorruptSegment
 
 
@@ -199,7 +200,7 @@ class Delivery:
             self._end(active, Vanished(assignment, active.piece.segment))
             return None
         except CorruptSegment as error:
-            self._end(active, Corrupt(assignment, error))
+            self._end(active, Corrupt(assignment, active.piece.segment, error))
             return None
         except (TransientError, TargetError) as error:
             self._end(active, Failed(assignment, str(error), refused=isinstance(error, TargetError)))

@@ -21,6 +21,7 @@ from replicator.topics import is_internal
 
 log = logging.getLogger(__name__)
 
+PARTITIONS_EVERY = 10  # looks; it costs a request per partition
 FOREVER = str(2**63 - 1)
 CREATED_WITH = {
     # old and future stamps pass as they are; and a stamp of last year must not make the broker delete the record
@@ -63,7 +64,8 @@ class DestinationFinder:
     admin: ClusterAdmin
     settings: IngressSettings
     own_topics: Collection[str]
-    _known: dict[tuple[str, str], str] = field(default_factory=dict)  # (region, topic) -> destination
+    _looks: int = 0
+    _too_few: dict[str, Mapping[str, str]] = field(default_factory=dict)  # by destination
 
     def look(self) -> Found:
         """Raises StoreUnavailable or BrokerUnavailable; then nothing changed that matters."""
@@ -91,8 +93,11 @@ class DestinationFinder:
         if len(facts) < len(wanted):
             facts = dict(self.admin.describe(wanted))
         found = {n: Destination(r, t, s, facts[n]) for n, (r, t, s) in wanted.items() if n in facts}
-        for destination in found.values():
-            refused |= self._too_few_partitions(destination)
+        for name, destination in found.items():
+            if name not in self._too_few or self._looks % PARTITIONS_EVERY == 0:
+                self._too_few[name] = self._too_few_partitions(destination)
+            refused |= self._too_few[name]
+        self._looks += 1
         return Found(found, refused)
 
     def _create(self, name: str, region: str, topic: str, source: IngressSource) -> None:

@@ -136,6 +136,17 @@ class Sequencer:
             return self._advance(now)
         return self._relist(full=True, reason="missing")
 
+    def corrupt(self, segment: Segment, now: datetime) -> list[Effect]:
+        """The object is not what its key says. Another segment may cover its offsets; else it is looked at again after
+        a listing, in case it was replaced."""
+        self.delivering = None
+        self.view.removed(segment)
+        if self.next_offset is not None and isinstance(next_step(self.view.segments, self.next_offset), Piece):
+            return self._advance(now)
+        self._wanted = Relist(True, "corrupt")
+        self._back_off(now, refused=True)
+        return []
+
     def listed(self, now: datetime, *, full: bool) -> list[Effect]:
         """The answer of a `Relist`, or any other listing of this partition, is in the view."""
         self._listing = False

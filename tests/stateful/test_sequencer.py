@@ -145,6 +145,14 @@ class SequencerMachine(RuleBasedStateMachine):
         self.delivered += range(self.at, next_offset)
         self.at = next_offset
 
+    @precondition(lambda self: self.piece)
+    @rule()
+    def corrupt(self) -> None:
+        """The object turns out damaged, and is replaced by a good one of the same key before it is looked at again."""
+        assert self.piece
+        piece, self.piece = self.piece.piece, None
+        self.run(self.core.corrupt(piece.segment, self.now))
+
     @precondition(lambda self: self.listing)
     @rule(outcome=st.sampled_from(["ok", "ok", "error"]))
     def listing_answers(self, outcome: str) -> None:
@@ -302,3 +310,20 @@ def test_after_a_failed_listing_the_wanted_listing_is_asked_for_again() -> None:
     assert seq.listing_failed(T0) == []
     assert seq.wake_at is not None
     assert [type(e) for e in seq.tick(seq.wake_at)] == [Relist]
+
+
+def test_damaged_segment_gives_way_to_another_that_covers_it() -> None:
+    seq, bogus = core(), segment(0, 1000)
+    assert [type(e) for e in stored(seq, segment(0, 9), bogus)] == [Deliver]
+    [effect] = seq.corrupt(bogus, T0)
+    assert isinstance(effect, Deliver)
+    assert effect.piece.segment == segment(0, 9)
+
+
+def test_damaged_segment_without_another_is_listed_again_after_a_pause() -> None:
+    seq = core()
+    stored(seq, segment(0, 9))
+    assert seq.corrupt(segment(0, 9), T0) == []
+    assert seq.wake_at == T0 + timedelta(seconds=30)
+    assert [type(e) for e in seq.tick(seq.wake_at)] == [Relist]
+    assert [type(e) for e in list_again(seq, seq.wake_at or T0, segment(0, 9))] == [Deliver]

@@ -1,0 +1,436 @@
+"""What every SourceConsumer does."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+import pytest
+
+from formats.schema import SCHEMA
+from replicator.errors import OwnershipLost
+from replicator.lifecycle import Deadline
+from replicator.protocols import (
+    Committed,
+    ConsumerDisturbed,
+    Fetched,
+    PartitionFailed,
+    Reached,
+    Run,
+    SourceConsumer,
+    TopicPartition,
+)
+
+PATIENCE = timedelta(seconds=20)
+TURN = timedelta(milliseconds=200)
+
+Row = Mapping[str, Any]
+
+
+class Transaction(Protocol):
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+
+class World(ABC):
+    """A cluster to test against, and members of its groups."""
+
+    @abstractmethod
+    def topic(self, partitions: int = 1) -> list[TopicPartition]:
+        """A new topic that takes any timestamp and keeps everything."""
+
+    @abstractmethod
+    def append(self, partition: TopicPartition, *values: bytes | None) -> None: ...
+
+    @abstractmethod
+    def append_row(
+        self,
+        partition: TopicPartition,
+        *,
+        key: bytes | None,
+        value: bytes | None,
+        headers: tuple[tuple[str, bytes | None], ...] | None = None,
+        timestamp_ms: int = 1,
+    ) -> None: ...
+
+    @abstractmethod
+    def begin(self, partition: TopicPartition, *values: bytes) -> Transaction: ...
+
+    @abstractmethod
+    def trim(self, partition: TopicPartition, low: int) -> None: ...
+
+    @abstractmethod
+    def member(self, *, group: str = "", **options: Any) -> SourceConsumer:
+        """`group`: empty for one of its own."""
+
+    @abstractmethod
+    def rebalance(self, consumer: SourceConsumer) -> None:
+        """Called once the consumer has subscribed: bring the rebalance about, where it does not come by itself."""
+
+    @abstractmethod
+    def take(self, consumer: SourceConsumer, partition: TopicPartition) -> None:
+        """Make the group revoke this partition from the consumer."""
+
+
+@dataclass(slots=True)
+class Listener:
+    """Starts what comes at `at`, unless that is None; remembers what it was told."""
+
+    consumer: SourceConsumer
+    at: int | None = 0
+    told: list[tuple[str, frozenset[TopicPartition]]] = field(default_factory=list)
+    fail_in: set[str] = field(default_factory=set)
+    before_revoked: Callable[[Collection[TopicPartition]], None] = lambda partitions: None
+
+    def assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self._heard("assigned", partitions)
+        if self.at is not None:
+            for partition in partitions:
+                self.consumer.start(partition, self.at)
+
+    def revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.before_revoked(partitions)
+        self._heard("revoked", partitions)
+
+    def lost(self, partitions: Collection[TopicPartition]) -> None:
+        self._heard("lost", partitions)
+
+    def _heard(self, what: str, partitions: Collection[TopicPartition]) -> None:
+        self.told.append((what, frozenset(partitions)))
+        if what in self.fail_in:
+            self.fail_in.remove(what)
+            raise ValueError(f"planned in {what}")
+
+
+@dataclass(slots=True)
+class Member:
+    """A consumer with its listener, and everything it fetched."""
+
+    world: World
+    consumer: SourceConsumer
+    listener: Listener
+    fetched: list[Fetched] = field(default_factory=list)
+
+    def poll(self) -> None:
+        self.fetched += self.consumer.poll(TURN)
+
+    def until(self, condition: Callable[[], object]) -> None:
+        deadline = Deadline(PATIENCE)
+        while not condition():
+            assert not deadline.expired, f"fetched {self.fetched[-5:]}, told {self.listener.told}"
+            self.poll()
+
+    def until_reached(self, partition: TopicPartition, next_offset: int) -> None:
+        self.until(lambda: Reached(partition, next_offset) in self.fetched)
+
+    def runs(self, partition: TopicPartition) -> list[Run]:
+        return [item for item in self.fetched if isinstance(item, Run) and item.partition == partition]
+
+    def rows(self, partition: TopicPartition) -> list[Row]:
+        return [row for run in self.runs(partition) for row in _rows(run)]
+
+    def offsets(self, partition: TopicPartition) -> list[int]:
+        return [row["offset"] for row in self.rows(partition)]
+
+    def ends(self, partition: TopicPartition) -> list[int]:
+        return [item.next_offset for item in self.fetched if isinstance(item, Reached) and item.partition == partition]
+
+    def of(self, kind: type[Fetched]) -> list[Any]:
+        return [item for item in self.fetched if isinstance(item, kind)]
+
+
+def _rows(run: Run) -> list[Row]:
+    """Timestamps as numbers: not every int64 is a datetime."""
+    columns = {name: run.batch.column(name) for name in run.batch.schema.names}
+    columns["timestamp"] = columns["timestamp"].view("int64")
+    values = {name: column.to_pylist() for name, column in columns.items()}
+    return [dict(zip(values, row, strict=True)) for row in zip(*values.values(), strict=True)]
+
+
+def check(run: Run) -> None:
+    """What holds of every run."""
+    run.batch.validate(full=True)
+    assert run.batch.schema.equals(SCHEMA)
+    offsets = run.batch.column("offset").to_pylist()
+    assert offsets == sorted(set(offsets))
+    assert (run.first_offset, run.last_offset, run.count) == (offsets[0], offsets[-1], len(offsets))
+    sizes = [
+        len(row["key"] or b"")
+        + len(row["value"] or b"")
+        + sum(len(h["key"].encode()) + len(h["value"] or b"") for h in row["headers"] or ())
+        for row in _rows(run)
+    ]
+    assert run.size_bytes == sum(sizes)
+
+
+class ConsumerContract:
+    """Every SourceConsumer passes these. Subclasses give the fixture `world`."""
+
+    @contextmanager
+    def joined(
+        self, world: World, partitions: list[TopicPartition], *, at: int | None = 0, group: str = "", **options: Any
+    ) -> Iterator[Member]:
+        """A member that was given `partitions`, closed at the end."""
+        consumer = world.member(group=group, **options)
+        member = Member(world, consumer, Listener(consumer, at))
+        try:
+            consumer.subscribe({partition.topic for partition in partitions}, member.listener)
+            world.rebalance(consumer)
+            member.until(lambda: set(partitions) <= consumer.assignment())
+            yield member
+            for run in member.of(Run):
+                check(run)
+        finally:
+            consumer.close(PATIENCE)
+
+    def test_records_come_in_order_and_then_the_end(self, world: World) -> None:
+        a, b = partitions = world.topic(partitions=2)
+        world.append(a, b"one", b"two", b"three")
+        world.append(b, b"four")
+        with self.joined(world, partitions) as member:
+            member.until_reached(a, 3)
+            member.until_reached(b, 1)
+            assert [row["value"] for row in member.rows(a)] == [b"one", b"two", b"three"]
+            assert [row["value"] for row in member.rows(b)] == [b"four"]
+            world.append(a, b"five")
+            member.until_reached(a, 4)
+            assert member.offsets(a) == [0, 1, 2, 3]
+            assert isinstance(member.runs(a)[0].last_leader_epoch, int)
+
+    def test_nothing_comes_before_start(self, world: World) -> None:
+        (p,) = world.topic()
+        world.append(p, *[b"x"] * 10)
+        with self.joined(world, [p], at=None) as member:
+            for _ in range(5):
+                member.poll()
+            assert member.fetched == []
+            member.consumer.start(p, 7)
+            member.until_reached(p, 10)
+            assert member.offsets(p) == [7, 8, 9]
+
+    def test_starting_again_forgets_what_was_fetched(self, world: World) -> None:
+        (p,) = world.topic()
+        world.append(p, *[b"x" * 100] * 3000)
+        with self.joined(world, [p]) as member:
+            for next_offset in (2990, 5, 2995, 0, 1500, 1400, 2999):
+                member.consumer.start(p, next_offset)
+                member.fetched.clear()
+                member.until(lambda: member.runs(p))
+                assert member.runs(p)[0].first_offset == next_offset
+            member.consumer.start(p, 10)
+            member.consumer.start(p, 2990)  # twice in a row: the last one counts
+            member.fetched.clear()
+            member.until_reached(p, 3000)
+            assert member.offsets(p) == list(range(2990, 3000))
+
+    def test_a_pause_loses_nothing_and_repeats_nothing(self, world: World) -> None:
+        a, b = partitions = world.topic(partitions=2)
+        world.append(a, *[b"x" * 100] * 2000)
+        world.append(b, *[b"y" * 100] * 2000)
+        with self.joined(world, partitions) as member:
+            for _ in range(10):
+                member.until(lambda: member.runs(a))
+                member.consumer.pause([a])
+                seen = len(member.runs(a))
+                member.poll()
+                assert len(member.runs(a)) == seen
+                member.consumer.resume([a])
+                member.poll()
+            member.until_reached(a, 2000)
+            member.until_reached(b, 2000)
+            assert member.offsets(a) == list(range(2000))
+            assert member.offsets(b) == list(range(2000))
+
+    def test_resuming_goes_where_start_said_while_paused(self, world: World) -> None:
+        (p,) = world.topic()
+        world.append(p, *[b"x"] * 50)
+        with self.joined(world, [p]) as member:
+            member.until_reached(p, 50)
+            member.consumer.start(p, 20)
+            member.consumer.pause([p])
+            member.fetched.clear()
+            member.poll()
+            assert member.fetched == []
+            member.consumer.resume([p])
+            member.until_reached(p, 50)
+            assert member.offsets(p) == list(range(20, 50))
+
+    def test_start_ends_a_pause(self, world: World) -> None:
+        (p,) = world.topic()
+        world.append(p, *[b"x"] * 5)
+        with self.joined(world, [p]) as member:
+            member.consumer.pause([p])
+            member.consumer.start(p, 3)
+            member.until_reached(p, 5)
+            assert member.offsets(p)[-2:] == [3, 4]
+
+    def test_pausing_before_start_is_no_start(self, world: World) -> None:
+        (p,) = world.topic()
+        world.append(p, b"x")
+        with self.joined(world, [p], at=None) as member:
+            member.consumer.pause([p])
+            member.consumer.resume([p])
+            for _ in range(3):
+                member.poll()
+            assert member.fetched == []
+
+    def test_the_end_passes_markers_and_aborted_records(self, world: World) -> None:
+        (p,) = world.topic()
+        world.append(p, b"0")
+        world.begin(p, b"1", b"2").abort()  # marker at 3
+        world.begin(p, b"4").commit()  # marker at 5
+        with self.joined(world, [p]) as member:
+            member.until_reached(p, 6)
+            assert member.offsets(p) == [0, 4]
+            world.begin(p, b"6").abort()
+            member.until_reached(p, 8)
+            assert member.offsets(p) == [0, 4]
+
+    def test_an_open_transaction_is_the_end(self, world: World) -> None:
+        (p,) = world.topic()
+        world.append(p, b"0")
+        transaction = world.begin(p, b"1", b"2")
+        world.append(p, b"3")
+        with self.joined(world, [p]) as member:
+            member.until_reached(p, 1)
+            assert member.offsets(p) == [0]
+            transaction.commit()
+            member.until_reached(p, 5)
+            assert member.offsets(p) == [0, 1, 2, 3]
+            assert max(member.ends(p)) == 5
+
+    def test_read_uncommitted_sees_everything(self, world: World) -> None:
+        (p,) = world.topic()
+        transaction = world.begin(p, b"0")
+        with self.joined(world, [p], isolation_level="read_uncommitted") as member:
+            member.until_reached(p, 1)
+            assert member.offsets(p) == [0]
+            transaction.abort()
+
+    @pytest.mark.parametrize("wanted", [0, 9])
+    def test_out_of_range_fails_the_partition_and_start_goes_on(self, world: World, wanted: int) -> None:
+        p, other = world.topic(partitions=2)
+        world.append(p, *[b"x"] * 5)
+        world.trim(p, 2)
+        with self.joined(world, [p, other], at=None) as member:
+            for _ in range(2):
+                member.fetched.clear()
+                member.consumer.start(p, wanted)
+                member.until(lambda: member.of(PartitionFailed))
+                (failed,) = member.of(PartitionFailed)
+                assert (failed.partition, failed.code) == (p, "OFFSET_OUT_OF_RANGE")
+                assert f"wanted offset {wanted}" in failed.reason
+                assert "[2,5)" in failed.reason
+                world.append(other, b"y")
+                member.poll()
+                assert member.offsets(p) == []
+                member.consumer.start(p, 3)
+                member.until_reached(p, 5)
+                assert member.offsets(p) == [3, 4]
+
+    def test_records_come_exactly_as_they_are(self, world: World) -> None:
+        (p,) = world.topic()
+        wanted: list[dict[str, Any]] = [
+            {"key": None, "value": None},
+            {"key": b"", "value": b""},
+            {"key": b"k", "value": None},
+            {"key": None, "value": b"\x00\xff" * 50},
+            {"key": b"k", "value": b"v", "headers": (("a", b"1"), ("a", None), ("a", b""), ("", b"\xff"), ("é😀", b"x"))},
+            {"key": b"k", "value": b"v", "headers": (("a", None),)},
+            *({"key": None, "value": b"t", "timestamp_ms": stamp} for stamp in TIMESTAMPS),
+        ]
+        for row in wanted:
+            world.append_row(p, **row)
+        with self.joined(world, [p]) as member:
+            member.until_reached(p, len(wanted))
+            for row, record in zip(wanted, member.rows(p), strict=True):
+                assert (record["key"], record["value"]) == (row["key"], row["value"])
+                headers = record["headers"] and tuple((h["key"], h["value"]) for h in record["headers"])
+                assert headers == row.get("headers")
+                assert record["timestamp"] == row.get("timestamp_ms", 1)
+                assert record["timestamp_type"] == 0
+
+    def test_large_records_pass_a_small_budget(self, world: World) -> None:
+        (p,) = world.topic()
+        values = [bytes([number]) * 900_000 for number in range(20)]
+        for value in values:
+            world.append(p, value)
+        with self.joined(world, [p], memory_bytes=2 << 20) as member:
+            member.until_reached(p, 20)
+            assert [row["value"] for row in member.rows(p)] == values
+
+    def test_commits_are_found_with_their_metadata(self, world: World) -> None:
+        a, b, c = partitions = world.topic(partitions=3)
+        with self.joined(world, partitions, group="commits") as member:
+            offsets = {a: Committed(5, "who", 0), b: Committed(0, "")}
+            member.consumer.commit(offsets, wait=PATIENCE)
+            found = member.consumer.committed(partitions)
+            assert {p: (found[p].next_offset, found[p].metadata) for p in found} == {a: (5, "who"), b: (0, "")}
+            assert found[a].leader_epoch == 0
+            member.consumer.commit({a: Committed(7, "later")})
+            member.until(lambda: member.consumer.committed([a])[a].next_offset == 7)
+            member.poll()
+            assert member.consumer.commit_failures() == {}
+            assert member.consumer.committed([]) == {}
+
+    def test_committing_inside_the_revocation_works(self, world: World) -> None:
+        (p,) = world.topic()
+        with self.joined(world, [p]) as member:
+            consumer = member.consumer
+            member.listener.before_revoked = lambda partitions: consumer.commit(
+                {partition: Committed(3, "last") for partition in partitions}, wait=PATIENCE
+            )
+            world.take(consumer, p)
+            member.until(lambda: p not in consumer.assignment())
+            assert ("revoked", frozenset({p})) in member.listener.told
+            assert consumer.committed([p])[p].next_offset == 3
+            assert member.of(ConsumerDisturbed) == []
+            with pytest.raises(OwnershipLost, match="taken"):
+                consumer.start(p, 0)
+
+    @pytest.mark.parametrize("callback", ["assigned", "revoked"])
+    def test_what_a_listener_raises_comes_out_of_poll(self, world: World, callback: str) -> None:
+        a, b = partitions = world.topic(partitions=2)
+        world.append(a, *[b"x"] * 100)
+        consumer = world.member()
+        member = Member(world, consumer, Listener(consumer, None, fail_in={callback}))
+        try:
+            consumer.subscribe([a.topic], member.listener)
+            world.rebalance(consumer)
+            member.until(lambda: consumer.assignment() == set(partitions))
+            if callback == "revoked":
+                consumer.start(a, 0)
+                member.until_reached(a, 100)
+                world.take(consumer, b)
+                member.until(lambda: b not in consumer.assignment())
+            member.until(lambda: member.of(ConsumerDisturbed))
+            (disturbed,) = member.of(ConsumerDisturbed)
+            assert f"planned in {callback}" in disturbed.reason
+            member.fetched.clear()
+            world.append(a, b"y")
+            for _ in range(3):
+                member.poll()
+            assert member.fetched == []  # nothing is read until it is started again
+            consumer.start(a, 0)
+            member.until_reached(a, 101)
+            assert member.offsets(a) == list(range(101))
+        finally:
+            consumer.close(PATIENCE)
+
+    def test_closing_tells_the_listener_and_leaves_the_group(self, world: World) -> None:
+        (p,) = world.topic()
+        with self.joined(world, [p], group="leaving") as member:
+            pass
+        assert member.listener.told == [("assigned", frozenset({p})), ("revoked", frozenset({p}))]
+        member.consumer.close(PATIENCE)  # again: nothing happens
+        deadline = Deadline(timedelta(seconds=5))  # less than a session
+        with self.joined(world, [p], group="leaving"):
+            assert not deadline.expired
+
+
+TIMESTAMPS = (0, 1, -1, -(2**40), 2**42, 2**62, -(2**63), 2**63 - 1)

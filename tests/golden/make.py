@@ -1,0 +1,83 @@
+"""Writes the golden files that are missing: segments as this program writes them, with what is in them as JSON.
+
+A golden file is what some released version wrote. It is never written again, so existing ones are left alone; a new
+version of the format gets a new folder.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+FOLDER = Path(__file__).parent
+sys.path.insert(0, str(FOLDER.parent.parent))  # run as a script by `make golden`
+
+from formats.footer import VERSION  # noqa: E402
+from formats.parquet import ParquetFormat  # noqa: E402
+from replicator.footer import SegmentFooter  # noqa: E402
+from tests.formats.records import BARE, ORIGIN, Row, batch_of, sample_rows, segment, to_json  # noqa: E402
+
+
+def facts(footer: SegmentFooter) -> dict[str, Any]:
+    """The footer as JSON values, the way the golden files have it."""
+    value = asdict(footer)
+    value["segment"] = str(footer.segment)
+    value["origin"]["created_at"] = footer.origin.created_at.isoformat()
+    value["whole"] = footer.digest.whole if footer.digest else None
+    value["content"] = footer.digest.content if footer.digest else None
+    return json.loads(json.dumps(value))  # type: ignore[no-any-return]
+
+
+def extremes() -> list[Row]:
+    """One record for each thing that is easily lost."""
+    plain: Row = {"timestamp": 0, "timestamp_type": 0, "key": b"k", "value": b"v", "headers": None}
+    special: list[Row] = [
+        {"key": None},
+        {"key": b""},
+        {"value": None},
+        {"value": b""},
+        {"key": None, "value": None},
+        {"key": bytes(range(256)), "value": b"\xff\xfe\x00"},
+        {"headers": [("a", b"1"), ("a", b"2"), ("b", None), ("a", b""), ("", b"no name")]},
+        {"headers": [("ключ", b"x"), ("鍵", b"y"), ("🔑", b"z"), ("nul\x00", b"")]},
+        {"timestamp": -1, "timestamp_type": -1},
+        {"timestamp": -(2**63)},
+        {"timestamp": 2**63 - 1},
+        {"timestamp": 253_402_300_799_999, "timestamp_type": 1},
+        {"timestamp": -62_135_596_800_000},
+        {"value": b"large " * 5_000},
+    ]
+    offsets = [0, 1, 2, 10, 11, 2**31, 2**32, 2**53 + 1, *range(2**62, 2**62 + 6)]
+    return [plain | row | {"offset": offset} for row, offset in zip(special, offsets, strict=True)]
+
+
+def main() -> None:
+    tiny = ParquetFormat(row_group_bytes=2_000)
+    cases = {
+        "usual": (ParquetFormat(), sample_rows(200, first_offset=1_000), segment(1_000, 1_199), ORIGIN),
+        "row-groups": (tiny, sample_rows(200, step=3), segment(0, 700, level=1), ORIGIN),
+        "extremes": (ParquetFormat(), extremes(), segment(0, 2**62 + 100), BARE),
+        "no-records": (ParquetFormat(), [], segment(77, 99), BARE),
+    }
+    folder = FOLDER / f"v{VERSION}"
+    folder.mkdir(exist_ok=True)
+    for name, (fmt, records, key, origin) in cases.items():
+        target = folder / f"{name}.segment"
+        if target.exists():
+            continue
+        sink = BytesIO()
+        writer = fmt.create(sink)
+        writer.write([batch_of(records)])
+        footer = writer.close(key, origin)
+        expected = {"footer": facts(footer), "records": [to_json(row) for row in records]}
+        target.write_bytes(sink.getvalue())
+        target.with_suffix(".json").write_text(json.dumps(expected, indent=1, sort_keys=True) + "\n")
+        print(f"wrote {target.relative_to(FOLDER)}")
+
+
+if __name__ == "__main__":
+    main()
