@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-long lint format bench golden lock clean
+.PHONY: demo test test-long lint format bench golden java clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: set PYTHON=python3.x")'
@@ -13,13 +13,16 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,dev]'
 	@touch $@
 
-demo: $(STAMP)
+java: $(STAMP)  # one clear message now, instead of a failure later
+	@$(BIN)/python -m infra.local.java
+
+demo: java
 	$(BIN)/replicator demo
 
-test: $(STAMP)
+test: java
 	$(BIN)/python -m pytest -m "not long and not real_s3"
 
-test-long: $(STAMP)
+test-long: java
 	$(BIN)/python -m pytest -m "long or real_s3"
 
 lint: $(STAMP)
@@ -31,7 +34,7 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)
+bench: java
 	$(BIN)/python -m bench
 
 golden: $(STAMP)

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,3 +101,17 @@ def _ask(executable: Path, where: str, environ: Mapping[str, str], option: str) 
         said = (done.stderr + done.stdout).strip()[:300]
         raise LocalStackError(f"found {where}: `java {option}` ended with {done.returncode}: {said}\n{REMEDY}")
     return done.stdout + done.stderr
+
+
+def main() -> int:
+    """`python -m infra.local.java`: silent when there is a fit one, else the message on standard error."""
+    try:
+        find_java()
+    except LocalStackError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
