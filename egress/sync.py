@@ -15,10 +15,11 @@ from datetime import timedelta
 from replicator import logkeys
 from replicator.errors import MalformedKey, SegmentExists, SegmentNotFound, TransientError
 from replicator.events import Created
-from replicator.lifecycle import Stop
+from replicator.health import Health
+from replicator.lifecycle import Deadline, Stop
 from replicator.metrics import Metrics
 from replicator.notifications import parse
-from replicator.protocols import NotificationQueue, ObjectInfo, ObjectStore
+from replicator.protocols import Clock, NotificationQueue, ObjectInfo, ObjectStore
 from replicator.segment import CONTROL, parse_key, region_prefix
 from replicator.topics import TopicPattern
 
@@ -166,6 +167,8 @@ class SyncLoop:
     sync: BucketSync
     queue: NotificationQueue | None
     interval: timedelta
+    clock: Clock
+    health: Health
     stop: Stop
 
     def run(self) -> None:
@@ -173,9 +176,17 @@ class SyncLoop:
         while not self.stop.is_set():
             try:
                 self.sync.once()
+                self.health.ready(True)
             except TransientError as error:
                 log.warning("sync_round_failed", extra={logkeys.ERROR: str(error)})
-            self.stop.wait(self.interval)
+            self._rest()
+
+    def _rest(self) -> None:
+        """Until the next round; a round itself may take long, and `/healthz` says so."""
+        rest = Deadline(self.interval)
+        while not rest.expired and not self.stop.is_set():
+            self.health.turn(self.clock.now())
+            self.stop.wait(min(rest.left, timedelta(seconds=10)))
 
     def follow(self) -> None:
         while not self.stop.is_set():

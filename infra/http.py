@@ -22,7 +22,7 @@ from replicator.health import Health, HealthSnapshot
 from replicator.protocols import Clock
 
 STALLED_AFTER = timedelta(seconds=60)
-_CLIENT_TIMEOUT_S = 5  # a client that says nothing holds a thread no longer
+_CLIENT_TIMEOUT_S = 2  # a client that says nothing holds a thread no longer
 _JSON = "application/json; charset=utf-8"
 
 

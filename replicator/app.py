@@ -266,8 +266,8 @@ def build_sync(config: Config, *, once: bool = False) -> Service:
             around.metrics,
             around.stop,
         )
-        loop = SyncLoop(sync, around.queue(settings.queue) if settings.queue else None, settings.interval, around.stop)
-        around.health.ready(True)
+        queue = around.queue(settings.queue) if settings.queue else None
+        loop = SyncLoop(sync, queue, settings.interval, around.clock, around.health, around.stop)
         if once:
             return around.service({"sync": lambda: _once(sync)})
         loops = {"sync": loop.run}

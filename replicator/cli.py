@@ -188,6 +188,8 @@ def explain_topic(
         return
     for answer in answers:
         _print(answer.text)
+    if not answers:
+        _print("the configuration has neither [egress] nor [ingress]")
 
 
 # --- local stack -----------------------------------------------------------------------------------------------------
@@ -263,8 +265,9 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running for a look around.")] = False,
 ) -> None:
     """Replicate real flights between two embedded regions, and prove that nothing was lost."""
-    from infra.local.demo import run
     from rich.console import Console
+
+    from infra.local.demo import run
 
     raise typer.Exit(run(keep=keep, console=Console()))
 

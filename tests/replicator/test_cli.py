@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from replicator import cli
+
+CONFIG = """
+region = "here"
+[kafka]
+"bootstrap.servers" = "localhost:9092"
+[s3]
+bucket = "b"
+[egress.topics."^orders.*"]
+[egress.topics.orders]
+max_segment_age = "1m"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "my.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file of this machine is found by accident."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(cli.CONFIG_VARIABLE, raising=False)
+
+
+class Result:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: str) -> Result:
+        with pytest.raises(SystemExit) as caught:
+            cli.main(list(arguments))
+        out, err = capsys.readouterr()
+        code = caught.value.code
+        return Result(code if isinstance(code, int) else 0, out, err)
+
+    return call
+
+
+class TestUsage:
+    def test_version(self, run: Run) -> None:
+        result = run("--version")
+        assert (result.code, result.out) == (0, f"replicator {version('kafka-segment-replicator')}\n")
+
+    @pytest.mark.parametrize("group", [(), ("config",), ("explain",), ("local",)])
+    def test_help_names_every_command(self, run: Run, group: tuple[str, ...]) -> None:
+        result = run(*group, "--help")
+        assert result.code == 0
+        wanted = {
+            (): ["egress", "ingress", "sync", "config", "explain", "local", "demo"],
+            ("config",): ["check", "show", "schema"],
+            ("explain",): ["topic"],
+            ("local",): ["up", "status", "down"],
+        }[group]
+        assert all(word in result.out for word in wanted)
+
+    @pytest.mark.parametrize("arguments", [("nope",), ("config", "check", "--nope"), ("explain", "topic")])
+    def test_wrong_usage(self, run: Run, arguments: tuple[str, ...]) -> None:
+        result = run(*arguments)
+        assert result.code == 2
+        assert "Traceback" not in result.err
+
+    def test_as_a_module_without_heavy_imports(self) -> None:
+        """`--help` answers at once because nothing of Kafka, Arrow or AWS is imported for it."""
+        code = (
+            "import sys, runpy; sys.argv = ['replicator', '--help']\n"
+            "try: runpy.run_module('replicator', run_name='__main__')\n"
+            "except SystemExit as e: assert not e.code\n"
+            "heavy = {'pyarrow', 'confluent_kafka', 'boto3', 'botocore', 'pyspark', 'moto', 'awscrt'}\n"
+            "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+        )
+        started = time.monotonic()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "egress" in done.stdout
+        assert time.monotonic() - started < 10  # 0.2 s alone; this machine may be busy
+
+
+class TestConfigFile:
+    def test_given(self, run: Run, file: Path) -> None:
+        result = run("config", "check", "--config", str(file))
+        assert (result.code, result.out) == (0, f"{file}: no problems; region here, egress of 2 topic rule(s)\n")
+
+    def test_by_the_environment(self, run: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(cli.CONFIG_VARIABLE, str(file))
+        assert str(file) in run("config", "check").out
+
+    def test_by_default(self, run: Run, file: Path) -> None:
+        file.rename(file.with_name("replicator.toml"))
+        assert run("config", "check").out.startswith("replicator.toml: no problems")
+
+    @pytest.mark.parametrize("command", [("egress",), ("ingress",), ("sync", "--once"), ("config", "show")])
+    def test_missing(self, run: Run, command: tuple[str, ...]) -> None:
+        result = run(*command)
+        assert result.code == 2
+        assert result.err.startswith("replicator: replicator.toml: 1 problem(s)\n  there is no such file")
+        assert "Traceback" not in result.err
+
+    def test_every_problem_in_one_message(self, run: Run, file: Path) -> None:
+        file.write_text(CONFIG.replace("region", "regoin").replace("1m", "1"))
+        result = run("config", "check", "--config", str(file))
+        assert result.code == 2
+        assert "regoin: unknown key (did you mean 'region'?)" in result.err
+        assert "egress.topics.orders.max_segment_age: '1' is not a duration" in result.err
+
+    def test_problems_as_json(self, run: Run, file: Path) -> None:
+        file.write_text(CONFIG.replace("bucket", "bukket"))
+        result = run("config", "check", "--config", str(file), "--json")
+        answer = json.loads(result.out)
+        assert result.code == 2
+        assert answer["ok"] is False
+        assert answer["source"] == str(file)
+        assert len(answer["problems"]) == 2
+        file.write_text(CONFIG)
+        assert json.loads(run("config", "check", "--config", str(file), "--json").out)["ok"] is True
+
+
+class TestConfigCommands:
+    def test_show_masks_secrets(self, run: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PW", "hunter2")
+        file.write_text(CONFIG.replace("[s3]", '"sasl.password" = "${PW}"\n[s3]'))
+        for option in ((), ("--json",)):
+            shown = run("config", "show", "--config", str(file), *option)
+            assert shown.code == 0
+            assert "hunter2" not in shown.out
+            assert "********" in shown.out
+
+    def test_show_is_a_file(self, run: Run, file: Path) -> None:
+        shown = run("config", "show", "--config", str(file)).out
+        again = file.with_name("again.toml")
+        again.write_text(shown)
+        assert run("config", "show", "--config", str(again)).out == shown
+
+    def test_schema(self, run: Run) -> None:
+        assert "# a segment is sealed at this many records (whole number, at least 1)" in run("config", "schema").out
+        entries = json.loads(run("config", "schema", "--json").out)
+        assert {
+            "section": "[s3]",
+            "name": "prefix",
+            "type": "text",
+            "required": False,
+            "default": '"data"',
+        }.items() <= next(entry for entry in entries if (entry["section"], entry["name"]) == ("[s3]", "prefix")).items()
+
+
+class TestExplain:
+    def test_text(self, run: Run, file: Path) -> None:
+        result = run("explain", "topic", "orders", "--config", str(file))
+        assert (result.code, result.out) == (
+            0,
+            "egress of here: orders: selected, by its name; a name beats ^orders.*\n",
+        )
+
+    def test_json(self, run: Run, file: Path) -> None:
+        (answer,) = json.loads(run("explain", "topic", "orders", "--config", str(file), "--json").out)
+        assert answer["selected"] is True
+        assert answer["settings"]["max_segment_age"] == "1m"
+
+    def test_a_file_without_flows(self, run: Run, file: Path) -> None:
+        file.write_text(CONFIG.split("[egress", maxsplit=1)[0])
+        result = run("explain", "topic", "orders", "--config", str(file))
+        assert (result.code, "neither [egress] nor [ingress]" in result.out) == (0, True)
