@@ -147,8 +147,8 @@ class Sequencer:
         self._back_off(now, refused=True)
         return []
 
-    def listed(self, now: datetime, *, full: bool) -> list[Effect]:
-        """The answer of a `Relist`, or any other listing of this partition, is in the view."""
+    def listed(self, now: datetime, *, full: bool, begun_at: datetime) -> list[Effect]:
+        """The answer of a `Relist`, or any other listing of this partition, is in the view; it was asked at `begun_at`."""
         self._listing = False
         self._wanted = None
         if self.delivering is None and not self._backing_off:
@@ -156,7 +156,7 @@ class Sequencer:
         gap = self._gap
         if gap is None or gap.lost or self._still(gap) is False:
             return self._advance(now)
-        if full and now >= gap.since + self.policy.lost_timeout:
+        if full and begun_at >= gap.since + self.policy.lost_timeout:
             return self._give_up(gap, now)
         gap.retries += 1
         self._wait_for_gap(gap, now)

@@ -7,6 +7,7 @@ service.start(); …; service.stop(); service.join(timedelta(seconds=30))
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -43,10 +44,12 @@ from ingress.delivery import Delivery
 from ingress.destinations import DestinationFinder
 from ingress.intake import Intake
 from ingress.pieces import PieceReader
+from replicator import logkeys
 from replicator.config import Config, S3Settings, SqsSettings
-from replicator.errors import ConfigError
+from replicator.errors import ConfigError, MalformedKey
 from replicator.health import Health
 from replicator.lifecycle import Stop, SystemClock
+from replicator.metrics import Metrics
 from replicator.protocols import ObjectStore, TopicPartition
 from replicator.segment import Segment
 from replicator.service import Service
@@ -54,6 +57,8 @@ from replicator.store import SegmentStore
 from replicator.threads import ThreadedService
 
 __all__ = ["build_egress", "build_ingress", "build_sync"]
+
+log = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
 RUN_BYTES = 8 * MIB
@@ -187,7 +192,8 @@ def build_ingress(config: Config) -> Service:
             checkpoint_topic=settings.checkpoint_topic,
             replication_factor=settings.internal_replication_factor,
         )
-        store = SegmentStore(around.objects(config.s3, threads=16), config.s3.prefix)
+        malformed = _MalformedKeys(around.metrics)
+        store = SegmentStore(around.objects(config.s3, threads=16), config.s3.prefix, malformed)
         segment_format = load_format(config.format, config.format_options)
         event_log = KafkaEventLog(
             config.kafka.properties("consumer"),
@@ -265,6 +271,7 @@ def build_sync(config: Config, *, once: bool = False) -> Service:
             width,
             around.metrics,
             around.stop,
+            alive=lambda: around.health.turn(around.clock.now()),
         )
         queue = around.queue(settings.queue) if settings.queue else None
         loop = SyncLoop(sync, queue, settings.interval, around.clock, around.health, around.stop)
@@ -274,6 +281,20 @@ def build_sync(config: Config, *, once: bool = False) -> Service:
         if settings.queue is not None:
             loops["sync-queue"] = loop.follow
         return around.service(loops)
+
+
+class _MalformedKeys:
+    """Counts and names keys below our prefix that are no segment's, each once. Safe to call from several threads."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._seen: set[str] = set()
+
+    def __call__(self, error: MalformedKey) -> None:
+        if str(error) not in self._seen and len(self._seen) < 10_000:
+            self._seen.add(str(error))
+            self._metrics.count("malformed_keys", 1)
+            log.warning("malformed_key", extra={logkeys.ERROR: str(error)})
 
 
 def _once(sync: BucketSync) -> None:

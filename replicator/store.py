@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
 
@@ -26,6 +26,7 @@ class SegmentStore:
 
     objects: ObjectStore
     prefix: str
+    on_malformed: Callable[[MalformedKey], None] = lambda _: None  # told of keys that `list` leaves out
 
     def list(self, source: SourcePartition, *, level: int | None = None, start_at: int = 0) -> Sequence[SegmentInfo]:
         """Stored segments of `source`, in key order (level, start, end). Foreign keys are left out.
@@ -84,5 +85,5 @@ class SegmentStore:
         for item in self.objects.list(prefix, start_after=start_after):
             try:
                 yield SegmentInfo(parse_key(self.prefix, item.key), item.size_bytes, item.modified_at)
-            except MalformedKey:
-                continue
+            except MalformedKey as error:
+                self.on_malformed(error)

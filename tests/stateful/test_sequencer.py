@@ -67,7 +67,7 @@ class SequencerMachine(RuleBasedStateMachine):
                     assert self.listing is None, "two listings at once"
                     token = self.view.listing_begun()
                     self.listing = (effect, token, [])
-                    self.listing_started = self.now
+                    self.listing_started, self.listed_store = self.now, list(self.store)
                 case Late(offsets=offsets):
                     assert offsets.start == self.at
                     self.gap_seen[offsets.start] = self.now
@@ -167,9 +167,8 @@ class SequencerMachine(RuleBasedStateMachine):
         if not effect.full:
             at = self.core.next_offset or 0
             found = [i for i in found if i.segment.level == 0 and i.segment.offsets.start >= at]
-        self.listed_store = list(self.store)
         self.view.listed(token, found, complete=effect.full)
-        self.run(self.core.listed(self.now, full=effect.full))
+        self.run(self.core.listed(self.now, full=effect.full, begun_at=self.listing_started))
 
     @precondition(lambda self: self.listing is None)
     @rule()
@@ -177,7 +176,7 @@ class SequencerMachine(RuleBasedStateMachine):
         token = self.view.listing_begun()
         self.listed_store = list(self.store)
         self.view.listed(token, list(self.store.values()))
-        self.run(self.core.listed(self.now, full=True))
+        self.run(self.core.listed(self.now, full=True, begun_at=self.now))
 
     @rule(seconds=st.integers(0, 12))
     def tick(self, seconds: int) -> None:
@@ -234,7 +233,7 @@ def stored(seq: Sequencer, *segments: Segment, at: datetime = T0) -> list[Effect
 
 def list_again(seq: Sequencer, now: datetime, *segments: Segment) -> list[Effect]:
     seq.view.listed(seq.view.listing_begun(), [SegmentInfo(s, 1, T0) for s in segments])
-    return seq.listed(now, full=True)
+    return seq.listed(now, full=True, begun_at=now)
 
 
 def test_gap_is_told_once_relisted_with_growing_pauses_and_then_lost() -> None:
