@@ -148,7 +148,7 @@ class Sequencer:
         return []
 
     def listed(self, now: datetime, *, full: bool, begun_at: datetime) -> list[Effect]:
-        """The answer of a `Relist`, or any other listing of this partition, is in the view; it was asked at `begun_at`."""
+        """The answer of a `Relist`, or of any other listing, is in the view; the store was asked at `begun_at`."""
         self._listing = False
         self._wanted = None
         if self.delivering is None and not self._backing_off:
@@ -222,7 +222,7 @@ class Sequencer:
         assert isinstance(step, Gap)  # `listed` looked
         gap.offsets = step.offsets
         if not self.policy.skip_lost:
-            gap.lost, self.wake_at = True, None
+            gap.lost, self.wake_at, self._backing_off = True, None, False  # from here on only news changes anything
             return [Lost(gap.offsets, skipped=False)]
         self._gap = None
         self.next_offset = gap.offsets.next_offset

@@ -262,6 +262,16 @@ def test_lost_gap_is_left_as_soon_as_its_segment_appears() -> None:
     assert not seq.stopped
 
 
+def test_gap_lost_during_a_back_off_is_still_left_when_its_segment_appears() -> None:
+    seq, later = core(), segment(10, 19)
+    stored(seq, later)
+    now = T0 + timedelta(seconds=20)
+    assert [type(e) for e in seq.tick(now)] == [Relist]
+    seq.listing_failed(now)
+    assert list_again(seq, now, later) == [Lost(OffsetRange(0, 9), skipped=False)]
+    assert [type(e) for e in stored(seq, segment(0, 9), at=now)] == [Deliver]
+
+
 def test_failed_listing_never_counts_as_an_absence() -> None:
     seq = core(skip=True)
     stored(seq, segment(10, 19))
