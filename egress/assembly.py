@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -65,7 +66,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Unstored:
-    """The store gave no answer until the retries ended; the spool still has the segment."""
+    """The store, or who was asked about what it holds, gave no answer until the retries ended: read it again."""
 
     source: SourcePartition
     offsets: OffsetRange
@@ -115,6 +116,7 @@ class _Building:
     writer: SegmentWriter | None = None  # encoder threads only, from here on
     failed: bool = False
     dropped: bool = False  # nobody waits for it any more
+    uploading: bool = False  # the upload thread removes the file, and nobody else: it must not shrink under its reader
 
 
 class Assembly:
@@ -140,6 +142,8 @@ class Assembly:
         self._pending_bytes = 0
         self._encoding_bytes = 0
         self._mutex = threading.Lock()
+        self._idle = threading.Condition(self._mutex)
+        self._uploading = 0
         self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
 
     @property
@@ -227,10 +231,13 @@ class Assembly:
                 self._sealed.pop((outcome.source, outcome.seal.offsets), None)
         return found
 
-    def close(self) -> None:
-        """Ends the pools without waiting for uploads that were not begun. The spool is the caller's."""
+    def close(self, timeout: timedelta = timedelta(seconds=30)) -> None:
+        """Ends the pools. Uploads not begun are dropped; those under way are waited for until `timeout`, and left alone
+        after that: a request that hangs is no reason to hang. The spool is the caller's."""
         self._encoders.shutdown(wait=True, cancel_futures=True)
-        self._uploads.shutdown(wait=True, cancel_futures=True)
+        self._uploads.shutdown(wait=False, cancel_futures=True)
+        with self._idle:
+            self._idle.wait_for(lambda: not self._uploading, timeout.total_seconds())
 
     def _shed(self) -> None:
         """Memory is short: encode the fattest segments early, at the price of smaller row groups."""
@@ -257,7 +264,7 @@ class Assembly:
                 self._writer(building).write(batches)
                 building.file.settle()
         except Exception as error:  # whatever it was, these records must be read again
-            self._fail(building, error)
+            self._outcomes.put(self._failed(building, error))
         finally:
             batches.clear()
             with self._mutex:
@@ -272,8 +279,9 @@ class Assembly:
             footer = self._writer(building).close(segment, origin)
             building.file.settle()
         except Exception as error:
-            self._fail(building, error)
+            self._outcomes.put(self._failed(building, error))
             return
+        building.uploading = True
         self._uploads.submit(self._upload, building, segment, seal, footer, sealed_at)
 
     def _writer(self, building: _Building) -> SegmentWriter:
@@ -281,35 +289,44 @@ class Assembly:
             building.writer = self._format.create(as_binary(building.file))
         return building.writer
 
-    def _fail(self, building: _Building, error: Exception) -> None:
+    def _failed(self, building: _Building, error: Exception) -> SpoolLost:
         building.failed = True
-        log.exception("encode_failed", exc_info=error)
+        log.error("segment_lost_before_it_was_stored", exc_info=error)
         self._abandon(building)
-        self._outcomes.put(SpoolLost(building.source, building.start, f"{type(error).__name__}: {error}"))
+        return SpoolLost(building.source, building.start, f"{type(error).__name__}: {error}")
 
     def _abandon(self, building: _Building) -> None:
         if building.writer is not None:
             building.writer.abort()
-        building.file.remove()
+        if not building.uploading:
+            building.file.remove()
 
     # --- upload threads ---
 
     def _upload(
         self, building: _Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
     ) -> None:
-        if building.dropped:
-            return
+        with self._mutex:
+            self._uploading += 1
+        try:
+            if not building.dropped:
+                self._outcomes.put(self._uploaded(building, segment, seal, footer, sealed_at))
+        finally:
+            building.file.remove()
+            with self._idle:
+                self._uploading -= 1
+                self._idle.notify_all()
+
+    def _uploaded(
+        self, building: _Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
+    ) -> Outcome:
         source, size = building.source, building.file.size_bytes
         try:
             new = self._uploader.upload(segment, building.file, footer)
         except TransientError as error:
-            self._outcomes.put(Unstored(source, seal.offsets, error))
-            return
+            return Unstored(source, seal.offsets, error)
         except DataError as error:
-            self._outcomes.put(Refused(source, seal.offsets, error))
-            return
+            return Refused(source, seal.offsets, error)
         except Exception as error:  # the spool file cannot be read, most likely
-            self._fail(building, error)
-            return
-        building.file.remove()
-        self._outcomes.put(Stored(source, seal, footer, size, time.monotonic() - sealed_at, new))
+            return self._failed(building, error)
+        return Stored(source, seal, footer, size, time.monotonic() - sealed_at, new)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from egress.held import Held
 from replicator import logkeys
-from replicator.errors import BrokerUnavailable, OwnershipLost
+from replicator.errors import ReplicatorError
 from replicator.protocols import Committed, SourceConsumer, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class Commits:
             return {}
         try:
             self.consumer.commit(self._waiting)
-        except (BrokerUnavailable, OwnershipLost) as error:
+        except ReplicatorError as error:
             log.warning("commit_failed", extra={logkeys.ERROR: str(error)})
             self._not_before = now + RETRY
             return {}
@@ -59,5 +59,5 @@ class Commits:
             return
         try:
             self.consumer.commit(leaving, wait=timeout)
-        except (BrokerUnavailable, OwnershipLost) as error:
+        except ReplicatorError as error:
             log.warning("commit_failed_at_revoke", extra={logkeys.ERROR: str(error), logkeys.COUNT: len(leaving)})

@@ -48,7 +48,7 @@ from replicator.protocols import (
     SourceConsumer,
     TopicPartition,
 )
-from replicator.segment import OffsetRange, SourcePartition
+from replicator.segment import LEVEL_STREAMING, OffsetRange, Segment, SourcePartition
 
 log = logging.getLogger(__name__)
 
@@ -101,12 +101,16 @@ class EgressController:
         try:
             while not self.parts.stop.is_set():
                 self._turn()
+        except BaseException:
+            # a turn that broke off may have grown a range without its records: nothing of that is stored or committed
+            self._forget(list(self._held))
+            raise
         finally:
             try:
                 self.parts.consumer.close(self.parts.shutdown_timeout)
             finally:
                 self.parts.abandon.set()
-                self.parts.assembly.close()
+                self.parts.assembly.close(timedelta(seconds=2))
 
     def _turn(self) -> None:
         parts = self.parts
@@ -149,15 +153,19 @@ class EgressController:
         reason = Reason.STOPPED if self.parts.stop.is_set() else Reason.MOVED
         deadline = Deadline(self.parts.shutdown_timeout)
         leaving = [self._held[p] for p in partitions if p in self._held]
-        for held in leaving:
-            if (core := held.going) is not None:
-                self._apply(held, core.drain(reason), self.parts.clock.now())
-        while any(h.going and h.going.in_flight for h in leaving) and not deadline.expired:
-            for outcome in self.parts.assembly.outcomes(min(deadline.left.total_seconds(), 0.1)):
-                self._finished(outcome, self.parts.clock.now())
-        # stored, then committed: everything below these offsets is in the archive
-        self._commits.settle(partitions, max(deadline.left, timedelta(seconds=2)))
-        self._forget(partitions)
+        try:
+            for held in leaving:
+                if (core := held.going) is not None:
+                    self._apply(held, core.drain(reason), self.parts.clock.now())
+            expired = False
+            while any(h.storing for h in leaving) and not expired:
+                expired = deadline.expired  # what is stored by then counts, however late we look
+                for outcome in self.parts.assembly.outcomes(min(deadline.left.total_seconds(), 0.1)):
+                    self._finished(outcome, self.parts.clock.now())
+            # stored, then committed: everything below these offsets is in the archive
+            self._commits.settle(partitions, max(deadline.left, timedelta(seconds=2)))
+        finally:
+            self._forget(partitions)
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         log.warning("partitions_lost", extra={logkeys.COUNT: len(partitions)})
@@ -184,12 +192,20 @@ class EgressController:
         wanted: list[tuple[Held, Wanted]] = []
         for held in self._held.values():
             selected = topics.get(held.partition.topic)
-            waits = held.resolving or held.going is not None or (held.retry_at is not None and now < held.retry_at)
+            busy = held.resolving or held.going is not None or held.storing
+            waits = busy or (held.retry_at is not None and now < held.retry_at)
             if not waits and selected is not None:
                 held.resolving = True
-                wanted.append(
-                    (held, Wanted(held.partition, held.source, selected.settings, selected.facts, selected.appeared))
+                question = Wanted(
+                    held.partition,
+                    held.source,
+                    selected.settings,
+                    selected.facts,
+                    selected.appeared,
+                    held.contested,
+                    held.stopped,
                 )
+                wanted.append((held, question))
         if wanted:
             helds = [h for h, _ in wanted]
             questions = [w for _, w in wanted]
@@ -214,11 +230,14 @@ class EgressController:
         if isinstance(answer, Hold):
             self._stop(held, answer.reason, now)
             return
+        selected = self.parts.watcher.topics.get(held.partition.topic)
+        if selected is None:
+            return  # vanished while we asked: the revocation follows
         if held.stopped:
-            held.stopped = ""
+            held.stopped, held.contested = "", None
             self.parts.health.resumed(str(held.source))
             self._count()
-        settings = self.parts.watcher.topics[held.partition.topic].settings
+        settings = selected.settings
         policy = SealPolicy(
             max_messages=settings.max_segment_messages,
             max_bytes=settings.max_segment_size,
@@ -247,6 +266,9 @@ class EgressController:
             case PartitionFailed(partition=partition, code=code, reason=reason):
                 held = self._held.get(partition)
                 if held is not None:
+                    if (core := held.going) is not None:
+                        # what was read is stored all the same: the source may not have it any more
+                        self._apply(held, core.drain(Reason.STOPPED), now)
                     self._stop(held, _explain(code, reason, held), now)
             case ConsumerDisturbed(reason=reason):
                 log.error("consumer_disturbed", extra={logkeys.REASON: reason})
@@ -288,9 +310,7 @@ class EgressController:
                     self.parts.metrics.count("egress_rewinds", 1, **held.labels)
                     self.parts.assembly.discard(held.source, from_offset)
                 case Seek():
-                    held.seek = effect
-                    if held.retry_at is None:
-                        self._seek(held, effect, now)
+                    held.seek = effect  # made by `_tick`: what this poll fetched before it is not to be believed
                 case _:
                     assert_never(effect)
 
@@ -324,7 +344,7 @@ class EgressController:
         held = self._by_source.get(outcome.source)
         if held is None or held.core is None:
             return  # moved away since
-        if held.stopped and not isinstance(outcome, Stored):
+        if held.contested is not None and not isinstance(outcome, Stored):
             return
         match outcome:
             case Stored(seal=seal):
@@ -333,14 +353,22 @@ class EgressController:
                 self._report(held, outcome)
                 self._apply(held, held.core.stored(seal.offsets), now)
             case SpoolLost(start=start, reason=reason):
-                self._later(held, now, f"the spool lost the segment that begins at {start}: {reason}")
-                self._apply(held, held.core.spool_lost(start), now)
-            case Refused(error=error):
+                self._read_again(held, start, f"the spool lost the segment that begins at {start}: {reason}", now)
+            case Refused(offsets=offsets, error=error):
+                held.contested = Segment(held.source, LEVEL_STREAMING, offsets)
+                self.parts.assembly.discard(held.source)
                 self._stop(held, str(error), now)
-            case Unstored(error=error):  # only when the store's retries were ended, by a shutdown
-                log.warning("segment_not_stored", extra=held.fields | {logkeys.ERROR: str(error)})
+            case Unstored(offsets=offsets, error=error):
+                self._read_again(held, offsets.start, f"the segment {offsets} was not stored: {error}", now)
             case _:
                 assert_never(outcome)
+
+    def _read_again(self, held: Held, start: int, why: str, now: datetime) -> None:
+        assert held.core is not None
+        effects = held.core.spool_lost(start)
+        if effects:  # else it was given up already
+            self._later(held, now, why)
+            self._apply(held, effects, now)
 
     def _report(self, held: Held, stored: Stored) -> None:
         metrics, labels, footer = self.parts.metrics, held.labels, stored.footer
@@ -367,8 +395,7 @@ class EgressController:
         )
 
     def _stop(self, held: Held, reason: str, now: datetime) -> None:
-        """This partition waits for an operator, and looks from time to time whether the cause is gone. What it has not
-        committed is read again then."""
+        """This partition waits for an operator, and looks from time to time whether the cause is gone."""
         if held.stopped != reason:
             log.error("partition_stopped", extra=held.fields | {logkeys.REASON: reason})
             held.refusals = 0
@@ -376,7 +403,6 @@ class EgressController:
         held.retry_at = now + min(STOPPED_RETRY * 2 ** min(held.refusals, 10), STOPPED_RETRY_LIMIT)
         held.refusals += 1
         self.parts.consumer.pause([held.partition])
-        self.parts.assembly.discard(held.source)
         self.parts.health.stopped(str(held.source), reason)
         self._count()
 

@@ -9,7 +9,7 @@ from egress.partition import EgressPartition, Seek
 from egress.positions import Note
 from replicator import logkeys
 from replicator.protocols import Committed, TopicPartition
-from replicator.segment import SourcePartition
+from replicator.segment import Segment, SourcePartition
 
 
 @dataclass(slots=True, eq=False)
@@ -21,6 +21,7 @@ class Held:
     core: EgressPartition | None = None  # None until it is known where to begin
     note: Note | None = None
     stopped: str = ""  # why it waits for an operator
+    contested: Segment | None = None  # stored, and not what we read: the reason it stopped
     failures: int = 0  # in a row, that time mends
     refusals: int = 0  # in a row, for the same reason
     seek: Seek | None = None  # to be done at `retry_at`
@@ -33,10 +34,17 @@ class Held:
         """The core, while the partition is being archived."""
         return None if self.stopped else self.core
 
+    @property
+    def storing(self) -> bool:
+        """Segments are under way, also those read before the broker refused the partition."""
+        return self.core is not None and self.contested is None and self.core.in_flight > 0
+
     def position(self, next_offset: int) -> Committed:
         """What the group is told: everything below `next_offset` is in the archive."""
         epoch = self.epochs.get(next_offset)
-        self.epochs = {o: e for o, e in self.epochs.items() if o > next_offset}
+        self.epochs = {
+            o: e for o, e in self.epochs.items() if o >= next_offset
+        }  # itself too: a commit may be said again
         return Committed(next_offset, str(self.note), epoch)
 
     @property

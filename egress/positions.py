@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from replicator.coverage import Gap, covered_until, steps
+from replicator.coverage import Gap, steps
 from replicator.protocols import Committed, Watermarks
 from replicator.segment import Segment
 
@@ -89,9 +89,9 @@ def _from_commit(
                 "removed. Point s3.bucket and s3.prefix at the archive, or set the group's offset back to archive "
                 "again from there, or accept the loss with egress.on_archive_behind = 'continue'"
             )
-    # stored but not committed, a crash in between: go on behind it
-    next_offset = covered_until(archived, committed.next_offset)
-    return _checked(next_offset, note, marks, "committed offset")
+    # What is stored beyond the commit was stored just before a crash, or contradicts us and was refused: it is read
+    # again, and a key that is taken tells the one from the other. Skipping it would believe both.
+    return _checked(committed.next_offset, note, marks, "committed offset")
 
 
 def _from_archive(archived: Collection[Segment], marks: Watermarks, partition_count: int) -> Start | Hold:

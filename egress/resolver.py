@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from egress.positions import Hold, Start, added_later, choose_start, read_note
 from replicator.config import EgressTopicSettings
-from replicator.errors import OwnershipLost
 from replicator.protocols import ClusterAdmin, Committed, SourceConsumer, TopicFacts, TopicPartition, Watermarks
 from replicator.segment import Segment, SourcePartition
 from replicator.store import SegmentStore
@@ -23,6 +22,8 @@ class Wanted:
     settings: EgressTopicSettings
     facts: TopicFacts
     appeared: bool  # its topic was created while we were looking: everything in it is news
+    contested: Segment | None = None  # stored, and found to contradict what was read
+    contest: str = ""  # in which way
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +41,9 @@ class Resolver:
         topics = {w.facts.name: w.facts for w in wanted}
         everything = [TopicPartition(f.name, p) for f in topics.values() for p in range(f.partition_count)]
         committed = self.consumer.committed(everything)
+        listed = list(pool.map(lambda w: [i.segment for i in self.store.list(w.source)], wanted))
+        # last: whatever is archived or committed by now lies below the log's end
         marks = self.admin.watermarks(partitions)
-        listed = pool.map(lambda w: [i.segment for i in self.store.list(w.source)], wanted)
         return {
             w.partition: self._choose(w, committed, archived, marks) for w, archived in zip(wanted, listed, strict=True)
         }
@@ -55,7 +57,9 @@ class Resolver:
     ) -> Start | Hold:
         partition = wanted.partition
         if partition not in marks:
-            raise OwnershipLost(f"{partition} is not in the cluster any more")
+            return Hold(f"{partition} is not in the cluster any more")
+        if wanted.contested in archived:
+            return Hold(wanted.contest)  # going on behind it would accept it unseen
         return choose_start(
             committed.get(partition),
             archived,

@@ -7,7 +7,7 @@ again does nothing. Only the sender's own region prefix is carried: each prefix 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -24,6 +24,8 @@ from replicator.segment import CONTROL, parse_key, region_prefix
 from replicator.topics import TopicPattern
 
 log = logging.getLogger(__name__)
+
+SIGN_OF_LIFE = timedelta(seconds=5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class BucketSync:
     width: int  # copies at a time
     metrics: Metrics
     stop: Stop
+    alive: Callable[[], None] = lambda: None  # called every few seconds while copies run
     totals: SyncResult = field(default_factory=SyncResult)
 
     def once(self) -> SyncResult:
@@ -139,7 +142,8 @@ class BucketSync:
         return size_bytes
 
     def _settle(self, running: set[Future[int | None]], result: SyncResult) -> set[Future[int | None]]:
-        done, rest = wait(running, return_when=FIRST_COMPLETED)
+        done, rest = wait(running, SIGN_OF_LIFE.total_seconds(), return_when=FIRST_COMPLETED)
+        self.alive()
         for future in done:
             try:
                 copied = future.result()

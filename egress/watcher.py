@@ -34,12 +34,13 @@ class TopicWatcher:
     interval: timedelta
     pool: Executor
     topics: Mapping[str, Selected] = field(default_factory=dict)
+    _looked: bool = False
     _first_look: frozenset[str] | None = None
     _asked: Future[Mapping[str, Selected]] | None = None
     _due_at: datetime | None = None  # None: at once
 
     def turn(self, now: datetime) -> bool:
-        """True when `topics` changed. An error keeps what was known: it is not an absence."""
+        """True after the first look, and when `topics` changed. An error keeps what was known: it is no absence."""
         if self._asked is not None:
             if not self._asked.done():
                 return False
@@ -49,8 +50,9 @@ class TopicWatcher:
             except ReplicatorError as error:
                 log.warning("topics_not_refreshed", extra={logkeys.ERROR: str(error)})
                 return False
-            changed, self.topics = found != self.topics, found
-            return changed
+            news = found != self.topics or not self._looked
+            self.topics, self._looked = found, True
+            return news
         if self._due_at is None or now >= self._due_at:
             self._due_at = now + self.interval
             self._asked = self.pool.submit(self._ask)

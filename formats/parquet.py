@@ -44,7 +44,7 @@ class ParquetFormat:
 
     compression: str = "zstd"
     compression_level: int | None = None  # None: 3 for zstd, else the codec's default
-    row_group_bytes: int = 8 << 20  # raw; what a reader holds at once
+    row_group_bytes: int = 16 << 20  # raw; what a reader holds at once
     row_group_records: int = 250_000  # bounds memory when records are (nearly) empty
     page_bytes: int = 1 << 20
     name: str = "parquet"

@@ -139,7 +139,8 @@ class IngressController:
         if before.destinations.keys() != found.destinations.keys():
             names = sorted(found.destinations)
             log.info("destinations_found", extra={logkeys.COUNT: len(names), logkeys.DESTINATION: names[:20]})
-            self.parts.placement.subscribe(names, self)
+            if names:
+                self.parts.placement.subscribe(names, self)
         for partition in sorted(self._assigned):  # assigned before we knew what they are for
             self._hold(partition)
         self.parts.health.ready(True)
@@ -242,7 +243,8 @@ class IngressController:
             if isinstance(event, LogReset):
                 log.warning("event_log_reset", extra={logkeys.REASON: event.reason})
                 for held in self._held.values():
-                    self._list(held, full=True, reason="reset")
+                    if held.sequencer is not None:  # else it is listed once its position is known
+                        self._list(held, full=True, reason="reset")
                 continue
             held_ = self._held.get(event.segment.source)
             if held_ is None:
@@ -263,7 +265,7 @@ class IngressController:
         self.parts.metrics.count("relists", 1, reason=reason)
         source, store = held.assignment.source, self.parts.store
         next_offset = held.sequencer.next_offset if held.sequencer else None
-        held.token, held.full = held.view.listing_begun(), full
+        held.token, held.full, held.listing_begun_at = held.view.listing_begun(), full, self.parts.clock.now()
         if full:
             held.listing = self.parts.pool.submit(store.list, source)
             held.relist_at = self.parts.clock.now() + self.parts.jitter(self.parts.relist_interval)
@@ -288,10 +290,12 @@ class IngressController:
         except ReplicatorError as error:
             log.warning("listing_failed", extra=held.fields | {logkeys.ERROR: str(error)})
             held.view.listing_failed(held.token)
+            held.relist_at = now + RETRY  # nothing else asks again for a listing that the sequencer did not want
             self._apply(held, held.sequencer.listing_failed(now))
             return
         if held.view.listed(held.token, infos, complete=held.full):
-            self._apply(held, held.sequencer.listed(now, full=held.full))
+            begun_at = held.listing_begun_at or now
+            self._apply(held, held.sequencer.listed(now, full=held.full, begun_at=begun_at))
 
     # --- what is delivered ---
 

@@ -65,6 +65,7 @@ class DestinationFinder:
     settings: IngressSettings
     own_topics: Collection[str]
     _looks: int = 0
+    _owners: dict[str, tuple[str, str]] = field(default_factory=dict)  # destination -> (region, topic), first come
     _too_few: dict[str, Mapping[str, str]] = field(default_factory=dict)  # by destination
 
     def look(self) -> Found:
@@ -77,8 +78,10 @@ class DestinationFinder:
                 if source is None or "@" in topic or is_internal(topic, ()):
                     continue  # other incarnations are not this life's records
                 name = source.destination(topic)
-                taken = wanted.setdefault(name, (region, topic, source))
-                if taken[:2] != (region, topic):
+                taken = self._owners.setdefault(name, (region, topic))
+                if taken == (region, topic):
+                    wanted[name] = (region, topic, source)
+                else:
                     refused[f"{region}/{topic}"] = (
                         f"its destination {name} is {taken[0]}/{taken[1]}'s; topics are never merged: give it another "
                         "destination_topic"

@@ -30,6 +30,7 @@ class Held:
     listing: Future[Sequence[SegmentInfo]] | None = None
     token: int = 0  # of that listing, for the view
     full: bool = True
+    listing_begun_at: datetime | None = None
     stopped: str = ""  # why it waits for an operator
 
     @property

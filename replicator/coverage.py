@@ -31,22 +31,26 @@ class Gap:
 
 
 def next_step(segments: Iterable[Segment], next_offset: int) -> Piece | Gap | None:
-    """The step that starts at `next_offset`, or None when nothing is stored at or after it.
+    """The step that starts at `next_offset`, or None when nothing is stored at or after it. O(n).
 
-    Of the segments that cover it, the one reaching furthest wins, then the higher level: fewer objects to read, and
-    a merged copy is preferred to the pieces it replaced. O(n).
+    Of the segments that cover it, the one reaching furthest wins, then the higher level, then the later start: fewer
+    objects to read, a merged copy rather than the pieces it replaced, and less of it to skip.
     """
     here: Segment | None = None
     later: int | None = None
     for segment in segments:
         if next_offset in segment.offsets:
-            if here is None or (segment.offsets.end, segment.level) > (here.offsets.end, here.level):
+            if here is None or _reach(segment) > _reach(here):
                 here = segment
         elif segment.offsets.start > next_offset and (later is None or segment.offsets.start < later):
             later = segment.offsets.start
     if here is not None:
         return Piece(here, next_offset)
     return None if later is None else Gap(OffsetRange(next_offset, later - 1))
+
+
+def _reach(segment: Segment) -> tuple[int, int, int]:
+    return segment.offsets.end, segment.level, segment.offsets.start
 
 
 def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[Piece | Gap]:
@@ -56,7 +60,7 @@ def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[Piece | Gap
     while True:
         while waiting and waiting[-1].offsets.start <= next_offset:
             segment = waiting.pop()
-            if best is None or (segment.offsets.end, segment.level) > (best.offsets.end, best.level):
+            if best is None or _reach(segment) > _reach(best):
                 best = segment
         if best is not None and best.offsets.end >= next_offset:
             step: Piece | Gap = Piece(best, next_offset)

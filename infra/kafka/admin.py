@@ -47,12 +47,13 @@ class KafkaAdmin:
         self, properties: Mapping[str, str], *, timeout: timedelta = timedelta(seconds=30), stop: Stop | None = None
     ) -> None:
         self._client = AdminClient(dict(properties), logger=client_log)
+        self._servers = properties.get("bootstrap.servers", "?")
         self._timeout = timeout
         self._stop = stop or Stop()
         self._seconds = timeout.total_seconds()
 
     def cluster_id(self) -> str:
-        described = self._answer(self._client.describe_cluster(request_timeout=self._seconds), "describe the cluster")
+        described = self._answer(self._client.describe_cluster(request_timeout=self._seconds), f"describe the cluster at {self._servers}")
         return described.cluster_id or ""
 
     def topics(self) -> Mapping[str, TopicFacts]:
@@ -87,16 +88,17 @@ class KafkaAdmin:
         asked = self._client.create_topics([topic], operation_timeout=self._seconds, request_timeout=self._seconds)
         try:
             self._wait(asked[name], f"create topic {name}")
+            created = True
         except KafkaException as error:
-            if error_of(error).code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            raise translate(error, f"create topic {name} of {partitions} partitions") from error
+            if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise translate(error, f"create topic {name} of {partitions} partitions") from error
+            created = False  # just now by another instance, maybe
         # The controller has it; other brokers hear of it later, and a client that asks one of those gets "unknown".
-        deadline = Deadline(self._timeout)
-        while (facts := self.describe([name]).get(name)) is None or facts.partition_count < partitions:
+        deadline, least = Deadline(self._timeout), partitions if created else 1
+        while (facts := self.describe([name]).get(name)) is None or facts.partition_count < least:
             if deadline.expired or self._stop.wait(LOOK_AGAIN):
                 raise BrokerUnavailable(f"create topic {name}: created, but not shown within {self._timeout}")
-        return True
+        return created
 
     def alter_configs(self, topic: str, configs: Mapping[str, str]) -> None:
         if not configs:

@@ -153,8 +153,9 @@ class KafkaSourceConsumer:
             self._go()
 
     def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
-        """`wait` cannot shorten the client's own patience with a broker (`socket.timeout.ms`): inside a revocation only
-        this thread may call the client, and its call takes no timeout."""
+        """With `wait`, the answer is read back from the group. The client's own waiting commit takes no timeout: with a
+        frozen broker it was still waiting after minutes (seen), inside a revocation too, where nothing else may run.
+        So a refusal, unlike a success, is known only when `wait` is over; `commit_failures` tells why."""
         if not offsets:
             return
         asked = [
@@ -163,20 +164,15 @@ class KafkaSourceConsumer:
             else ClientPartition(p.topic, p.partition, c.next_offset, metadata=c.metadata)
             for p, c in offsets.items()
         ]
-        doing = f"commit offsets of group {self._group_id}"
         try:
-            if wait is None:
-                self._client.commit(offsets=asked, asynchronous=True)
-                return
-            answers = self._client.commit(offsets=asked, asynchronous=False)
+            self._client.commit(offsets=asked, asynchronous=True)
         except KafkaException as error:
             if wait is not None:
-                raise translate(error, doing) from error
+                raise translate(error, f"commit offsets of group {self._group_id}") from error
             self._commit_failures.update(dict.fromkeys(offsets, told(error)))
             return
-        for answer in answers:
-            if answer.error is not None:
-                raise translate(answer.error, f"{doing} for {answer.topic}/{answer.partition}")
+        if wait is not None:
+            self._offsets.wait_for(offsets, wait)
 
     def commit_failures(self) -> Mapping[TopicPartition, str]:
         failures, self._commit_failures = self._commit_failures, {}
@@ -211,7 +207,7 @@ class KafkaSourceConsumer:
         reading = self._readings.get(partition)
         if isinstance(item, tuple):
             message, error = item
-            if partition.partition < 0:
+            if not partition.topic or partition.partition < 0:
                 return self._told(partition.topic, error)
             if reading is None or reading.mode is not _Mode.READING:
                 return ()

@@ -11,7 +11,12 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from infra.kafka.errors import translate
 from infra.kafka.settings import client_log
+from replicator.errors import BrokerUnavailable
+from replicator.lifecycle import Deadline, Stop
 from replicator.protocols import Committed, TopicPartition
+
+LOOK_AGAIN = timedelta(milliseconds=20)
+SHORTEST = timedelta(milliseconds=100)
 
 
 class GroupOffsets:
@@ -24,10 +29,14 @@ class GroupOffsets:
         self._group_id = properties["group.id"]
         self._lock = threading.Lock()
         self._client: Consumer | None = None
+        self._never = Stop()
 
-    def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+    def committed(
+        self, partitions: Collection[TopicPartition], timeout: timedelta | None = None
+    ) -> Mapping[TopicPartition, Committed]:
         """Those that have an offset. Under `read_committed`, waits for pending transactional ones.
         Raises BrokerUnavailable, and TargetError when the group may not be read."""
+        limit = self._timeout if timeout is None else min(timeout, self._timeout)
         if not partitions:
             return {}
         doing = f"read the committed offsets of group {self._group_id}"
@@ -36,7 +45,7 @@ class GroupOffsets:
                 self._client = Consumer(dict(self._properties), logger=client_log)
             try:
                 asked = [ClientPartition(p.topic, p.partition) for p in partitions]
-                answers = self._client.committed(asked, timeout=self._timeout.total_seconds())
+                answers = self._client.committed(asked, timeout=limit.total_seconds())
                 self._client.poll(0)  # hands its log lines over
             except KafkaException as error:
                 raise translate(error, doing) from error
@@ -49,6 +58,23 @@ class GroupOffsets:
                     answer.offset, answer.metadata or "", answer.leader_epoch
                 )
         return found
+
+    def wait_for(self, wanted: Mapping[TopicPartition, Committed], timeout: timedelta) -> None:
+        """Return once the group has these offsets. Raises BrokerUnavailable after `timeout`."""
+        deadline = Deadline(timeout)
+        problem = "the broker still has other offsets"
+        while True:
+            try:
+                found = self.committed(wanted, max(deadline.left, SHORTEST))
+                if all(p in found and found[p].next_offset == offset.next_offset for p, offset in wanted.items()):
+                    return
+            except BrokerUnavailable as error:
+                problem = str(error)
+            if deadline.expired:
+                names = ", ".join(map(str, sorted(wanted)))
+                doing = f"commit {names} in group {self._group_id}"
+                raise BrokerUnavailable(f"{doing}: not seen within {timeout}: {problem}")
+            self._never.wait(min(LOOK_AGAIN, deadline.left))
 
     def close(self) -> None:
         with self._lock:

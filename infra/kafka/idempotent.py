@@ -92,6 +92,7 @@ class IdempotentProducer(Generic[Owner]):
             raise ConfigError([str(error.args[0])], source="Kafka producer properties") from error
         self.failures: dict[Owner, KafkaError] = {}  # first cause for each owner
         self.fatal: KafkaError | None = None
+        self._ended = False
 
     def __len__(self) -> int:
         """Records handed over whose fate is not known yet."""
@@ -157,6 +158,7 @@ class IdempotentProducer(Generic[Owner]):
     def _purge(self, grace: timedelta) -> None:
         """The end of this producer: see above."""
         deadline = Deadline(grace)
+        self._ended = True
         for in_flight in (False, True):
             self._client.purge(in_queue=True, in_flight=in_flight)
             while len(self._client) and (in_flight or not deadline.expired):
@@ -187,7 +189,10 @@ class IdempotentProducer(Generic[Owner]):
             (e.args[0] for e in (raised, raised.__cause__, raised.__context__) if isinstance(e, KafkaException)), None
         )
         self.fatal = error or KafkaError(KafkaError._FATAL, str(raised))
-        log.warning("producer_died", extra={ERROR: self.fatal.str(), NEXT: "nothing: a new producer takes its place"})
+        if not self._ended:  # a purge in flight is fatal, too
+            log.warning(
+                "producer_died", extra={ERROR: self.fatal.str(), NEXT: "nothing: a new producer takes its place"}
+            )
 
 
 def _text(value: object) -> str:

@@ -33,6 +33,10 @@ STEP = timedelta(milliseconds=100)
 log = logging.getLogger(__name__)
 
 
+class _Interrupted(Exception):
+    pass
+
+
 class Membership:
     """Owns the client. One thread."""
 
@@ -72,14 +76,15 @@ class Membership:
         """As the client's: waits the whole `timeout` if there are fewer than `count`. Empty when it failed, and then
         `disturbances` says so. Raises OwnershipLost when this member can never go on."""
         if self._fatal is not None:
-            raise OwnershipLost(f"group member: {told(self._fatal)}. The client is dead; start the process again")
+            self._guarded(self._on_lost)(self.client, [])
+            raise OwnershipLost(f"group member: {told(self._fatal)}. This client is dead; start the process again")
         try:
             return self.client.consume(count, max(timeout.total_seconds(), 0))
         except Exception as error:
             self._kept.append(error)
             return []
         except BaseException as error:  # Ctrl-C inside the call: whoever goes on after it must know
-            self._kept.append(error)
+            self._kept.append(_Interrupted(_reason(error)))
             raise
 
     @property
@@ -87,10 +92,12 @@ class Membership:
         return bool(self._kept)
 
     def disturbances(self) -> list[ConsumerDisturbed]:
-        """What went wrong since the last call. An interrupt that came inside a callback is raised here."""
+        """What went wrong since the last call. An interrupt that came inside a callback is raised here, and counts as
+        a disturbance at the next call."""
         kept, self._kept = self._kept, []
         for error in kept:
             if not isinstance(error, Exception):
+                self._kept.append(_Interrupted(_reason(error)))
                 raise error
         return [ConsumerDisturbed(_reason(error)) for error in kept]
 
@@ -152,13 +159,15 @@ class Membership:
             client.incremental_unassign(partitions)
 
     def _on_lost(self, client: Consumer, partitions: list[ClientPartition]) -> None:
-        gone = _ours(partitions)
+        """After a fatal error the group tells nothing any more, and everything is lost."""
+        gone = self.held if self._fatal is not None else _ours(partitions)
+        self._held -= gone
         try:
             if self._listener is not None and gone:
                 self._listener.lost(gone)
         finally:
-            self._held -= gone
-            client.incremental_unassign(partitions)
+            if self._fatal is None:
+                client.incremental_unassign(partitions)
 
     def _on_error(self, error: KafkaError) -> None:
         """Errors of the client as a whole. It mends all but the fatal ones itself."""
@@ -166,7 +175,7 @@ class Membership:
 
     def count_error(self, error: KafkaError) -> None:
         self._metrics.count("broker_errors")
-        if error.fatal():
+        if error.fatal() or error.code() == KafkaError._FATAL:  # `consume` tells of it without the flag
             self._fatal = error
         log.warning("broker_error", extra={ERROR: told(error)})
 

@@ -11,8 +11,10 @@ the target topic decides between the producer's stamp and its own.
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, repeat
 from operator import length_hint
@@ -79,10 +81,11 @@ def send(
     answers False too, and any number of the first records were handed over. Raises KafkaException when the client
     refuses a record for good; the records before it were handed over.
     """
-    values: list[bytes | None] = piece.column("value").to_pylist()
-    keys: list[bytes | None] = piece.column("key").to_pylist()
-    stamps: list[int] = _stamps(piece).to_pylist()
-    rows = headers(piece.column("headers"))
+    with no_collection():
+        values: list[bytes | None] = piece.column("value").to_pylist()
+        keys: list[bytes | None] = piece.column("key").to_pylist()
+        stamps: list[int] = _stamps(piece).to_pylist()
+        rows = headers(piece.column("headers"))
     first = 0
     while first < len(values):
         taken: Iterator[bytes | None] = iter(values[first:])
@@ -154,6 +157,20 @@ def headers(column: pa.ListArray) -> Sequence[list[Header] | None] | None:
     nulls = pc.indices_nonzero(column.is_null()).to_pylist()
     deque(map(rows.__setitem__, nulls, repeat(None)), maxlen=0)
     return rows
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Headers are tuples and lists, thousands at once, none of them garbage yet: a collection in the middle looks at
+    all of them in vain, which costs more than making them."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _stamps(batch: pa.RecordBatch) -> pa.Int64Array:

@@ -25,6 +25,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription  # type: ignore[attr-defined]
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from infra.kafka.errors import told
 from replicator.errors import BrokerUnavailable
@@ -39,6 +40,14 @@ READER: Mapping[str, object] = {
     "enable.partition.eof": True,  # its offset passes what is no record: transaction markers, aborted records
     "allow.auto.create.topics": False,
 }
+AT_ONCE = 1000  # records
+
+MOVING = frozenset(
+    {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
+)
+"""What a broker says of a partition, of a topic that exists, that was just made or moved: ask again, the admin client
+does not do it by itself."""
+
 LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
 
 log = logging.getLogger(__name__)
@@ -68,6 +77,12 @@ class TopicLog:
         self._topic = topic
         self._answer_within = answer_within.total_seconds()
         self._check_every = check_every
+        self._moving = Retrying(
+            retry=retry_if_exception(_leader_moves),
+            stop=stop_after_delay(answer_within),
+            wait=wait_fixed(0.05),
+            reraise=True,
+        )
         given: dict[str, Any] = {**properties}
         reader = {**given, **READER, "group.id": f"replicator.reader.{uuid.uuid4().hex}"}
         self._admin = AdminClient(given, logger=log)
@@ -84,8 +99,8 @@ class TopicLog:
             description = self._describe().result()
             return LogFacts(
                 topic_id=str(description.topic_id),
-                starts=self._offsets(description, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
-                ends=self._offsets(description, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
+                starts=self._moving(self._offsets, description, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
+                ends=self._moving(self._offsets, description, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
             )
         except KafkaException as error:
             raise BrokerUnavailable(f"ask for the ends of {self._topic}: {told(error)}") from error
@@ -97,11 +112,13 @@ class TopicLog:
         self._consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in positions.items()])
 
     def fetch(self, timeout: timedelta) -> Sequence[Message]:
-        """Records, after `timeout` at most. Trouble of the connection is logged, and no record is missed by it.
-        Raises PositionLost: call `read_from` before the next `fetch`."""
+        """Records, as soon as there are any, or none after `timeout`. Trouble of the connection is logged, and no
+        record is missed by it. Raises PositionLost: call `read_from` before the next `fetch`."""
         self._check()
         try:
-            messages = self._consumer.consume(1000, timeout.total_seconds())
+            # the client would wait for all it is asked for, so it is asked for one first
+            messages = self._consumer.consume(1, timeout.total_seconds())
+            messages += self._consumer.consume(AT_ONCE, 0) if messages else []
         except (KafkaException, RuntimeError) as error:
             raise PositionLost(f"reading {self._topic} failed, records may be gone with it: {error}") from error
         if any(map(Message.error, messages)):
@@ -170,3 +187,7 @@ class TopicLog:
             request_timeout=self._answer_within,
         )
         return {partition.partition: answer.result().offset for partition, answer in asked.items()}
+
+
+def _leader_moves(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in MOVING

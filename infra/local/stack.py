@@ -27,10 +27,11 @@ from infra.local.moto import Moto
 from infra.local.process import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from infra.local.identity import ProcessIdentity
+    from infra.local.process import Process
 
 _REGION = re.compile(r"[a-z0-9][a-z0-9-]*")
 
@@ -109,6 +110,11 @@ class LocalStack:
         """Thaw or start whatever was frozen, stopped or killed. A moto that was stopped is empty."""
         for server in self._servers():
             server.restore()
+
+    def start(self, name: str, argv: Sequence[str], *, env: Mapping[str, str]) -> Process:
+        """Run a program beside the stack, in its folder, with a log like the others; it ends with the stack, or is
+        detached with it."""
+        return self._running_owner().start(name, argv, log=self.log_dir / f"{name}.log", cwd=self.dir, env=env)
 
     def keep_logs(self) -> Path:
         """Copy the logs to a place in the user's cache folder which is overwritten by the next call. That place."""

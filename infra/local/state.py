@@ -133,8 +133,13 @@ def up_detached(
     dir: Path | None = None,  # noqa: A002
     broker_config: Mapping[str, str] = MappingProxyType({}),
     kafka_version: str = KAFKA_VERSION,
+    prepare: Callable[[LocalStack], None] = lambda _stack: None,
 ) -> StackState:
-    """Start a stack that outlives this process. Raises LocalStackError if one runs already in that folder."""
+    """Start a stack that outlives this process. Raises LocalStackError if one runs already in that folder.
+
+    `prepare` is called while the stack still ends with this process, as it does when `prepare` raises; what it starts
+    in the stack goes on with it.
+    """
     folder = _folder(dir)
     with locked(cache_dir() / "local-up.lock"):
         present = status(dir=dir)
@@ -153,6 +158,7 @@ def up_detached(
             keep_dir=dir is not None,
         )
         with stack:
+            prepare(stack)
             state = StackState(
                 dir=stack.dir,
                 keep_dir=dir is not None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from replicator.events import Created, Removed, SegmentEvent
@@ -40,7 +40,7 @@ class EventLogContract:
         raise NotImplementedError
 
     def lose(self) -> None:
-        """The log drops everything it holds."""
+        """The log drops everything it holds, so much that no reader can have fetched all of it."""
         raise NotImplementedError
 
     def test_every_reader_reads_everything_after_its_start(self, open_log: Callable[[], EventLog]) -> None:
@@ -95,10 +95,8 @@ class EventLogContract:
         other.publish([created(1)])
         self.lose()
         items = read(other, 1)
-        assert [type(item) for item in items[-1:]] == [LogReset]
+        if items == [created(1)]:  # read before it was dropped
+            items = read(other, 1)
+        assert [type(item) for item in items] == [LogReset]
         other.publish([created(2)])
-        assert _events(read(other, 1)) == [created(2)]
-
-
-def _events(items: Sequence[SegmentEvent | LogReset]) -> list[SegmentEvent]:
-    return [item for item in items if not isinstance(item, LogReset)]
+        assert read(other, 1) == [created(2)]

@@ -1,4 +1,4 @@
-"""`replicator demo`: real flights from one embedded region to another, and the proof that nothing changed on the way."""
+"""`replicator demo`: real flights go from one embedded region to another, and are compared there."""
 
 from infra.local.demo.command import run
 

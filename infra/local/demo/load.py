@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from contextlib import closing
 from datetime import timedelta
-from functools import partial
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
@@ -43,19 +40,36 @@ def load(
     *,
     bootstrap: str,
     topic: str,
+    check: Callable[[], None] = lambda: None,
     progress: Callable[[int], None] = lambda _count: None,
 ) -> None:
     """Produce the records of each partition, in order; the broker has them all when this returns.
 
-    `progress` is told how many records were handed over, now and then. Raises LocalStackError.
+    `check` is called while waiting and raises to give up; `progress` is told how many more records were handed over.
+    Raises LocalStackError if the broker refuses a record.
     """
     properties = producer_properties({"bootstrap.servers": bootstrap}, memory_bytes=MEMORY_BYTES)
-    with closing(_Producer(IdempotentProducer(properties))) as producer:
+    producer: IdempotentProducer[TopicPartition] = IdempotentProducer(properties)
+
+    def wait_for_room() -> bool:
+        check()
+        producer.serve(SLICE)
+        return not producer.failures
+
+    try:
         turns = zip_longest(*(_pieces(topic, p, batch) for p, batch in batches.items()))  # all partitions grow together
         for where, piece in filter(None, chain.from_iterable(turns)):
-            producer.send(where, piece)
+            report = producer.reporter(where)
+            if not send(piece, produce=producer.produce, partition=where, report=report, wait_for_room=wait_for_room):
+                break
+            producer.serve(timedelta())
             progress(piece.num_rows)
-        producer.settle()
+        failures = producer.settle(wait=check, grace=SLICE)
+    finally:
+        producer.close(timedelta())
+    if failures:
+        told = "; ".join(f"{where}: {error.str()}" for where, error in failures.items())
+        raise LocalStackError(f"cannot load {topic}: {told}")
 
 
 def _pieces(topic: str, partition: int, batch: RecordBatch) -> list[tuple[TopicPartition, RecordBatch]]:

@@ -1,0 +1,192 @@
+"""The three services of the demo: their configuration files, and the processes that run them.
+
+region a   egress   topic ──> bucket a            region b   ingress   bucket b ──> topic
+           sync     bucket a ──> bucket b                      └ learns of new objects from b's queue
+             └ learns of new objects from a's queue
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infra.local.aws import CREDENTIALS, REGION
+from infra.local.errors import LocalStackError, with_log
+from infra.local.waiting import wait_until
+from replicator.config import load
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from infra.local.process import Process
+    from infra.local.stack import LocalStack
+
+SOURCE, TARGET = "a", "b"  # regions
+GRACE = timedelta(seconds=15)
+
+AWS_VARIABLES: Mapping[str, str] = {
+    "AWS_ACCESS_KEY_ID": CREDENTIALS["aws_access_key_id"],
+    "AWS_SECRET_ACCESS_KEY": CREDENTIALS["aws_secret_access_key"],
+    "AWS_DEFAULT_REGION": REGION,
+}
+"""What the embedded S3 wants to hear, from the services and from who looks around."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What things are called."""
+
+    topic: str = "flights"
+    copy: str = "flights.copy"
+    prefix: str = "data"
+    buckets: Mapping[str, str]
+    queues: Mapping[str, str]
+
+    @classmethod
+    def usual(cls) -> Names:
+        return cls(
+            buckets={SOURCE: "archive-a", TARGET: "archive-b"},
+            queues={SOURCE: "archive-a-events", TARGET: "archive-b-events"},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segments:
+    """When a segment is full: small and early, for a demo. The defaults of a real one are 5 minutes and 100 MiB."""
+
+    max_messages: int = 20_000
+    max_age: timedelta = timedelta(seconds=1)
+
+
+def write_configs(
+    folder: Path, *, brokers: Mapping[str, str], endpoint_url: str, names: Names, segments: Segments
+) -> Mapping[str, Path]:
+    """One file per region, in `folder`. Raises ConfigError if one is not sound."""
+    s3 = {region: _s3(bucket, names.prefix, endpoint_url) for region, bucket in names.buckets.items()}
+    sqs = {region: _sqs(queue, endpoint_url) for region, queue in names.queues.items()}
+    texts = {
+        SOURCE: f"""\
+# Region {SOURCE}: `replicator egress` archives its topic, `replicator sync` copies the archive to region {TARGET}.
+region = {_text(SOURCE)}
+
+[kafka]
+"bootstrap.servers" = {_text(brokers[SOURCE])}
+
+[s3]
+{s3[SOURCE]}
+
+[egress]
+topic_refresh_interval = "2s"
+spool_dir = {_text(str(folder / "spool"))}
+
+[egress.topics.{_text(names.topic)}]  # small segments, quickly: the defaults are 5m and 100MiB
+max_segment_messages = {segments.max_messages}
+max_segment_age = "{segments.max_age.total_seconds():g}s"
+
+[sync]
+interval = "10s"
+
+[sync.destination]
+{s3[TARGET]}
+
+[sync.queue]
+{sqs[SOURCE]}
+
+[log]
+format = "text"
+""",
+        TARGET: f"""\
+# Region {TARGET}: `replicator ingress` delivers the archive of region {SOURCE} to its own Kafka.
+region = {_text(TARGET)}
+
+[kafka]
+"bootstrap.servers" = {_text(brokers[TARGET])}
+
+[s3]
+{s3[TARGET]}
+
+[sqs]
+{sqs[TARGET]}
+
+[ingress]
+topic_refresh_interval = "1s"
+relist_interval = "30s"
+
+[[ingress.sources]]
+region = {_text(SOURCE)}
+topic = {_text(names.topic)}
+destination_topic = {_text(names.copy)}
+
+[log]
+format = "text"
+""",
+    }
+    files = {region: folder / f"region-{region}.toml" for region in texts}
+    for region, file in files.items():
+        file.write_text(texts[region], encoding="utf-8")
+        load(file)  # what is wrong with it is said here, not by a process that ends
+    return files
+
+
+def _s3(bucket: str, prefix: str, endpoint_url: str) -> str:
+    return (
+        f"bucket = {_text(bucket)}\nprefix = {_text(prefix)}\n"
+        f"endpoint_url = {_text(endpoint_url)}\nregion_name = {_text(REGION)}"
+    )
+
+
+def _sqs(queue: str, endpoint_url: str) -> str:
+    return f'queue = {_text(queue)}\nwait = "2s"\nendpoint_url = {_text(endpoint_url)}\nregion_name = {_text(REGION)}'
+
+
+def _text(value: str) -> str:
+    """A TOML string; JSON's are a subset, for what stands here."""
+    return json.dumps(value, ensure_ascii=False)
+
+
+class Services:
+    """egress, sync and ingress as processes of the stack: they end with it, however it ends."""
+
+    def __init__(self, stack: LocalStack, configs: Mapping[str, Path]) -> None:
+        """Starts them."""
+        env = _environment()
+        self._processes: tuple[Process, ...] = tuple(
+            stack.start(
+                name,
+                [sys.executable, "-P", "-m", "replicator", name, "--config", str(configs[region])],
+                env=env,
+            )
+            for name, region in (("egress", SOURCE), ("sync", SOURCE), ("ingress", TARGET))
+        )
+
+    def check(self) -> None:
+        """Raises LocalStackError, with the log's end, if one of them has ended."""
+        for process in self._processes:
+            code = process.poll()
+            if code is not None:
+                raise LocalStackError(with_log(f"{process.name} ended with {code}", process.log))
+
+    def stop(self) -> None:
+        """SIGTERM: what is in flight is finished, positions are committed. SIGKILL to what runs after that."""
+        for process in self._processes:
+            process.signal(signal.SIGTERM)
+        wait_until(lambda: all(process.poll() is not None for process in self._processes), GRACE)
+        self.kill()
+
+    def kill(self) -> None:
+        """At once."""
+        for process in self._processes:
+            process.signal(signal.SIGKILL)
+
+
+def _environment() -> dict[str, str]:
+    """The user's own, without an AWS account or a proxy that they might have set."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    direct = ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]))
+    return {**kept, **AWS_VARIABLES, "NO_PROXY": direct, "no_proxy": direct, "PYTHONUNBUFFERED": "1"}

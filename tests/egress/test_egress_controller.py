@@ -1,0 +1,895 @@
+"""The egress loop on fakes: ranges tile, only what is stored is committed, and no trouble loses a record in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from egress.positions import Note, read_note
+from replicator.config import EgressTopicSettings
+from replicator.errors import BrokerUnavailable, TargetError
+from replicator.protocols import Committed, Fetched, TopicPartition
+from replicator.segment import OffsetRange, Segment, SourcePartition
+from replicator.topics import TopicRule
+from tests.egress.world import AGE, FORMAT, Process, World, rule, source
+from tests.fakes.kafka_consumer import FakeRecord, FakeSourceConsumer, run_of
+
+P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
+LABELS = {"topic": "t", "partition": "0"}
+
+Make = Callable[..., World]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Iterator[Make]:
+    """A world with topic t of two partitions."""
+    made: list[World] = []
+
+    def one(*rules: TopicRule[EgressTopicSettings]) -> World:
+        world = World(tmp_path, *rules)
+        world.broker.create("t", partitions=2)
+        made.append(world)
+        return world
+
+    yield one
+    for world in made:
+        world.close()
+
+
+@pytest.fixture
+def world(make: Make) -> World:
+    return make()
+
+
+def joined(world: World, *partitions: TopicPartition, **options: object) -> Process:
+    process = world.process(**options)
+    process.join(*partitions)
+    return process
+
+
+# --- ranges tile ------------------------------------------------------------------------------------------------------
+
+
+def test_everything_is_archived_and_committed(world: World) -> None:
+    world.produce(P, 12)
+    world.produce(Q, 3)
+    process = joined(world)
+    assert world.ranges(P) == [(0, 4), (5, 9)]
+    process.later()
+    assert world.ranges(P) == [(0, 4), (5, 9), (10, 11)]
+    world.expect(P)
+    world.expect(Q)
+
+
+def test_restarts_leave_no_seam(world: World) -> None:
+    for count in (3, 0, 7, 1):
+        world.produce(P, count)
+        joined(world).stop()
+    assert world.ranges(P) == [(0, 2), (3, 7), (8, 9), (10, 10)]
+    world.expect(P)
+
+
+def test_partition_moves_in_the_middle_of_a_segment(world: World) -> None:
+    world.produce(P, 7)
+    first, second = joined(world, P), joined(world, Q)
+    first.consumer.revoke(P)
+    first.turn()
+    assert first.metrics.by_label("egress_segments", reason="moved", **LABELS) == 1
+    assert world.position(P) == 7
+    world.produce(P, 2)
+    first.turn(5)
+    second.consumer.assign(P)
+    second.turn(3)
+    second.later()
+    assert world.ranges(P) == [(0, 4), (5, 6), (7, 8)]
+    world.expect(P)
+
+
+def test_partition_comes_back_to_the_same_process(world: World) -> None:
+    process = joined(world)
+    for _ in range(3):
+        world.produce(P, 2)
+        process.turn(2)
+        process.consumer.revoke(P)
+        process.turn()
+        process.consumer.assign(P)
+        process.turn(3)
+    world.expect(P)
+    assert process.stopped == {}
+
+
+def test_lost_partition_is_not_committed_and_the_next_owner_reads_it_again(world: World) -> None:
+    process = joined(world)
+    world.produce(P, 5)
+    process.turn(2)
+    world.produce(P, 3)
+    process.turn(2)
+    process.consumer.lose(P)
+    process.later()
+    assert world.ranges(P) == [(0, 4)]
+    assert world.position(P) == 5
+    process.consumer.assign(P)
+    process.turn(3)
+    process.later()
+    world.expect(P)
+    assert world.ranges(P) == [(0, 4), (5, 7)]
+
+
+def test_upload_of_a_lost_holding_that_finishes_late_is_a_legal_overlap(world: World) -> None:
+    process = joined(world)
+    world.produce(P, 3)
+    process.turn(2)
+    process.uploads.holding = True
+    process.later()
+    process.consumer.lose(P)
+    process.turn()
+    assert world.position(P) == 0
+    world.produce(P, 3)
+    process.consumer.assign(P)
+    process.turn(3)
+    process.uploads.run_all()
+    process.later()
+    process.uploads.run_all()
+    process.turn(2)
+    assert world.position(P) == 6
+    world.agree(P)
+
+
+def test_holes_belong_to_the_range_and_a_range_of_holes_is_committed(world: World) -> None:
+    world.produce(P, 2)
+    world.broker.begin(P, b"aborted", b"too").abort()  # 2, 3, marker 4
+    world.produce(P, 1)  # 5
+    world.broker.hole(P, 3)  # 6 to 8
+    process = joined(world)
+    process.later()
+    assert world.ranges(P) == [(0, 8)]
+    world.expect(P)
+    world.broker.begin(P, b"aborted").abort()
+    process.turn(2)
+    process.later()
+    assert world.ranges(P)[1:] == [(9, 10)]
+    world.expect(P)
+    process.stop()
+    world.produce(P, 1)
+    joined(world).later()
+    world.expect(P)
+
+
+def test_open_transaction_is_waited_for(world: World) -> None:
+    transaction = world.broker.begin(P, b"one", b"two")
+    world.produce(P, 1)
+    process = joined(world)
+    process.later()
+    assert world.ranges(P) == []
+    transaction.commit()
+    process.turn(2)
+    process.later()
+    world.expect(P)
+
+
+# --- thresholds -------------------------------------------------------------------------------------------------------
+
+
+def test_each_topic_has_its_own_limits(make: Make) -> None:
+    world = make(
+        rule("t", max_segment_messages=2),
+        rule("big", max_segment_messages=1000, max_segment_size=300),
+        rule("old", max_segment_messages=1000, max_segment_age=timedelta(seconds=90)),
+    )
+    [big], [old] = world.broker.create("big"), world.broker.create("old")
+    process = joined(world)
+    for _ in range(4):
+        world.produce(P, 1)
+        world.broker.append(big, bytes(100))
+        world.produce(old, 1)
+        process.turn()
+        process.later(20)
+    assert world.ranges(P) == [(0, 0), (1, 1), (2, 2), (3, 3)]  # by age: 10 s
+    assert world.ranges(big) == [(0, 0), (1, 1), (2, 2), (3, 3)]
+    assert world.ranges(old) == []
+    process.later(30)
+    assert world.ranges(old) == [(0, 3)]
+    world.produce(P, 4)
+    world.broker.append(big, *[bytes(100)] * 4)
+    process.consumer.per_poll = 1
+    process.turn(8)
+    assert world.ranges(P)[4:] == [(4, 5), (6, 7)]
+    assert world.ranges(big)[4:] == [(4, 6)]
+    reasons = {
+        (name, reason): int(process.metrics.by_label("egress_segments", topic=name, partition="0", reason=reason))
+        for name, reason in (("t", "age"), ("t", "messages"), ("big", "size"), ("old", "age"))
+    }
+    assert reasons == {("t", "age"): 4, ("t", "messages"): 2, ("big", "size"): 1, ("old", "age"): 1}
+
+
+def test_run_larger_than_many_segments_is_cut_at_the_right_offsets(world: World) -> None:
+    world.produce(P, 3)
+    world.broker.hole(P, 4)
+    world.produce(P, 14)
+    process = joined(world)
+    assert world.ranges(P) == [(0, 8), (9, 13), (14, 18)]
+    process.later()
+    world.expect(P)
+
+
+def test_what_is_stored_is_counted(world: World) -> None:
+    world.broker.append(P, *[FakeRecord(key=b"key", value=b"value")] * 5)
+    process = joined(world)
+    metrics = process.metrics
+    assert metrics.by_label("egress_records", **LABELS) == 5
+    assert metrics.by_label("egress_bytes", **LABELS) == 40
+    [segment] = world.segments(P)
+    [info] = world.peek.list(source(P))
+    assert info.segment == segment
+    assert metrics.by_label("egress_stored_bytes", **LABELS) == info.size_bytes
+    assert len(metrics.observed["upload_latency_seconds"]) == 1
+    assert metrics.value("assigned_partitions") == 2
+    process.later(9)
+    world.produce(P, 3)
+    process.turn()
+    process.later(2)
+    assert metrics.value("egress_lag_records", **LABELS) == 3
+    process.consumer.revoke(P)
+    process.turn()
+    assert metrics.value("egress_lag_records", **LABELS) is None
+    assert metrics.value("assigned_partitions") == 1
+
+
+# --- stopping ---------------------------------------------------------------------------------------------------------
+
+
+def test_stop_seals_stores_and_commits(world: World) -> None:
+    world.produce(P, 7)
+    process = joined(world)
+    process.stop()
+    assert world.ranges(P) == [(0, 4), (5, 6)]
+    assert process.metrics.by_label("egress_segments", reason="stopped", **LABELS) == 1
+    world.expect(P)
+    assert process.abandon.is_set()
+
+
+def test_what_is_not_stored_within_the_deadline_is_not_committed(world: World) -> None:
+    world.produce(P, 4)
+    world.produce(Q, 6)
+    process = joined(world)
+    assert world.position(Q) == 5
+    process.uploads.holding = True
+    process.stop()
+    assert (world.position(P), world.position(Q)) == (0, 5)
+    assert world.ranges(P) == []
+    joined(world).stop()
+    world.expect(P)
+    world.expect(Q)
+
+
+def test_store_that_gives_up_during_the_stop_commits_nothing_of_it(world: World) -> None:
+    world.produce(P, 3)
+    process = joined(world)
+    world.objects.away = {"put_new"}
+    process.stop()
+    assert world.position(P) == 0
+    world.objects.away = set()
+    joined(world).stop()
+    world.expect(P)
+
+
+def test_only_the_unbroken_prefix_is_committed(world: World) -> None:
+    process = joined(world)
+    process.uploads.holding = True
+    world.produce(P, 15)
+    process.turn(2)
+    assert process.uploads.waiting == 3
+    process.uploads._jobs.rotate(-1)  # the second and the third finish first
+    process.uploads.run_next()
+    process.uploads.run_next()
+    process.turn()
+    assert world.ranges(P) == [(5, 9), (10, 14)]
+    assert world.position(P) == 0
+    process.uploads.run_next()
+    process.turn()
+    assert world.position(P) == 15
+
+
+def test_an_exception_in_the_loop_commits_nothing_that_was_not_appended(world: World) -> None:
+    world.produce(P, 3)
+    process = joined(world)
+    world.produce(P, 1)
+
+    def broken(*_: object) -> None:
+        raise MemoryError
+
+    process.assembly.append = broken  # type: ignore[method-assign]
+    with pytest.raises(MemoryError):
+        process.controller.run()
+    assert process.consumer.closed
+    process.spool.close()
+    joined(world).stop()
+    world.expect(P)
+
+
+# --- commits ----------------------------------------------------------------------------------------------------------
+
+
+def test_commits_carry_the_note_and_the_leader_epoch(world: World) -> None:
+    world.produce(P, 3)
+    world.broker.trim(P, 2)
+    process = joined(world)
+    assert world.committed(P) == Committed(2, "start=2 partitions=2", None)
+    world.broker.logs[P].leader_epoch = 7
+    world.produce(P, 4)
+    process.turn(2)
+    process.later()
+    assert world.committed(P) == Committed(7, "start=2 partitions=2", 7)
+    process.stop()
+    world.produce(P, 1)
+    world.broker.create("t", partitions=4)
+    joined(world).stop()
+    committed = world.committed(P)
+    assert committed is not None
+    assert read_note(committed) == Note(2, 2)
+
+
+def test_failed_commit_is_said_again_with_all_of_it(world: World) -> None:
+    process = joined(world)
+    world.broker.logs[P].leader_epoch = 3
+    process.consumer.fail_commits(P)
+    world.produce(P, 5)
+    process.turn(2)
+    assert world.position(P) == 0
+    process.turn(3)
+    assert world.position(P) == 0, "not before a second has passed"
+    process.later(1)
+    assert world.committed(P) == Committed(5, "start=0 partitions=2", 3)
+
+
+def test_newer_position_is_not_overwritten_by_the_failed_one(world: World) -> None:
+    process = joined(world)
+    process.consumer.fail_commits(P)
+    world.produce(P, 5)
+    process.turn(2)
+    world.produce(P, 5)
+    process.turn(2)
+    process.later(1)
+    assert world.position(P) == 10
+
+
+class RefusesWaitingCommits(FakeSourceConsumer):
+    def commit(self, offsets, *, wait=None):  # type: ignore[no-untyped-def]
+        if wait is not None:
+            raise TargetError("commit: UNKNOWN_TOPIC_OR_PART")
+        super().commit(offsets, wait=wait)
+
+
+def test_refused_commit_at_revoke_leaves_no_ghost(world: World) -> None:
+    process = joined(world, P, Q, consumer=RefusesWaitingCommits(world.broker))
+    world.produce(P, 3)
+    process.turn(2)
+    process.consumer.revoke(P)
+    process.turn(2)
+    assert process.metrics.value("assigned_partitions") == 1
+    process.consumer.assign(P)
+    process.turn(3)
+    process.later()
+    world.expect(P)
+
+
+# --- trouble with the consumer ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("drop", [True, False])
+def test_disturbance_starts_every_partition_again_and_loses_nothing(world: World, *, drop: bool) -> None:
+    process = joined(world)
+    for _ in range(6):
+        world.produce(P, 3)
+        world.produce(Q, 2)
+        process.consumer.disturb(drop=drop)
+        process.turn()
+        process.consumer.per_poll = 2
+        process.turn()
+    process.consumer.per_poll = 100
+    process.turn(3)
+    process.later()
+    world.expect(P)
+    world.expect(Q)
+
+
+def test_disturbance_while_nothing_is_known_yet(world: World) -> None:
+    process = world.process()
+    world.produce(P, 3)
+    process.pool.holding = True
+    process.turn(2)
+    process.pool.run_all()
+    process.turn(2)
+    process.consumer.assign_all()
+    process.turn(2)
+    process.consumer.disturb()
+    process.turn()
+    process.pool.run_all()
+    process.pool.holding = False
+    process.turn(3)
+    process.later()
+    world.expect(P)
+
+
+class CannotSeek(FakeSourceConsumer):
+    broken = False
+
+    def start(self, partition: TopicPartition, next_offset: int) -> None:
+        if self.broken:
+            raise BrokerUnavailable("seek: planned")
+        super().start(partition, next_offset)
+
+
+def test_seek_that_fails_is_made_again(world: World) -> None:
+    consumer = CannotSeek(world.broker)
+    process = joined(world, consumer=consumer)
+    world.produce(P, 3)
+    consumer.broken = True
+    consumer.disturb()
+    process.turn(3)
+    consumer.broken = False
+    process.turn(3)
+    assert process.assembly.held_bytes == 0, "made again before its time"
+    process.later(1)
+    process.later()
+    world.expect(P)
+
+
+class Repeats(FakeSourceConsumer):
+    """The next poll gives this instead."""
+
+    instead: Sequence[Fetched] = ()
+
+    def poll(self, timeout: timedelta) -> Sequence[Fetched]:
+        given, self.instead = self.instead, ()
+        return given or super().poll(timeout)
+
+
+def test_after_a_seek_nothing_of_the_same_poll_is_believed(world: World) -> None:
+    consumer = Repeats(world.broker)
+    process = joined(world, consumer=consumer)
+    world.produce(P, 8)
+    records = world.broker.logs[P].records
+    consumer.per_poll = 3
+    process.turn()
+    consumer.instead = [  # repeats offset 2, so that the core asks again for 3; the rest must not be taken
+        run_of(P, {2: records[2], 3: records[3], 4: records[4], 5: records[5]}),
+        run_of(P, {6: records[6], 7: records[7]}),
+    ]
+    process.turn(4)
+    process.later()
+    world.expect(P)
+
+
+# --- partitions that stop ---------------------------------------------------------------------------------------------
+
+
+def in_the_way(world: World, offsets: OffsetRange) -> Segment:
+    """A segment of other records under the key that is wanted."""
+    other = World(world.directory, rule("^.*", max_segment_messages=offsets.end - offsets.start + 1))
+    other.broker.create("t", partitions=1)
+    other.broker.hole(P, offsets.start)
+    other.broker.append(P, *[b"other"] * (offsets.end - offsets.start + 1))
+    other.broker.trim(P, offsets.start)
+    joined(other, P).stop()
+    [segment] = other.segments(P)
+    with other.peek.open(segment) as body:
+        data = body.read()
+    world.peek.store(segment, BytesIO(data), len(data))
+    return segment
+
+
+def test_refused_upload_stops_that_partition_only_until_its_cause_is_gone(world: World) -> None:
+    process = joined(world)
+    segment = in_the_way(world, OffsetRange(0, 4))
+    world.produce(P, 5)
+    world.produce(Q, 5)
+    process.turn(2)
+    assert list(process.stopped) == [str(source(P))]
+    assert str(segment) in process.stopped[str(source(P))]
+    assert process.metrics.value("stopped_partitions") == 1
+    world.expect(Q)
+    for seconds in (30, 60, 120, 240, 300, 300):
+        process.later(seconds)
+        assert list(process.stopped) == [str(source(P))], "it went on behind records that contradict the source's"
+        assert world.position(P) == 0
+    world.produce(Q, 2)
+    process.turn(2)
+    process.later()
+    world.expect(Q)
+    world.peek.delete_many([segment])
+    process.later(300)
+    process.later()
+    assert process.stopped == {}
+    assert process.metrics.value("stopped_partitions") == 0
+    world.expect(P)
+
+
+def test_what_was_read_is_stored_although_the_source_lost_the_next_offset(world: World) -> None:
+    """The store is slow, retention is not: what we hold exists nowhere else any more."""
+    process = joined(world)
+    process.uploads.holding = True
+    world.produce(P, 7)
+    process.turn(2)
+    world.produce(P, 5)
+    world.broker.trim(P, 10)
+    process.turn(2)
+    assert "[10,12)" in process.stopped[str(source(P))]
+    process.uploads.run_all()
+    process.turn(2)
+    assert world.ranges(P) == [(0, 4), (5, 6)]
+    assert world.position(P) == 7
+    process.later(30)
+    assert "[7,9] is gone" in process.stopped[str(source(P))]
+    world.agree(P)
+
+
+def test_refused_partition_goes_on_by_itself_when_the_broker_lets_it(world: World) -> None:
+    process = joined(world)
+    world.produce(P, 2)
+    process.turn(2)
+    process.consumer.fail(P, "TOPIC_AUTHORIZATION_FAILED", "no READ")
+    process.turn()
+    world.produce(P, 2)
+    world.produce(Q, 1)
+    process.turn(3)
+    assert "TOPIC_AUTHORIZATION_FAILED" in process.stopped[str(source(P))]
+    process.later(30)
+    process.later()
+    assert process.stopped == {}
+    world.expect(P)
+    world.expect(Q)
+
+
+def test_segment_that_could_not_be_judged_is_tried_again(world: World) -> None:
+    """The key is taken, and the question whether the stored object agrees gets no answer."""
+    process = joined(world)
+    in_the_way(world, OffsetRange(0, 4))
+    world.objects.away = {"open"}
+    world.produce(P, 5)
+    process.turn(2)
+    assert process.stopped == {}
+    for info in world.peek.list(source(P)):
+        world.peek.delete_many([info.segment])
+    world.objects.away = set()
+    process.later(60, turns=5)
+    process.later(AGE)
+    world.expect(P)
+
+
+def test_hold_names_its_numbers_and_is_asked_again(world: World) -> None:
+    world.produce(P, 5)
+    joined(world).stop()
+    world.peek.delete_many(world.segments(P))
+    process = joined(world)
+    assert "committed 5" in process.stopped[str(source(P))]
+    assert "archive holds nothing" in process.stopped[str(source(P))]
+    world.produce(P, 1)
+    process.later()
+    assert world.ranges(P) == []
+    world.broker.committed("group").pop(P)
+    process.later(30)
+    process.later()
+    assert process.stopped == {}
+    world.expect(P)
+
+
+def test_missing_archive_may_be_accepted(world: World) -> None:
+    world.produce(P, 5)
+    joined(world).stop()
+    world.peek.delete_many(world.segments(P))
+    world.produce(P, 1)
+    process = joined(world, accept_missing_archive=True)
+    process.later()
+    assert world.ranges(P) == [(5, 5)]
+
+
+def test_moved_away_partition_is_no_longer_reported(world: World) -> None:
+    process = joined(world)
+    process.consumer.fail(P, "X")
+    world.produce(P, 1)
+    process.turn()
+    assert process.stopped
+    process.consumer.revoke(P)
+    process.turn()
+    assert process.stopped == {}
+    assert process.metrics.value("stopped_partitions") == 0
+
+
+# --- spool and pressure -----------------------------------------------------------------------------------------------
+
+
+def test_lost_spool_is_read_again(world: World) -> None:
+    process = joined(world, spool_memory_bytes=-1)
+    process.uploads.holding = True
+    world.produce(P, 12)
+    process.turn(2)
+    assert process.uploads.waiting == 2
+    for path in process.spool.directory.iterdir():
+        if path.name != "lock":
+            path.unlink()
+    process.uploads.run_all()
+    process.uploads.holding = False
+    process.turn()
+    assert process.metrics.by_label("egress_rewinds", **LABELS) >= 1
+    process.later(1)
+    process.later()
+    process.later()
+    world.expect(P)
+    assert process.stopped == {}
+
+
+def test_spool_lost_behind_a_stored_segment_keeps_that(world: World) -> None:
+    process = joined(world, spool_memory_bytes=-1)
+    process.uploads.holding = True
+    world.produce(P, 10)
+    process.turn(2)
+    process.uploads.run_next()
+    for path in process.spool.directory.iterdir():
+        if path.name != "lock":
+            path.unlink()
+    process.uploads.run_all()
+    process.uploads.holding = False
+    process.turn()
+    assert world.position(P) == 5
+    process.later(1)
+    assert world.ranges(P) == [(0, 4), (5, 9)]
+    world.expect(P)
+
+
+def test_store_that_is_slow_pauses_fetching_and_polling_goes_on(world: World) -> None:
+    process = joined(world, memory_bytes=2000)
+    process.uploads.holding = True
+    for _ in range(200):
+        world.broker.append(P, *[bytes(100)] * 5)
+        process.turn()
+    assert process.assembly.spool_bytes < 40_000, "it went on reading"
+    assert process.metrics.by_label("egress_pauses", **LABELS) == 1
+    assert process.metrics.value("egress_spool_bytes") == process.assembly.spool_bytes
+    turned = process.health.snapshot().turns["main"]
+    process.consumer.disturb()  # the seeks that follow must not end the pause
+    process.later(1)
+    before = process.assembly.spool_bytes
+    process.turn(5)
+    assert process.assembly.spool_bytes == before
+    assert process.health.snapshot().turns["main"] > turned
+    process.uploads.holding = False
+    process.uploads.run_all()
+    for _ in range(200):
+        process.turn()
+        process.uploads.run_all()
+    process.later()
+    world.expect(P)
+
+
+def test_partition_that_comes_while_fetching_is_paused_waits_too(world: World) -> None:
+    process = joined(world, P, memory_bytes=2000)
+    process.uploads.holding = True
+    for _ in range(60):
+        world.broker.append(P, *[bytes(100)] * 5)
+        process.turn()
+    before = process.assembly.spool_bytes
+    world.produce(Q, 50)
+    process.consumer.assign(Q)
+    process.turn(5)
+    assert process.assembly.spool_bytes == before
+    process.uploads.holding = False
+    process.uploads.run_all()
+    process.turn(80)
+    process.later()
+    world.expect(P)
+    world.expect(Q)
+
+
+def test_memory_pressure_encodes_early_and_goes_on(world: World) -> None:
+    process = joined(world, memory_bytes=1000)
+    process.encoders.holding = True
+    for _ in range(6):
+        world.broker.append(P, *[bytes(150)] * 2)
+        process.turn()
+    assert process.assembly.pressed
+    held = process.assembly.held_bytes
+    world.broker.append(P, *[bytes(150)] * 2)
+    process.turn(3)
+    assert process.assembly.held_bytes == held
+    process.encoders.holding = False
+    process.encoders.run_all()
+    process.turn(3)
+    process.later()
+    world.expect(P)
+
+
+# --- where to begin ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("start", "begun"), [("earliest", 2), ("latest", 6), ("time", 4)])
+def test_start_policy(make: Make, start: str, begun: int) -> None:
+    world = make()
+    stamp = int(world.clock.at.timestamp() * 1000)
+    world.broker.append(P, *(FakeRecord(value=b"%d" % i, timestamp_ms=stamp + i * 1000) for i in range(6)))
+    world.broker.trim(P, 2)
+    world.rules = (rule("t", start=world.clock.at + timedelta(seconds=4) if start == "time" else start),)
+    process = joined(world)
+    assert world.position(P) == begun
+    process.stop()
+    world.produce(P, 1)  # an idle partition is not positioned anew
+    joined(world).stop()
+    world.expect(P, begun)
+
+
+def test_partition_added_later_is_read_from_its_beginning(make: Make) -> None:
+    world = make(rule("t", start="latest"))
+    world.produce(P, 3)
+    process = joined(world)
+    assert world.position(P) == 3
+    later = world.broker.create("t", partitions=4)[2:]
+    for partition in later:
+        world.produce(partition, 2)
+    process.later(30)
+    process.consumer.assign(later[0])
+    process.turn(3)
+    assert world.position(later[0]) == 0
+    process.stop()
+    second = joined(world)
+    second.later()
+    for partition in later:
+        world.expect(partition)
+
+
+def test_topic_that_appears_later_is_read_from_its_beginning(make: Make) -> None:
+    world = make(rule("^.*", start="latest"))
+    process = joined(world)
+    [new] = world.broker.create("new")
+    world.produce(new, 4)
+    process.later(30)
+    process.consumer.assign_all()
+    process.turn(3)
+    process.later()
+    world.expect(new)
+
+
+def test_crash_between_stored_and_committed_stores_nothing_twice(world: World) -> None:
+    process = joined(world)
+    process.consumer.fail_commits(P)
+    world.produce(P, 5)
+    process.turn(2)
+    process.crash()
+    assert (world.position(P), world.ranges(P)) == (0, [(0, 4)])
+    joined(world).later()
+    world.expect(P)
+    assert world.ranges(P) == [(0, 4)]
+
+
+def test_crash_anywhere_else_is_healed_by_the_next(world: World) -> None:
+    process = joined(world)
+    process.uploads.holding = True
+    world.produce(P, 13)
+    process.turn(2)
+    process.uploads._jobs.rotate(-1)
+    process.uploads.run_next()  # [5,9] is stored, [0,4] is not
+    process.crash()
+    second = joined(world)
+    second.later()
+    assert world.position(P) == 13
+    world.agree(P)
+    process.uploads.run_all()  # the zombie's
+    world.agree(P)
+
+
+def test_unknown_positions_are_asked_again(world: World) -> None:
+    world.produce(P, 2)
+    process = world.process()
+    process.turn(2)
+    process.consumer.unavailable = True
+    process.consumer.assign_all()
+    process.turn(5)
+    assert world.position(P) == -1
+    process.consumer.unavailable = False
+    process.later(1)
+    world.objects.away = {"list"}
+    process.later()
+    world.objects.away = set()
+    process.later()
+    world.expect(P)
+
+
+def test_listing_that_fails_is_not_an_empty_archive(make: Make) -> None:
+    world = make(rule("t", start="latest"))
+    world.produce(P, 5)
+    world.objects.away = {"list"}
+    process = joined(world)
+    assert world.position(P) == -1
+    world.produce(P, 5)
+    process.later(1)
+    assert world.position(P) == -1
+
+
+def test_topic_that_vanishes_while_its_position_is_asked(world: World) -> None:
+    [other] = world.broker.create("other")
+    process = joined(world, other)
+    process.pool.holding = True
+    process.consumer.assign(P, Q)
+    process.turn(2)
+    process.later(30, turns=1)  # the topics are asked for behind the positions
+    process.pool.run_next()
+    del world.broker.logs[P], world.broker.logs[Q]
+    process.pool.run_all()
+    process.turn()
+    assert process.consumer.topics == {"other"}
+    process.pool.holding = False
+    world.produce(other, 1)
+    process.turn()
+    process.later()
+    world.expect(other)
+
+
+def test_partition_the_cluster_does_not_show_holds_up_no_other(world: World) -> None:
+    world.produce(P, 2)
+    world.admin.hidden.add(Q)
+    process = joined(world)
+    process.later()
+    world.expect(P)
+    assert "t/1" in process.stopped[str(source(Q))]
+    world.admin.hidden.clear()
+    process.later(30)
+    assert process.stopped == {}
+
+
+def test_segment_of_a_zombie_beyond_what_was_the_end_is_no_truncation(world: World) -> None:
+    """The old owner stores while we ask where to begin: the log's end must be asked after the archive."""
+    process = joined(world)
+    process.uploads.holding = True
+    process.turn(2)
+    second = world.process()
+    second.turn(2)
+
+    def meanwhile(_: str) -> None:
+        world.produce(P, 5)
+        process.turn(2)
+        process.uploads.run_all()
+
+    world.objects.before["list"] = meanwhile
+    second.consumer.assign(P)
+    second.turn(3)
+    assert second.stopped == {}
+
+
+# --- topics -----------------------------------------------------------------------------------------------------------
+
+
+def test_ready_once_topics_are_known(world: World) -> None:
+    process = world.process()
+    world.admin.away = True
+    process.turn(3)
+    assert not process.health.snapshot().is_ready
+    world.admin.away = False
+    process.later(30)
+    assert process.health.snapshot().is_ready
+    assert process.consumer.topics == {"t"}
+
+
+def test_trouble_with_the_topics_keeps_what_is_known(world: World) -> None:
+    process = joined(world)
+    world.admin.away = True
+    world.produce(P, 2)
+    process.later(31)
+    process.later(31)
+    assert process.consumer.topics == {"t"}
+    world.expect(P)
+
+
+def test_footer_says_where_it_comes_from(world: World) -> None:
+    world.broker.logs[P].leader_epoch = 4
+    world.produce(P, 5)
+    joined(world)
+    [segment] = world.segments(P)
+    reader = FORMAT.open(world.peek.open(segment), segment)
+    origin = reader.footer.origin
+    reader.close()
+    assert (origin.topic_id, origin.cluster_id, origin.source_partition_count) == ("id-t", "cluster", 2)
+    assert (origin.last_leader_epoch, origin.created_at) == (4, world.clock.at)
+    assert segment.source == SourcePartition("a", "t", 0)

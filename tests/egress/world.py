@@ -1,0 +1,241 @@
+"""A source cluster, an archive, and egress processes whose every turn the test makes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import egress.assembly
+from egress.assembly import Assembly
+from egress.controller import EgressController, EgressParts
+from egress.lag import LagGauge
+from egress.resolver import Resolver
+from egress.spool import Spool
+from egress.uploads import Uploader
+from egress.watcher import TopicWatcher
+from formats.parquet import ParquetFormat
+from replicator.config import EgressTopicSettings
+from replicator.health import Health
+from replicator.lifecycle import Stop
+from replicator.protocols import Committed, SegmentFormat, TopicPartition
+from replicator.segment import Segment, SourcePartition
+from replicator.store import SegmentStore
+from replicator.topics import TopicPattern, TopicRule
+from tests.fakes.executors import HandExecutor
+from tests.fakes.kafka_admin import FakeAdmin
+from tests.fakes.kafka_consumer import FakeBroker, FakeSourceConsumer
+from tests.fakes.surroundings import CountedMetrics, FailingStore, HandClock
+
+FORMAT = ParquetFormat()
+REGION = "a"
+MIB = 1024 * 1024
+AGE = 10.0  # seconds, of the default settings here
+
+
+def settings(**changes: object) -> EgressTopicSettings:
+    given: dict[str, object] = {
+        "max_segment_messages": 5,
+        "max_segment_size": MIB,
+        "max_segment_age": timedelta(seconds=AGE),
+    }
+    return EgressTopicSettings(**(given | changes))  # type: ignore[arg-type]
+
+
+def rule(pattern: str, **changes: object) -> TopicRule[EgressTopicSettings]:
+    return TopicRule(TopicPattern(pattern), settings(**changes))
+
+
+class World:
+    """What outlives a process."""
+
+    def __init__(self, directory: Path, *rules: TopicRule[EgressTopicSettings]) -> None:
+        self.directory = directory
+        self.rules = rules or (rule("^.*"),)
+        self.clock = HandClock()
+        self.broker = FakeBroker()
+        self.admin = FakeAdmin(self.broker)
+        self.objects = FailingStore(self.clock)
+        self.store = SegmentStore(self.objects, "data")
+        self.peek = SegmentStore(self.objects.memory, "data")  # never fails
+        self.processes: list[Process] = []
+        self._values = itertools.count()
+
+    def produce(self, partition: TopicPartition, count: int) -> None:
+        """Records that are all different."""
+        self.broker.append(partition, *(b"value-%d" % next(self._values) for _ in range(count)))
+
+    def process(self, **options: object) -> Process:
+        process = Process(self, **options)  # type: ignore[arg-type]
+        self.processes.append(process)
+        return process
+
+    def close(self) -> None:
+        for process in self.processes:
+            process.crash()
+
+    # --- what the archive and the group say ---
+
+    def segments(self, partition: TopicPartition) -> list[Segment]:
+        return sorted(info.segment for info in self.peek.list(source(partition)))
+
+    def ranges(self, partition: TopicPartition) -> list[tuple[int, int]]:
+        return [(s.offsets.start, s.offsets.end) for s in self.segments(partition)]
+
+    def read(self, segment: Segment) -> dict[int, bytes]:
+        with closing(FORMAT.open(self.peek.open(segment), segment)) as reader:
+            return {
+                offset: value
+                for batch in reader.batches()
+                for offset, value in zip(
+                    batch.column("offset").to_pylist(), batch.column("value").to_pylist(), strict=True
+                )
+            }
+
+    def committed(self, partition: TopicPartition, group: str = "group") -> Committed | None:
+        return self.broker.committed(group).get(partition)
+
+    def position(self, partition: TopicPartition) -> int:
+        committed = self.committed(partition)
+        return -1 if committed is None else committed.next_offset
+
+    def expect(self, partition: TopicPartition, begun: int = 0, until: int | None = None) -> None:
+        """Ranges tile from `begun` without a seam or an overlap, hold the log's records, and all is committed."""
+        log = self.broker.logs[partition]
+        end = log.stable if until is None else until
+        self.agree(partition)
+        at = begun
+        for start, last in self.ranges(partition):
+            assert start == at, f"a seam at {at}: {self.ranges(partition)}"
+            at = last + 1
+        assert (at, self.position(partition)) == (end, end), self.ranges(partition)
+
+    def agree(self, partition: TopicPartition) -> None:
+        """Every segment holds exactly the log's records of its range, as far as the log still has them."""
+        log = self.broker.logs[partition]
+        for segment in self.segments(partition):
+            wanted = {o: r.value for o, r in log.records.items() if o in segment.offsets}
+            found = self.read(segment)
+            assert {o: v for o, v in found.items() if o >= log.low} == wanted, segment
+
+
+class Process:
+    """One egress process, on hand-driven pools. `turn` is a turn of its loop."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        memory_bytes: int = 64 * MIB,
+        spool_memory_bytes: int = 64 * MIB,
+        accept_missing_archive: bool = False,
+        shutdown_seconds: float = 0.05,
+        may_thin: bool = False,
+        format: SegmentFormat = FORMAT,  # noqa: A002
+        consumer: FakeSourceConsumer | None = None,
+    ) -> None:
+        self.world = world
+        self.consumer = consumer or FakeSourceConsumer(world.broker)
+        self.encoders, self.uploads, self.pool = HandExecutor(), HandExecutor(), HandExecutor()
+        self.metrics, self.health = CountedMetrics(), Health()
+        self.stop_signal, self.abandon = Stop(), Stop()
+        self.spool = Spool(world.directory, spool_memory_bytes)
+        self.assembly = assembly(
+            world.store,
+            format,
+            self.spool,
+            memory_bytes=memory_bytes,
+            encoders=self.encoders,
+            uploads=self.uploads,
+            may_thin=may_thin,
+        )
+        self.watcher = TopicWatcher(world.admin, world.rules, {"own"}, timedelta(seconds=30), self.pool)
+        self.controller = EgressController(
+            EgressParts(
+                region=REGION,
+                cluster_id="cluster",
+                isolation_level="read_committed",
+                writer="test",
+                consumer=self.consumer,
+                resolver=Resolver(
+                    self.consumer, world.admin, world.store, accept_missing_archive=accept_missing_archive
+                ),
+                watcher=self.watcher,
+                assembly=self.assembly,
+                lag=LagGauge(world.admin, self.assembly, self.metrics, timedelta(seconds=10), self.pool),
+                pool=self.pool,  # type: ignore[arg-type]
+                listing_pool=HandExecutor(),  # type: ignore[arg-type]
+                clock=world.clock,
+                metrics=self.metrics,
+                health=self.health,
+                stop=self.stop_signal,
+                abandon=self.abandon,
+                shutdown_timeout=timedelta(seconds=shutdown_seconds),
+            )
+        )
+
+    def turn(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.controller._turn()
+
+    def later(self, seconds: float = AGE, turns: int = 3) -> None:
+        """Time passes, and the loop turns."""
+        self.world.clock.advance(seconds)
+        self.turn(turns)
+
+    def join(self, *partitions: TopicPartition) -> None:
+        """Subscribe, get them (all, if none are named), and find out where to begin."""
+        self.turn(2)
+        if partitions:
+            self.consumer.assign(*partitions)
+        else:
+            self.consumer.assign_all()
+        self.turn(3)
+
+    def stop(self) -> None:
+        """In order: what `run` does once the signal came."""
+        self.stop_signal.set()
+        self.controller.run()
+        self.spool.close()
+
+    def crash(self) -> None:
+        """Nothing of it runs any more. Uploads that wait in `uploads` may still be run by the test: a zombie's."""
+        self.encoders.drop_all()
+        self.spool.close()
+
+    @property
+    def stopped(self) -> dict[str, str]:
+        return dict(self.health.snapshot().stopped)
+
+
+def assembly(
+    store: SegmentStore,
+    format: SegmentFormat,  # noqa: A002
+    spool: Spool,
+    *,
+    memory_bytes: int,
+    encoders: HandExecutor,
+    uploads: HandExecutor,
+    may_thin: bool = False,
+) -> Assembly:
+    """On these pools instead of threads."""
+    pools: Sequence[HandExecutor] = (encoders, uploads)
+    given = iter(pools)
+    real, egress.assembly.ThreadPoolExecutor = egress.assembly.ThreadPoolExecutor, lambda *_: next(given)  # type: ignore[assignment,misc]
+    try:
+        return Assembly(
+            format=format,
+            uploader=Uploader(store, format, may_thin=lambda _: may_thin),
+            spool=spool,
+            memory_bytes=memory_bytes,
+            encode_threads=1,
+            upload_threads=1,
+        )
+    finally:
+        egress.assembly.ThreadPoolExecutor = real  # type: ignore[misc]
+
+
+def source(partition: TopicPartition) -> SourcePartition:
+    return SourcePartition(REGION, partition.topic, partition.partition)

@@ -1,0 +1,83 @@
+"""A cluster's admin in memory, on the logs of a FakeBroker.
+
+admin = FakeAdmin(broker)
+admin.away = True              everything raises BrokerUnavailable
+admin.refuses["t"] = "why"     creating t raises TargetError
+admin.ids["t"] = "other"       the topic was created again
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from replicator.errors import BrokerUnavailable, TargetError
+from replicator.protocols import TopicFacts, TopicPartition, Watermarks
+from tests.fakes.kafka_consumer import FakeBroker
+
+
+@dataclass(slots=True)
+class FakeAdmin:
+    broker: FakeBroker
+    away: bool = False
+    ids: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, dict[str, str]] = field(default_factory=dict)
+    refuses: dict[str, str] = field(default_factory=dict)
+    hidden: set[TopicPartition] = field(default_factory=set)  # the cluster does not show them any more
+    asked: Counter[str] = field(default_factory=Counter)
+
+    def cluster_id(self) -> str:
+        self._ask("cluster_id")
+        return "cluster"
+
+    def topics(self) -> Mapping[str, TopicFacts]:
+        self._ask("topics")
+        return {name: TopicFacts(name, "", count) for name, count in self._counts().items()}
+
+    def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
+        self._ask("describe")
+        counts = self._counts()
+        return {n: TopicFacts(n, self.ids.get(n, f"id-{n}"), counts[n]) for n in names if n in counts}
+
+    def configs(self, topic: str) -> Mapping[str, str]:
+        self._ask("configs")
+        if topic not in self._counts():
+            raise TargetError(f"no topic {topic}")
+        return self.settings.get(topic, {})
+
+    def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
+        self._ask("create_topic")
+        if name in self.refuses:
+            raise TargetError(self.refuses[name])
+        if name in self._counts():
+            return False
+        self.broker.create(name, partitions=partitions)
+        self.settings[name] = dict(configs)
+        return True
+
+    def alter_configs(self, topic: str, configs: Mapping[str, str]) -> None:
+        self._ask("alter_configs")
+        self.settings.setdefault(topic, {}).update(configs)
+
+    def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
+        self._ask("watermarks")
+        return {p: self.broker.watermarks(p) for p in partitions if p in self.broker.logs and p not in self.hidden}
+
+    def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
+        self._ask("offsets_at")
+        stamp = at.timestamp() * 1000
+        found = {}
+        for partition in partitions:
+            log = self.broker.logs[partition]
+            found[partition] = min((o for o, r in log.records.items() if r.timestamp_ms >= stamp), default=log.high)
+        return found
+
+    def _counts(self) -> dict[str, int]:
+        return dict(Counter(p.topic for p in self.broker.logs if p not in self.hidden))
+
+    def _ask(self, what: str) -> None:
+        self.asked[what] += 1
+        if self.away:
+            raise BrokerUnavailable(f"{what}: planned")

@@ -1,0 +1,102 @@
+"""Time, metrics and a store that fails when told to: what every shell has around it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import BinaryIO
+
+from infra.objects import MemoryObjectStore
+from replicator.errors import StoreUnavailable
+from replicator.metrics import CounterName, GaugeName, HistogramName, MetricName, labels
+from replicator.protocols import ObjectInfo
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@dataclass(slots=True)
+class HandClock:
+    at: datetime = T0
+
+    def now(self) -> datetime:
+        return self.at
+
+    def advance(self, seconds: float) -> None:
+        self.at += timedelta(seconds=seconds)
+
+
+@dataclass(slots=True)
+class CountedMetrics:
+    """What was counted, by name over all labels, and by name and labels. Refuses labels that a metric has not."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    labelled: Counter[tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=Counter)
+    gauges: dict[tuple[str, tuple[tuple[str, str], ...]], float] = field(default_factory=dict)
+    observed: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def count(self, name: CounterName, value: float = 1, **of: str) -> None:
+        self.counts[name] += value
+        self.labelled[_checked(name, of)] += value
+
+    def gauge(self, name: GaugeName, value: float, **of: str) -> None:
+        self.gauges[_checked(name, of)] = value
+
+    def observe(self, name: HistogramName, value: float, **of: str) -> None:
+        _checked(name, of)
+        self.observed[name].append(value)
+
+    def forget(self, name: GaugeName, **of: str) -> None:
+        self.gauges.pop(_checked(name, of), None)
+
+    def value(self, name: GaugeName, **of: str) -> float | None:
+        return self.gauges.get(_checked(name, of))
+
+    def by_label(self, name: CounterName, **of: str) -> float:
+        return self.labelled[_checked(name, of)]
+
+
+def _checked(name: MetricName, of: dict[str, str]) -> tuple[str, tuple[tuple[str, str], ...]]:
+    assert set(of) == set(labels(name)), f"{name} has labels {labels(name)}, not {tuple(of)}"
+    return name, tuple(sorted(of.items()))
+
+
+class FailingStore:
+    """An ObjectStore in memory; calls of operations in `away` raise StoreUnavailable."""
+
+    def __init__(self, clock: HandClock) -> None:
+        self.memory = MemoryObjectStore(now=clock.now)
+        self.away: set[str] = set()
+        self.calls: Counter[str] = Counter()
+        self.before: dict[str, Callable[[str], None]] = {}  # operation → what happens just before it, once
+
+    def keys(self) -> list[str]:
+        return [info.key for info in self.memory.list("")]
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
+        self._called("list", prefix)
+        return self.memory.list(prefix, start_after=start_after)
+
+    def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
+        self._called("put_new", key)
+        self.memory.put_new(key, body, size_bytes)
+
+    def open(self, key: str) -> BinaryIO:
+        self._called("open", key)
+        return self.memory.open(key)
+
+    def stat(self, key: str) -> ObjectInfo | None:
+        self._called("stat", key)
+        return self.memory.stat(key)
+
+    def delete_many(self, keys: Collection[str]) -> None:
+        self._called("delete_many", "")
+        self.memory.delete_many(keys)
+
+    def _called(self, operation: str, key: str) -> None:
+        self.calls[operation] += 1
+        if (hook := self.before.pop(operation, None)) is not None:
+            hook(key)
+        if operation in self.away:
+            raise StoreUnavailable(f"{operation} {key}: planned")

@@ -1,0 +1,130 @@
+"""A real cluster seen past the adapters under test: topics made and cut, records read and written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as Place
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from infra.local.broker import Broker
+from replicator.lifecycle import Deadline
+from replicator.protocols import TopicPartition
+from tests.fakes.kafka_target import TargetRecord
+
+PATIENCE = timedelta(seconds=20)
+QUIET = {"log_level": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    broker: Broker
+
+    @property
+    def properties(self) -> dict[str, object]:
+        return {"bootstrap.servers": self.broker.bootstrap}
+
+    def create(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> list[TopicPartition]:
+        admin = self._admin()  # kept until the answer is there: the client ends with its last reference
+        made = admin.create_topics([NewTopic(topic, partitions, 1, config=dict(configs or {}))])
+        made[topic].result(PATIENCE.total_seconds())
+        deadline = Deadline(PATIENCE)
+        while topic not in admin.list_topics(timeout=PATIENCE.total_seconds()).topics:  # answered before it is shown
+            assert not deadline.expired, f"{topic} was made, but is not shown"
+        return [TopicPartition(topic, n) for n in range(partitions)]
+
+    def delete(self, topic: str) -> None:
+        admin = self._admin()
+        admin.delete_topics([topic])[topic].result(PATIENCE.total_seconds())
+
+    def add_partition(self, topic: str, total: int) -> None:
+        admin = self._admin()
+        admin.create_partitions([NewPartitions(topic, total)])[topic].result(PATIENCE.total_seconds())
+
+    def cut(self, topic: str, before: int = -1) -> None:
+        """Delete the records of partition 0 below `before`; −1: all."""
+        place = Place(topic, 0, before)
+        admin = self._admin()
+        admin.delete_records([place])[place].result(PATIENCE.total_seconds())
+
+    def messages(self, partition: TopicPartition) -> list[Message]:
+        """Everything that is in the partition now, committed or never transactional."""
+        consumer = Consumer(
+            self.properties
+            | QUIET
+            | {
+                "group.id": "past-the-adapters",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "enable.partition.eof": True,
+                "fetch.wait.max.ms": 50,
+            }
+        )
+        try:
+            consumer.assign([Place(partition.topic, partition.partition, 0)])
+            found: list[Message] = []
+            deadline = Deadline(PATIENCE)
+            while not deadline.expired:
+                for message in consumer.consume(1000, 0.2):
+                    error = message.error()
+                    if error is None:
+                        found.append(message)
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        return found
+            raise AssertionError(f"{partition} was not read to its end within {PATIENCE}")
+        finally:
+            consumer.close()
+
+    def records(self, partition: TopicPartition) -> list[TargetRecord]:
+        return [
+            TargetRecord(
+                timestamp_ms=message.timestamp()[1],
+                key=message.key(),
+                value=message.value(),
+                headers=tuple(message.headers() or ()),
+            )
+            for message in self.messages(partition)
+        ]
+
+    def put(self, topic: str, key: bytes | None, value: bytes | None) -> None:
+        with self.producer() as producer:
+            producer.produce(topic, value, key, 0)
+
+    @contextmanager
+    def producer(self, **properties: object) -> Iterator[Producer]:
+        producer = Producer(self.properties | QUIET | {"linger.ms": 0} | properties)
+        try:
+            yield producer
+            assert producer.flush(PATIENCE.total_seconds()) == 0
+        finally:
+            producer.purge()
+            producer.close()
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Connections stay open, nothing answers."""
+        admin = self._admin()
+        admin.list_topics(timeout=PATIENCE.total_seconds())
+        self.broker.freeze()
+        try:
+            while _answers(admin):  # a signal takes its time to reach every thread of a busy machine
+                pass
+            yield
+        finally:
+            self.broker.thaw()
+
+    def _admin(self) -> AdminClient:
+        return AdminClient(self.properties | QUIET)
+
+
+def _answers(admin: AdminClient) -> bool:
+    try:
+        admin.list_topics(timeout=0.3)
+    except KafkaException:
+        return False
+    return True

@@ -1,0 +1,189 @@
+"""A proxy in front of an S3 server that fails where a test says so, on the wire."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The server is not asked."""
+
+    status: int
+    code: str
+
+
+@dataclass(frozen=True)
+class Lose:
+    """The server does it, and the connection ends without an answer."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The answer's body ends after so many bytes."""
+
+    after_bytes: int
+
+
+@dataclass(frozen=True)
+class Garble:
+    """One bit of the answer's body is wrong."""
+
+
+@dataclass(frozen=True)
+class Hang:
+    """No answer until `reset`."""
+
+
+Fault = Answer | Lose | Cut | Garble | Hang | None
+
+
+class FaultyS3:
+    """`fail("UploadPart", None, Lose())`: the second UploadPart from now on; what is not named works."""
+
+    def __init__(self, endpoint_url: str) -> None:
+        self.upstream = urlsplit(endpoint_url).netloc
+        self.hanging = threading.Event()
+        self.connections = 0
+        self.requests: list[str] = []
+        self._faults: dict[str, list[Fault]] = {}
+        self._lock = threading.Lock()
+        self._open: set[socket.socket] = set()
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.daemon_threads = False
+        self._server.block_on_close = True
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
+        self._thread.start()
+
+    @property
+    def endpoint_url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def fail(self, operation: str, *faults: Fault) -> None:
+        with self._lock:
+            self._faults[operation] = list(faults)
+
+    def take(self, operation: str) -> Fault:
+        with self._lock:
+            self.requests.append(operation)
+            waiting = self._faults.get(operation)
+            return waiting.pop(0) if waiting else None
+
+    def reset(self) -> None:
+        """Nothing fails and nothing hangs any more; counts start anew."""
+        with self._lock:
+            self._faults.clear()
+        self.hanging.set()
+        self.hanging = threading.Event()
+        self.connections = 0
+        self.requests = []
+
+    def close(self) -> None:
+        """Ends the clients' connections too: theirs may wait for the garbage collector."""
+        self.hanging.set()
+        self._server.shutdown()
+        for connection in tuple(self._open):
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._server.server_close()
+
+    def _handler(proxy) -> type[BaseHTTPRequestHandler]:  # noqa: N805 - `self` is the handler below
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+            timeout = 20
+
+            def setup(self) -> None:
+                proxy.connections += 1
+                proxy._open.add(self.connection_to_client)
+                super().setup()
+
+            def finish(self) -> None:
+                proxy._open.discard(self.connection_to_client)
+                super().finish()
+
+            @property
+            def connection_to_client(self) -> socket.socket:
+                client: socket.socket = self.request
+                return client
+
+            def handle_any(self) -> None:
+                operation = named(self.command, self.path)
+                body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                match proxy.take(operation):
+                    case Answer(status, code):
+                        error = f"<Error><Code>{code}</Code><Message>as the test says</Message></Error>".encode()
+                        self.reply(status, {"Content-Type": "application/xml"}, error)
+                    case Hang():
+                        proxy.hanging.wait(20)
+                        self.close_connection = True
+                    case Lose():
+                        self.forward(body)
+                        self.close_connection = True
+                    case Cut(after_bytes):
+                        self.reply(*self.forward(body), cut=after_bytes)
+                        self.close_connection = True
+                    case Garble():
+                        status, headers, data = self.forward(body)
+                        self.reply(status, headers, bytes([data[0] ^ 1]) + data[1:])
+                    case None:
+                        self.reply(*self.forward(body))
+
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815 - the library's names
+
+            def forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+                connection = HTTPConnection(proxy.upstream, timeout=20)
+                try:
+                    headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+                    connection.request(self.command, self.path, body, headers)
+                    answer = connection.getresponse()
+                    return answer.status, dict(answer.getheaders()), answer.read()
+                finally:
+                    connection.close()
+
+            def reply(self, status: int, headers: dict[str, str], body: bytes, cut: int | None = None) -> None:
+                self.send_response(status)
+                dropped = {"connection", "transfer-encoding", "date", "server"}
+                if self.command != "HEAD":
+                    dropped.add("content-length")
+                    self.send_header("Content-Length", str(len(body)))
+                for name, value in headers.items():
+                    if name.lower() not in dropped:
+                        self.send_header(name, value)
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(body[:cut])
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        return Handler
+
+
+def named(method: str, target: str) -> str:
+    """S3's name of a path-style request."""
+    parts = urlsplit(target)
+    query = parse_qs(parts.query, keep_blank_values=True)
+    if "/" not in parts.path.strip("/"):
+        return {"GET": "ListObjectsV2", "POST": "DeleteObjects", "HEAD": "HeadBucket"}.get(method, method)
+    if "uploads" in query:
+        return "CreateMultipartUpload"
+    if "uploadId" in query:
+        return {"PUT": "UploadPart", "POST": "CompleteMultipartUpload", "DELETE": "AbortMultipartUpload"}[method]
+    return {"GET": "GetObject", "PUT": "PutObject", "HEAD": "HeadObject"}.get(method, method)
+
+
+@contextmanager
+def faulty(endpoint_url: str) -> Iterator[FaultyS3]:
+    proxy = FaultyS3(endpoint_url)
+    try:
+        yield proxy
+    finally:
+        proxy.close()

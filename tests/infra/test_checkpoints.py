@@ -1,0 +1,150 @@
+"""The checkpoint store: the contract, and what only a real topic does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+
+import pytest
+
+from infra.kafka.checkpoints import KafkaCheckpointStore
+from infra.local.stack import LocalStack
+from replicator.checkpoint import Checkpoint, CheckpointKey, encode, encode_key
+from replicator.errors import BrokerUnavailable
+from replicator.protocols import CheckpointStore
+from tests.contracts.checkpoints import CheckpointContract, checkpoint, key
+from tests.fakes.kafka_target import FakeTarget
+from tests.infra.cluster import Cluster
+
+
+class TestFakeCheckpointStore(CheckpointContract):
+    @pytest.fixture
+    def store(self) -> CheckpointStore:
+        self._target = FakeTarget()
+        return self._target.checkpoint_store()
+
+    def put(self, key: CheckpointKey, checkpoint: Checkpoint | None) -> None:
+        if checkpoint is None:
+            del self._target.checkpoints[key]
+        else:
+            self._target.checkpoints[key] = checkpoint
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        self._target.away = True
+        yield
+        self._target.away = False
+
+
+@pytest.mark.integration
+class TestKafkaCheckpointStore(CheckpointContract):
+    @pytest.fixture
+    def cluster(self, stack: LocalStack) -> Cluster:
+        self._cluster = Cluster(stack.brokers["b"])
+        return self._cluster
+
+    @pytest.fixture
+    def topic(self, cluster: Cluster, unique: Callable[[str], str]) -> str:
+        self._topic = unique("checkpoint")
+        cluster.create(self._topic, configs={"cleanup.policy": "compact,delete"})  # delete: so that tests may cut it
+        return self._topic
+
+    @pytest.fixture
+    def store(self, cluster: Cluster, topic: str) -> Iterator[KafkaCheckpointStore]:
+        store = KafkaCheckpointStore(
+            cluster.properties | {"log_level": 0, "fetch.wait.max.ms": 50},
+            topic,
+            read_within=timedelta(seconds=2),
+            answer_within=timedelta(seconds=2),
+        )
+        yield store
+        store.close()
+
+    def put(self, key: CheckpointKey, checkpoint: Checkpoint | None) -> None:
+        self._cluster.put(self._topic, encode_key(key), None if checkpoint is None else encode(checkpoint))
+
+    def away(self) -> AbstractContextManager[None]:
+        return self._cluster.frozen()
+
+    def test_foreign_records_are_skipped(self, store: KafkaCheckpointStore, cluster: Cluster, topic: str) -> None:
+        self.put(key(0), checkpoint(1))
+        for foreign_key, value in ((b"", b"x"), (b"x", b"y"), (b"x", None), (encode_key(key(0)), b"x")):
+            cluster.put(topic, foreign_key, value)
+        self.put(key(1), checkpoint(2))
+        assert store.read() == {key(0): checkpoint(1), key(1): checkpoint(2)}
+
+    def test_only_committed_transactions_count(
+        self, store: KafkaCheckpointStore, cluster: Cluster, topic: str, unique: Callable[[str], str]
+    ) -> None:
+        self.put(key(0), checkpoint(1))
+        with cluster.producer(**{"transactional.id": unique("tx")}) as producer:
+            producer.init_transactions()
+            for next_offset, end in ((5, producer.abort_transaction), (7, producer.commit_transaction)):
+                producer.begin_transaction()
+                producer.produce(topic, encode(checkpoint(next_offset)), encode_key(key(0)), 0)
+                producer.flush()
+                end()
+            assert store.read() == {key(0): checkpoint(7)}
+            producer.begin_transaction()
+            producer.produce(topic, encode(checkpoint(9)), encode_key(key(0)), 0)
+            producer.flush()
+            producer.abort_transaction()
+        assert store.read() == {key(0): checkpoint(7)}  # the log ends with what is no record
+
+    def test_a_commit_behind_an_open_transaction_is_waited_for(
+        self, store: KafkaCheckpointStore, cluster: Cluster, topic: str, unique: Callable[[str], str]
+    ) -> None:
+        with (
+            cluster.producer(**{"transactional.id": unique("open")}) as opened,
+            cluster.producer(**{"transactional.id": unique("done")}) as done,
+        ):
+            opened.init_transactions()
+            done.init_transactions()
+            opened.begin_transaction()
+            opened.produce(topic, encode(checkpoint(1)), encode_key(key(1)), 0)
+            opened.flush()
+            done.begin_transaction()
+            done.produce(topic, encode(checkpoint(2)), encode_key(key(2)), 0)
+            done.commit_transaction()
+            with pytest.raises(BrokerUnavailable, match="transaction"):
+                store.read()
+            opened.abort_transaction()
+            assert store.read() == {key(2): checkpoint(2)}
+
+    def test_a_cut_log_is_read_anew(self, store: KafkaCheckpointStore, cluster: Cluster, topic: str) -> None:
+        self.put(key(0), checkpoint(1))
+        assert store.read() == {key(0): checkpoint(1)}
+        self.put(key(1), checkpoint(2))
+        cluster.cut(topic)
+        self.put(key(2), checkpoint(3))
+        assert store.read() == {key(2): checkpoint(3)}
+
+    def test_another_life_of_the_topic_is_read_anew(
+        self, store: KafkaCheckpointStore, cluster: Cluster, topic: str
+    ) -> None:
+        self.put(key(0), checkpoint(1))
+        assert store.read() == {key(0): checkpoint(1)}
+        cluster.delete(topic)
+        cluster.create(topic, configs={"cleanup.policy": "compact"})
+        self.put(key(1), checkpoint(5))
+        self.put(key(1), checkpoint(6))
+        assert store.read() == {key(1): checkpoint(6)}
+
+    def test_all_partitions_are_read(self, store: KafkaCheckpointStore, cluster: Cluster, topic: str) -> None:
+        self.put(key(0), checkpoint(1))
+        assert store.read() == {key(0): checkpoint(1)}
+        cluster.add_partition(topic, 3)
+        with cluster.producer() as producer:
+            for n in range(1, 4):
+                producer.produce(topic, encode(checkpoint(n)), encode_key(key(n)), n - 1)
+        assert store.read() == {key(0): checkpoint(1)} | {key(n): checkpoint(n) for n in range(1, 4)}
+
+
+def test_an_unreachable_broker_is_no_answer() -> None:
+    store = KafkaCheckpointStore(
+        {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}, "topic", answer_within=timedelta(milliseconds=200)
+    )
+    with pytest.raises(BrokerUnavailable, match="topic"):
+        store.read()
+    store.close()

@@ -1,0 +1,178 @@
+"""The event log: the contract, and what only a real topic does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+
+from infra.kafka.event_log import KafkaEventLog
+from infra.local.stack import LocalStack
+from replicator.errors import BrokerUnavailable
+from replicator.events import encode_key
+from replicator.protocols import EventLog, LogReset, TopicPartition
+from tests.contracts.event_log import PATIENCE, EventLogContract, created, read
+from tests.fakes.kafka_target import FakeLog
+from tests.infra.cluster import Cluster
+
+SOON = timedelta(seconds=1)
+
+
+class TestFakeLog(EventLogContract):
+    @pytest.fixture
+    def log(self) -> FakeLog:
+        self._log = FakeLog()
+        return self._log
+
+    @pytest.fixture
+    def open_log(self, log: FakeLog) -> Callable[[], EventLog]:
+        return log.open
+
+    def put(self, value: bytes) -> None:
+        self._log.put(value)
+
+    def lose(self) -> None:
+        self._log.lose()
+
+    def test_away(self, log: FakeLog) -> None:
+        one = log.open()
+        one.start()
+        one.publish([created(0)])
+        log.away = True
+        assert list(one.poll(SOON)) == []
+        with pytest.raises(BrokerUnavailable):
+            one.publish([created(1)])
+        log.away = False
+        assert list(one.poll(SOON)) == [created(0)]
+
+
+@pytest.mark.integration
+class TestKafkaEventLog(EventLogContract):
+    @pytest.fixture
+    def cluster(self, stack: LocalStack) -> Cluster:
+        self._cluster = Cluster(stack.brokers["b"])
+        return self._cluster
+
+    @pytest.fixture
+    def topic(self, cluster: Cluster, unique: Callable[[str], str]) -> str:
+        self._topic = unique("segmentevents")
+        cluster.create(self._topic)
+        return self._topic
+
+    @pytest.fixture
+    def open_log(self, cluster: Cluster, topic: str) -> Iterator[Callable[..., KafkaEventLog]]:
+        opened: list[KafkaEventLog] = []
+
+        def open_log(*, check_every: timedelta = timedelta(minutes=5), patience: timedelta = PATIENCE) -> KafkaEventLog:
+            # a reader that fetches little ahead, so that there is something it can lose
+            little = {"queued.min.messages": 1, "queued.max.messages.kbytes": 1, "max.partition.fetch.bytes": 1000}
+            quick = {
+                "log_level": 0,
+                "fetch.wait.max.ms": 50,
+                "fetch.queue.backoff.ms": 50,
+                "reconnect.backoff.max.ms": 200,
+            }
+            quick |= little
+            opened.append(
+                KafkaEventLog(
+                    cluster.properties | quick,
+                    topic,
+                    producer=cluster.properties | {"log_level": 0, "reconnect.backoff.max.ms": 200},
+                    publish_within=patience,
+                    answer_within=patience,
+                    check_every=check_every,
+                )
+            )
+            return opened[-1]
+
+        yield open_log
+        for log in opened:
+            log.close()
+
+    def put(self, value: bytes) -> None:
+        self._cluster.put(self._topic, b"foreign", value)
+
+    def lose(self) -> None:
+        with self._cluster.producer(**{"batch.size": 1}) as producer:
+            for _ in range(50):
+                producer.produce(self._topic, bytes(2000), b"foreign", 0)
+        self._cluster.cut(self._topic)
+
+    def test_records_are_keyed_by_segment(
+        self, open_log: Callable[..., KafkaEventLog], cluster: Cluster, topic: str
+    ) -> None:
+        log = open_log()
+        log.publish([created(0), created(1)])
+        keys = [m.key() for m in cluster.messages(TopicPartition(topic, 0))]
+        assert keys == [encode_key(created(0)), encode_key(created(1))]
+
+    def test_a_new_partition_is_noticed(
+        self, open_log: Callable[..., KafkaEventLog], cluster: Cluster, topic: str
+    ) -> None:
+        log = open_log(check_every=timedelta(milliseconds=50))
+        log.start()
+        cluster.add_partition(topic, 3)
+        [reset] = read(log, 1)
+        assert isinstance(reset, LogReset)
+        assert "partition" in reset.reason
+        events = [created(n, partition=n) for n in range(20)]
+        log.publish(events)
+        found = read(log, 20)
+        assert sorted(map(repr, found)) == sorted(map(repr, events))
+
+    def test_another_life_of_the_topic_is_noticed(
+        self, open_log: Callable[..., KafkaEventLog], cluster: Cluster, topic: str
+    ) -> None:
+        log = open_log(check_every=timedelta(milliseconds=50))
+        log.start()
+        cluster.delete(topic)
+        cluster.create(topic)
+        assert any(isinstance(item, LogReset) for item in read(log, 1))
+        log.publish([created(7)])
+        assert created(7) in read(log, 1)
+
+    def test_trouble_loses_no_position(self, open_log: Callable[..., KafkaEventLog], cluster: Cluster) -> None:
+        log, other = open_log(), open_log(patience=SOON)
+        log.start()
+        log.publish([created(0)])
+        with cluster.frozen():
+            early = list(log.poll(timedelta(milliseconds=200)))
+            with pytest.raises(BrokerUnavailable):
+                other.publish([created(1)])
+            with pytest.raises(BrokerUnavailable):
+                other.start()
+            assert list(other.poll(timedelta())) == []
+        log.publish([created(2)])
+        seen = early + read(log, 2 - len(early))
+        while seen[-1:] != [created(2)]:  # the one that was given up may have been under way
+            seen += read(log, 1)
+        assert seen in ([created(0), created(2)], [created(0), created(1), created(2)])
+
+    def test_what_came_while_the_broker_restarted_is_read(
+        self, open_log: Callable[..., KafkaEventLog], cluster: Cluster
+    ) -> None:
+        log = open_log()
+        log.start()
+        log.publish([created(0)])
+        cluster.broker.stop()
+        early = [item for _ in range(3) for item in log.poll(timedelta(milliseconds=20))]
+        cluster.broker.start()
+        log.publish([created(1)])
+        seen = early + read(log, 2 - len(early))
+        assert seen == [created(0), created(1)]
+
+
+def test_an_unreachable_broker_is_no_answer() -> None:
+    log = KafkaEventLog(
+        {"bootstrap.servers": "127.0.0.1:9", "log_level": 0},
+        "topic",
+        publish_within=timedelta(milliseconds=200),
+        answer_within=timedelta(milliseconds=200),
+    )
+    with pytest.raises(BrokerUnavailable):
+        log.start()
+    with pytest.raises(BrokerUnavailable):
+        log.publish([created(0)])
+    assert list(log.poll(timedelta())) == []
+    log.close()

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import Producer
+
+from infra.kafka.admin import KafkaAdmin
+from infra.kafka.placement import KafkaPlacement
+from infra.local.stack import LocalStack
+from replicator.errors import ConfigError
+from replicator.lifecycle import Deadline
+from replicator.protocols import ConsumerDisturbed, TopicPartition
+
+PATIENCE = timedelta(seconds=20)
+TURN = timedelta(milliseconds=50)
+IMPATIENT = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "200"}
+
+
+@dataclass(slots=True)
+class Owner:
+    """What a listener was told, added up."""
+
+    owned: set[TopicPartition] = field(default_factory=set)
+    told: list[str] = field(default_factory=list)
+    fail: bool = False
+
+    def assigned(self, partitions: Collection[TopicPartition]) -> None:
+        assert not self.owned & set(partitions)
+        self.owned |= set(partitions)
+        self.told.append("assigned")
+        if self.fail:
+            self.fail = False
+            raise ValueError("planned")
+
+    def revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.owned -= set(partitions)
+        self.told.append("revoked")
+
+    def lost(self, partitions: Collection[TopicPartition]) -> None:
+        self.owned -= set(partitions)
+        self.told.append("lost")
+
+
+@pytest.fixture
+def bootstrap(stack: LocalStack) -> str:
+    return stack.brokers["a"].bootstrap
+
+
+@pytest.fixture
+def partitions(bootstrap: str, topic_name: str) -> set[TopicPartition]:
+    admin = KafkaAdmin({"bootstrap.servers": bootstrap})
+    admin.create_topic(topic_name, partitions=4, replication_factor=1, configs={})
+    return {TopicPartition(topic_name, number) for number in range(4)}
+
+
+@pytest.fixture(params=["classic", "consumer"])
+def make(
+    request: pytest.FixtureRequest, bootstrap: str, unique: Callable[[str], str]
+) -> Iterator[Callable[[], KafkaPlacement]]:
+    """Members of one group."""
+    group_id = unique("group")
+    made: list[KafkaPlacement] = []
+
+    def member() -> KafkaPlacement:
+        properties = {"bootstrap.servers": bootstrap}
+        properties |= IMPATIENT if request.param == "classic" else {"group.protocol": "consumer"}
+        made.append(KafkaPlacement(properties, group_id=group_id))
+        return made[-1]
+
+    yield member
+    for placement in made:
+        placement.close(PATIENCE)
+
+
+def drive(*placements: KafkaPlacement, until: Callable[[], object]) -> list[ConsumerDisturbed]:
+    disturbed: list[ConsumerDisturbed] = []
+    deadline = Deadline(PATIENCE)
+    while not until():
+        assert not deadline.expired
+        for placement in placements:
+            disturbed += placement.poll(TURN)
+    return disturbed
+
+
+@pytest.mark.integration
+def test_partitions_are_shared_out_and_taken_over(
+    make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str
+) -> None:
+    a, b, first, second = Owner(), Owner(), make(), make()
+    first.subscribe([topic_name], a)
+    assert drive(first, until=lambda: a.owned == partitions) == []
+    second.subscribe([topic_name], b)
+    drive(first, second, until=lambda: len(a.owned) == 2 == len(b.owned))
+    assert a.owned | b.owned == partitions
+    assert first.assignment() == a.owned
+    assert first.group_metadata() is not None
+    second.close(PATIENCE)
+    assert b.owned == set()
+    drive(first, until=lambda: a.owned == partitions)
+
+
+@pytest.mark.integration
+def test_nothing_is_fetched(
+    make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str, bootstrap: str
+) -> None:
+    owner, placement = Owner(), make()
+    placement.subscribe([topic_name], owner)
+    drive(placement, until=lambda: owner.owned == partitions)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(4):
+        producer.produce(topic_name, b"x", partition=number)
+    producer.flush(30)
+    assert drive(placement, until=iter([False] * 10 + [True]).__next__) == []
+    client = placement._member.client
+    assert client.consume(10, 0.5) == []
+
+
+@pytest.mark.integration
+def test_what_a_listener_raises_comes_out_of_poll(
+    make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str
+) -> None:
+    owner, placement = Owner(fail=True), make()
+    placement.subscribe([topic_name], owner)
+    disturbed: list[ConsumerDisturbed] = []
+    disturbed += drive(placement, until=lambda: owner.owned)
+    disturbed += placement.poll(TURN)
+    assert [d.reason for d in disturbed] == ["ValueError: planned"]
+    assert placement.assignment() == partitions
+
+
+def test_the_isolation_level_is_not_for_changing() -> None:
+    with pytest.raises(ConfigError, match=r'isolation\.level" = "read_uncommitted": must be "read_committed"'):
+        KafkaPlacement({"isolation.level": "read_uncommitted"}, group_id="g")

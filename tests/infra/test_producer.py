@@ -1,0 +1,246 @@
+"""Delivery to a target: the contract, and what only a real broker does."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from infra.kafka.idempotent import producer_properties
+from infra.kafka.producer import AtLeastOnceWriter
+from infra.local.stack import LocalStack
+from replicator.checkpoint import Checkpoint, CheckpointKey, decode, decode_key
+from replicator.errors import BrokerUnavailable, ConfigError
+from replicator.protocols import TargetRun, TargetWriter, TopicPartition
+from tests.contracts.target import STAMP, TargetContract, expected, never, row, run_of
+from tests.fakes.kafka_target import Crashed, FakeTarget, TargetRecord
+from tests.formats.records import batch_of
+from tests.infra.cluster import Cluster
+
+MIB = 1 << 20
+
+
+class TestFakeTarget(TargetContract):
+    @pytest.fixture
+    def target(self) -> FakeTarget:
+        self._target = FakeTarget()
+        return self._target
+
+    @pytest.fixture
+    def writer(self, target: FakeTarget) -> TargetWriter:
+        return target.writer()
+
+    @pytest.fixture
+    def partitions(self) -> Sequence[TopicPartition]:
+        return [TopicPartition("orders.copy", n) for n in range(3)]
+
+    def read(self, partition: TopicPartition, count: int) -> list[TargetRecord]:
+        return self._target.records(partition)
+
+    def checkpoints(self) -> Mapping[CheckpointKey, Checkpoint]:
+        return self._target.checkpoints
+
+    def refused(self, run: TargetRun) -> TargetRun:
+        self._target.fail_next(run.partition, transient=False)
+        return run
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        self._target.away = True
+        yield
+        self._target.away = False
+
+    def test_injected_failures(self, target: FakeTarget, partitions: Sequence[TopicPartition]) -> None:
+        writer, run = target.writer(), run_of(partitions[0], [row(0), row(1), row(2)])
+        target.fail_next(partitions[0], code="X", keep=2)
+        assert [(f.code, f.transient) for f in writer.deliver([run], should_stop=never)] == [("X", True)]
+        assert [r.source_offset for r in target.records(partitions[0])] == [0, 1]
+        target.stop_next(keep=1)
+        with pytest.raises(BrokerUnavailable):
+            writer.deliver([run], should_stop=never)
+        target.crash_next()
+        with pytest.raises(Crashed):
+            writer.deliver([run], should_stop=never)
+        assert [r.source_offset for r in target.records(partitions[0])] == [0, 1, 0, 0, 1, 2]
+        assert target.checkpoint_store().read() == {}
+
+
+def test_what_guarantees_rest_on_cannot_be_configured_away() -> None:
+    with pytest.raises(ConfigError, match=r'"acks"(.|\n)*|"enable.idempotence"'):
+        producer_properties({"acks": "1", "enable.idempotence": False, "linger.ms": 5}, memory_bytes=MIB)
+    made = producer_properties({"acks": "all", "enable.idempotence": "true", "linger.ms": 5}, memory_bytes=64 * MIB)
+    assert made["linger.ms"] == 5
+    assert made["queue.buffering.max.kbytes"] == 64 * 1024
+
+
+def test_an_unknown_property_is_a_configuration_error() -> None:
+    writer = AtLeastOnceWriter({"no.such.property": "1"}, checkpoint_topic="c", memory_bytes=MIB)
+    with pytest.raises(ConfigError, match=r"no\.such\.property"):
+        writer.deliver([run_of(TopicPartition("t", 0), [row(0)])], should_stop=never)
+
+
+def test_nobody_answers() -> None:
+    unreachable = {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}
+    writer = AtLeastOnceWriter(unreachable, checkpoint_topic="c", memory_bytes=MIB)
+    turns = iter([False] * 3)
+    with pytest.raises(BrokerUnavailable):
+        writer.deliver([run_of(TopicPartition("t", 0), [row(0)])], should_stop=lambda: next(turns, True))
+    writer.close(timedelta())
+
+
+@pytest.mark.integration
+class TestAtLeastOnceWriter(TargetContract):
+    @pytest.fixture
+    def cluster(self, stack: LocalStack) -> Cluster:
+        self._cluster = Cluster(stack.brokers["b"])
+        return self._cluster
+
+    @pytest.fixture
+    def checkpoint_topic(self, cluster: Cluster, unique: Callable[[str], str]) -> str:
+        self._checkpoint_topic = unique("checkpoint")
+        cluster.create(self._checkpoint_topic, configs={"cleanup.policy": "compact"})
+        return self._checkpoint_topic
+
+    @pytest.fixture
+    def partitions(self, cluster: Cluster, unique: Callable[[str], str]) -> Sequence[TopicPartition]:
+        return cluster.create(unique("target"), 3, {"retention.ms": "-1"})
+
+    @pytest.fixture
+    def make(self, cluster: Cluster, checkpoint_topic: str) -> Iterator[Callable[..., AtLeastOnceWriter]]:
+        made: list[AtLeastOnceWriter] = []
+
+        def make(*, memory_bytes: int = 16 * MIB, **properties: object) -> AtLeastOnceWriter:
+            given = cluster.properties | {"log_level": 0} | {k.replace("_", "."): v for k, v in properties.items()}
+            given["log_level"] = given.pop("log.level", given.get("log_level", 0))
+            made.append(AtLeastOnceWriter(given, checkpoint_topic=checkpoint_topic, memory_bytes=memory_bytes))
+            return made[-1]
+
+        yield make
+        for writer in made:
+            writer.close(timedelta(seconds=1))
+
+    @pytest.fixture
+    def writer(self, make: Callable[..., AtLeastOnceWriter]) -> TargetWriter:
+        return make()
+
+    def read(self, partition: TopicPartition, count: int) -> list[TargetRecord]:
+        return self._cluster.records(partition)
+
+    def checkpoints(self) -> Mapping[CheckpointKey, Checkpoint]:
+        return {
+            decode_key(message.key() or b""): decode(message.value() or b"")
+            for message in self._cluster.messages(TopicPartition(self._checkpoint_topic, 0))
+        }
+
+    def refused(self, run: TargetRun) -> TargetRun:
+        far_ahead = STAMP + 10**15  # the broker's limit is an hour
+        return replace(run, batches=[batch_of([row(run.checkpoint.next_offset - 1, stamp=far_ahead)])])
+
+    def away(self) -> AbstractContextManager[None]:
+        return self._cluster.frozen()
+
+    def test_a_broker_that_comes_back_gets_everything_in_order(
+        self, make: Callable[..., AtLeastOnceWriter], partitions: Sequence[TopicPartition], cluster: Cluster
+    ) -> None:
+        run = run_of(
+            partitions[0],
+            *[[row(o, b"%08d" % o + bytes(1000)) for o in range(k, k + 500)] for k in range(0, 5000, 500)],
+        )
+        down = threading.Event()
+
+        def stops_the_broker_once() -> bool:
+            if not down.is_set():
+                cluster.broker.stop()
+                down.set()
+                cluster.broker.start()
+            return False
+
+        assert make(memory_bytes=MIB).deliver([run], should_stop=stops_the_broker_once) == []
+        assert down.is_set()
+        assert cluster.records(partitions[0]) == expected(run)
+
+    def test_a_queue_of_few_records_refuses_none_for_good(
+        self, make: Callable[..., AtLeastOnceWriter], partitions: Sequence[TopicPartition], cluster: Cluster
+    ) -> None:
+        run = run_of(partitions[0], [row(o, b"%d" % o, headers=[("h", b"%d" % o)]) for o in range(1000)])
+        writer = make(queue_buffering_max_messages=7, linger_ms=0)
+        assert writer.deliver([run], should_stop=never) == []
+        assert cluster.records(partitions[0]) == expected(run)
+
+    def test_a_small_memory_is_enough_for_a_large_run(
+        self, make: Callable[..., AtLeastOnceWriter], partitions: Sequence[TopicPartition], cluster: Cluster
+    ) -> None:
+        run = run_of(partitions[0], [row(o, os.urandom(20_000)) for o in range(200)])
+        assert make(memory_bytes=100_000, linger_ms=0).deliver([run], should_stop=never) == []
+        assert cluster.records(partitions[0]) == expected(run)
+
+    def test_batches_shrink_to_what_a_topic_takes(
+        self, make: Callable[..., AtLeastOnceWriter], cluster: Cluster, unique: Callable[[str], str]
+    ) -> None:
+        small = cluster.create(unique("small"), 1, {"max.message.bytes": "3000", "retention.ms": "-1"})[0]
+        run = run_of(small, [row(o, os.urandom(1000)) for o in range(200)])
+        writer = make()
+        tries = [writer.deliver([run], should_stop=never) for _ in range(3)]
+        assert [[(f.code, f.transient) for f in failures] for failures in tries] == [
+            [("MSG_SIZE_TOO_LARGE", True)],
+            [("MSG_SIZE_TOO_LARGE", True)],
+            [],
+        ]
+        assert cluster.records(small) == expected(run)
+
+    def test_a_record_too_large_for_the_topic_is_for_good(
+        self, make: Callable[..., AtLeastOnceWriter], cluster: Cluster, unique: Callable[[str], str]
+    ) -> None:
+        small = cluster.create(unique("small"), 1, {"max.message.bytes": "3000", "retention.ms": "-1"})[0]
+        run = run_of(small, [row(0), row(1, os.urandom(5000)), row(2)])
+        writer = make()
+        tries = [writer.deliver([run], should_stop=never) for _ in range(3)]
+        assert [f.transient for failures in tries for f in failures] == [True, True, False]
+        assert "max.message.bytes" in tries[-1][0].reason
+        assert [r.value for r in cluster.records(small)] == [b"v"]  # nothing behind the one that was refused
+
+    def test_a_record_too_large_for_the_client_is_for_good(
+        self, make: Callable[..., AtLeastOnceWriter], partitions: Sequence[TopicPartition], cluster: Cluster
+    ) -> None:
+        bad = run_of(partitions[0], [row(0), row(1, bytes(60_000)), row(2)])
+        good = run_of(partitions[1], [row(0)])
+        failures = make(message_max_bytes=50_000).deliver([bad, good], should_stop=never)
+        assert [(f.partition, f.code, f.transient) for f in failures] == [(partitions[0], "MSG_SIZE_TOO_LARGE", False)]
+        assert [r.value for r in cluster.records(partitions[0])] == [b"v"]
+        assert cluster.records(partitions[1]) == expected(good)
+        assert self.checkpoints() == {good.key: good.checkpoint}
+
+    def test_an_unknown_topic_may_come_yet(
+        self, make: Callable[..., AtLeastOnceWriter], partitions: Sequence[TopicPartition], unique: Callable[[str], str]
+    ) -> None:
+        absent, good = run_of(TopicPartition(unique("absent"), 0), [row(0)]), run_of(partitions[0], [row(0)])
+        failures = make(topic_metadata_propagation_max_ms=100).deliver([absent, good], should_stop=never)
+        assert [(f.partition, f.transient) for f in failures] == [(absent.partition, True)]
+        assert "UNKNOWN" in failures[0].code
+        assert self.checkpoints() == {good.key: good.checkpoint}
+
+    def test_a_checkpoint_that_cannot_be_written_fails_the_run(
+        self, cluster: Cluster, partitions: Sequence[TopicPartition], unique: Callable[[str], str]
+    ) -> None:
+        properties = cluster.properties | {"topic.metadata.propagation.max.ms": 100, "log_level": 0}
+        writer = AtLeastOnceWriter(properties, checkpoint_topic=unique("absent"), memory_bytes=MIB)
+        run = run_of(partitions[0], [row(0)])
+        failures = writer.deliver([run], should_stop=never)
+        assert [f.partition for f in failures] == [partitions[0]]
+        assert "checkpoint" in failures[0].reason
+        writer.close(timedelta())
+
+    def test_the_broker_stamps_where_the_topic_says_so(
+        self, make: Callable[..., AtLeastOnceWriter], cluster: Cluster, unique: Callable[[str], str]
+    ) -> None:
+        stamped = cluster.create(unique("stamped"), 1, {"message.timestamp.type": "LogAppendTime"})[0]
+        run = run_of(stamped, [row(0, b"a", stamp=1), row(1, b"b", stamp=STAMP + 10**15)])
+        assert make().deliver([run], should_stop=never) == []
+        found = cluster.records(stamped)
+        assert [r.value for r in found] == [b"a", b"b"]
+        assert {r.timestamp_ms for r in found}.isdisjoint({1, STAMP + 10**15})

@@ -1,0 +1,75 @@
+"""Which segments to read: every stored offset once, in order, from as few objects as can be."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replicator.coverage import Gap, Piece, covered_until, next_step, steps
+from replicator.segment import OffsetRange, Segment, SourcePartition
+
+SOURCE = SourcePartition("r", "t", 0)
+SMALL = st.tuples(st.integers(0, 40), st.integers(0, 8), st.integers(0, 2)).map(
+    lambda t: Segment(SOURCE, t[2], OffsetRange(t[0], t[0] + t[1]))
+)
+
+
+def offsets_of(segments: list[Segment], start: int) -> set[int]:
+    return {o for s in segments for o in range(s.offsets.start, s.offsets.end + 1) if o >= start}
+
+
+@settings(max_examples=300)
+@given(st.lists(SMALL, max_size=12), st.integers(0, 50))
+def test_every_stored_offset_once_and_in_order(segments: list[Segment], start: int) -> None:
+    read: list[int] = []
+    missing: list[int] = []
+    at = start
+    for step in steps(segments, start):
+        assert step.offsets.start == at
+        at = step.offsets.next_offset
+        (read if isinstance(step, Piece) else missing).extend(range(step.offsets.start, step.offsets.end + 1))
+        if isinstance(step, Piece):
+            assert step.from_offset in step.segment.offsets
+    stored = offsets_of(segments, start)
+    assert read == sorted(stored)
+    assert not set(missing) & stored
+
+
+@settings(max_examples=300)
+@given(st.lists(SMALL, max_size=12, unique=True), st.integers(0, 50))
+def test_steps_is_next_step_repeated(segments: list[Segment], start: int) -> None:
+    for step in steps(segments, start):
+        assert next_step(segments, start) == step
+        start = step.offsets.next_offset
+    assert next_step(segments, start) is None
+
+
+@settings(max_examples=150)
+@given(st.lists(SMALL, max_size=7, unique=True), st.integers(0, 50))
+def test_reads_the_fewest_objects(segments: list[Segment], start: int) -> None:
+    reads = [s for s in steps(segments, start) if isinstance(s, Piece)]
+    stored = offsets_of(segments, start)
+    fewest = next(
+        n
+        for n in range(len(segments) + 1)
+        for some in combinations(segments, n)
+        if offsets_of(list(some), start) == stored
+    )
+    assert len(reads) == fewest
+
+
+@given(st.lists(SMALL, max_size=12), st.integers(0, 50))
+def test_covered_until_is_the_first_offset_not_stored(segments: list[Segment], start: int) -> None:
+    stored, at = offsets_of(segments, start), start
+    while at in stored:
+        at += 1
+    assert covered_until(segments, start) == at
+
+
+def test_merged_copy_is_preferred_to_its_pieces() -> None:
+    pieces = [Segment(SOURCE, 0, OffsetRange(0, 4)), Segment(SOURCE, 0, OffsetRange(5, 9))]
+    merged = Segment(SOURCE, 1, OffsetRange(0, 9))
+    assert list(steps([*pieces, merged], 0)) == [Piece(merged, 0)]
+    assert next_step([Segment(SOURCE, 0, OffsetRange(5, 9))], 0) == Gap(OffsetRange(0, 4))

@@ -1,0 +1,57 @@
+"""Records of the event log and the checkpoint topic: they come back as they went, and garbage is a typed error."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replicator import checkpoint, events
+from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.errors import MalformedEvent
+from replicator.events import Created, Removed
+from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+
+TIMES = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+NAME = st.text("abcXYZ019._-", min_size=1, max_size=12).filter(lambda n: n not in (".", "..", "_control"))
+SOURCES = st.builds(
+    SourcePartition, NAME, NAME, st.integers(0, 2**31 - 1), st.just("") | st.text("abz09_-", min_size=1, max_size=30)
+)
+RANGES = st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)).map(lambda t: OffsetRange(min(t), max(t)))
+SEGMENTS = st.builds(Segment, SOURCES, st.integers(0, 9), RANGES)
+EVENTS = st.builds(Created, st.builds(SegmentInfo, SEGMENTS, st.integers(0, 2**40), TIMES)) | st.builds(
+    Removed, SEGMENTS, TIMES
+)
+
+
+@given(EVENTS)
+def test_event_round_trip(event: Created | Removed) -> None:
+    assert events.decode(events.encode(event)) == event
+    assert events.encode_key(event) == str(event.segment).encode()
+
+
+@given(st.builds(CheckpointKey, SOURCES, NAME), st.builds(Checkpoint, st.integers(0, 2**62), NAME, TIMES))
+def test_checkpoint_round_trip(key: CheckpointKey, value: Checkpoint) -> None:
+    assert checkpoint.decode_key(checkpoint.encode_key(key)) == key
+    assert checkpoint.decode(checkpoint.encode(value)) == value
+
+
+@given(st.builds(CheckpointKey, SOURCES, NAME), st.builds(CheckpointKey, SOURCES, NAME))
+def test_one_key_has_one_form(a: CheckpointKey, b: CheckpointKey) -> None:
+    assert (checkpoint.encode_key(a) == checkpoint.encode_key(b)) == (a == b)
+
+
+@pytest.mark.parametrize("decode", [events.decode, checkpoint.decode, checkpoint.decode_key])
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff", b"null", b"[]", b"{}", b'{"v":1}', b'{"v":2,"type":"created"}', b"1" * 5000]
+)
+def test_garbage_is_malformed(decode, data: bytes) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(MalformedEvent, match="not a"):
+        decode(data)
+
+
+def test_newer_versions_are_told_as_such() -> None:
+    with pytest.raises(MalformedEvent, match="version 2, this program reads 1"):
+        events.decode(b'{"v":2}')
