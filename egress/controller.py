@@ -194,7 +194,8 @@ class EgressController:
             selected = topics.get(held.partition.topic)
             busy = held.resolving or held.going is not None or held.storing
             waits = busy or (held.retry_at is not None and now < held.retry_at)
-            if not waits and selected is not None:
+            # the group may know a new partition before our own look at the topics does
+            if not waits and selected is not None and held.partition.partition < selected.facts.partition_count:
                 held.resolving = True
                 question = Wanted(
                     held.partition,

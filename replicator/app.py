@@ -64,6 +64,8 @@ MIB = 1024 * 1024
 RUN_BYTES = 8 * MIB
 DELIVERY_WIDTH = 8  # pieces read and produced at a time
 PRODUCER_BYTES = 64 * MIB
+GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadline
+SYNC_SHUTDOWN = timedelta(seconds=10)
 
 
 class _Surroundings:
@@ -90,7 +92,7 @@ class _Surroundings:
 
     def pool(self, threads: int, name: str) -> ThreadPoolExecutor:
         pool = ThreadPoolExecutor(threads, name)
-        self.resources.callback(pool.shutdown, wait=True, cancel_futures=True)
+        self.resources.callback(pool.shutdown, wait=False, cancel_futures=True)  # one may hang in a request
         return pool
 
     def objects(self, settings: S3Settings, threads: int) -> ObjectStore:
@@ -114,8 +116,8 @@ class _Surroundings:
         self.resources.callback(client.close)
         return SqsQueue(client, settings.queue)
 
-    def service(self, loops: dict[str, Callable[[], None]]) -> Service:
-        return ThreadedService(loops, self.stop, self.resources)
+    def service(self, loops: dict[str, Callable[[], None]], shutdown_timeout: timedelta) -> Service:
+        return ThreadedService(loops, self.stop, self.resources, grace=shutdown_timeout + GRACE)
 
 
 def build_egress(config: Config) -> Service:
@@ -174,7 +176,7 @@ def build_egress(config: Config) -> Service:
                 shutdown_timeout=settings.shutdown_timeout,
             )
         )
-        return around.service({"egress": controller.run})
+        return around.service({"egress": controller.run}, settings.shutdown_timeout)
 
 
 def build_ingress(config: Config) -> Service:
@@ -251,7 +253,8 @@ def build_ingress(config: Config) -> Service:
             around.metrics,
             around.stop,
         )
-        return around.service({"ingress": controller.run, "delivery": delivery.run, "intake": intake.run})
+        loops = {"ingress": controller.run, "delivery": delivery.run, "intake": intake.run}
+        return around.service(loops, settings.shutdown_timeout)
 
 
 def build_sync(config: Config, *, once: bool = False) -> Service:
@@ -276,11 +279,11 @@ def build_sync(config: Config, *, once: bool = False) -> Service:
         queue = around.queue(settings.queue) if settings.queue else None
         loop = SyncLoop(sync, queue, settings.interval, around.clock, around.health, around.stop)
         if once:
-            return around.service({"sync": lambda: _once(sync)})
+            return around.service({"sync": lambda: _once(sync)}, SYNC_SHUTDOWN)
         loops = {"sync": loop.run}
         if settings.queue is not None:
             loops["sync-queue"] = loop.follow
-        return around.service(loops)
+        return around.service(loops, SYNC_SHUTDOWN)
 
 
 class _MalformedKeys:

@@ -120,9 +120,9 @@ def sync(
 
 
 def _run(build: Callable[[], Service]) -> None:
-    from replicator.service import run_until_signalled
+    from replicator.service import leave, run_until_signalled
 
-    raise typer.Exit(run_until_signalled(build()))
+    leave(run_until_signalled(build()))
 
 
 # --- configuration ---------------------------------------------------------------------------------------------------
@@ -263,13 +263,14 @@ def local_down(as_json: AsJson = False) -> None:
 @app.command()
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running for a look around.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Replicate real flights between two embedded regions, and prove that nothing was lost."""
     from rich.console import Console
 
     from infra.local.demo import run
 
-    raise typer.Exit(run(keep=keep, console=Console()))
+    raise typer.Exit(run(keep=keep, console=Console(), json=as_json))
 
 
 # --- helpers ---------------------------------------------------------------------------------------------------------

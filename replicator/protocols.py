@@ -193,11 +193,13 @@ class SourceConsumer(Protocol):
 
     def poll(self, timeout: timedelta) -> Sequence[Fetched]:
         """Fetched runs and what else happened, in the order of each partition's log. Must be called regularly, also
-        when all partitions are paused: it keeps the membership."""
+        when all partitions are paused: it keeps the membership. After ConsumerDisturbed, and of a partition after its
+        PartitionFailed, nothing comes until `start`. Raises OwnershipLost when this member can never go on (another
+        has its static id): the listener was told that everything is lost."""
 
     def start(self, partition: TopicPartition, next_offset: int) -> None:
         """Seek there and fetch. Everything fetched before is forgotten: the next run of this partition starts at or
-        after `next_offset`. Also takes the partition out of a pause. Raises BrokerUnavailable."""
+        after `next_offset`. Also takes the partition out of a pause. Raises OwnershipLost when it is not assigned."""
 
     def pause(self, partitions: Collection[TopicPartition]) -> None: ...
 
@@ -205,7 +207,8 @@ class SourceConsumer(Protocol):
 
     def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
         """Commit group offsets. With `wait`, return once the broker has them and raise BrokerUnavailable or
-        OwnershipLost otherwise; without, the outcome is reported by `commit_failures`."""
+        OwnershipLost otherwise, at the end of `wait` at the latest; without, the outcome is reported by
+        `commit_failures`."""
 
     def commit_failures(self) -> Mapping[TopicPartition, str]:
         """Partitions whose asynchronous commit failed since the last call, with the reason."""

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 from datetime import timedelta
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from replicator.errors import ReplicatorError
 from replicator.logkeys import ERROR, REASON
@@ -80,6 +80,15 @@ def run_until_signalled(
             install(number, handler)
     log.info("stopped")
     return 0
+
+
+def leave(code: int) -> NoReturn:
+    """End the process with `code`. A pool's thread that hangs in a request would keep the interpreter from ending; by
+    now everything that had to be said is said, so it is not waited for."""
+    if any(t is not threading.main_thread() and not t.daemon for t in threading.enumerate()):
+        logging.shutdown()
+        _leave_at_once(code)
+    sys.exit(code)
 
 
 def _leave_at_once(code: int) -> None:

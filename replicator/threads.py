@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
 
+from replicator import logkeys
 from replicator.errors import ShutdownExpired
 from replicator.lifecycle import Deadline, Stop
+
+log = logging.getLogger(__name__)
 
 
 class ThreadedService:
     """A `replicator.service.Service`. `start` once; `stop` and `join` from anywhere, any number of times."""
 
-    def __init__(self, loops: Mapping[str, Callable[[], None]], stop: Stop, resources: ExitStack) -> None:
-        """`loops`: what each thread runs until `stop` is set. `resources`: closed after the last thread ended."""
-        self._stop, self._resources = stop, resources
+    def __init__(
+        self, loops: Mapping[str, Callable[[], None]], stop: Stop, resources: ExitStack, grace: timedelta
+    ) -> None:
+        """`loops`: what each thread runs until `stop` is set. `resources`: closed after the last thread ended. `grace`:
+        how long after a stop a thread is waited for; one that hangs in a request by then is left behind, which is no
+        worse than a crash."""
+        self._stop, self._resources, self._grace = stop, resources, grace
         self._errors: list[BaseException] = []
         self._threads = [
             threading.Thread(target=self._run, args=(loop,), name=name, daemon=True) for name, loop in loops.items()
@@ -31,16 +39,19 @@ class ThreadedService:
         self._stop.set()
 
     def join(self, timeout: timedelta | None = None) -> None:
-        """Wait for the end. Raises what made the service fail, or ShutdownExpired when it did not end in time."""
+        """Wait for the end. Raises what made the service fail, or ShutdownExpired when `timeout` passed first."""
         deadline = None if timeout is None else Deadline(timeout)
-        for thread in self._threads:
-            if thread.ident is None:
-                continue
-            while thread.is_alive():
-                if deadline is not None and deadline.expired:
-                    raise ShutdownExpired(f"{thread.name} still runs {timeout} after it was asked to end")
-                # a wait without an end would keep signals from being handled
-                thread.join(0.2 if deadline is None else min(0.2, deadline.left.total_seconds()))
+        grace: Deadline | None = None
+        while alive := [t.name for t in self._threads if t.is_alive()]:
+            if grace is None and self._stop.is_set():
+                grace = Deadline(self._grace)
+            if grace is not None and grace.expired:
+                log.warning("threads_left_behind", extra={logkeys.REASON: ", ".join(alive)})
+                break
+            if deadline is not None and deadline.expired:
+                raise ShutdownExpired(f"{', '.join(alive)}: still at work after {timeout}")
+            # in short waits, so that signals are handled meanwhile
+            next((t for t in self._threads if t.is_alive()), self._threads[0]).join(0.1)
         self._resources.close()
         if self._errors:
             raise self._errors[0]

@@ -53,7 +53,9 @@ class KafkaAdmin:
         self._seconds = timeout.total_seconds()
 
     def cluster_id(self) -> str:
-        described = self._answer(self._client.describe_cluster(request_timeout=self._seconds), f"describe the cluster at {self._servers}")
+        described = self._answer(
+            self._client.describe_cluster(request_timeout=self._seconds), f"describe the cluster at {self._servers}"
+        )
         return described.cluster_id or ""
 
     def topics(self) -> Mapping[str, TopicFacts]:

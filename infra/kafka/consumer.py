@@ -20,9 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
-from enum import Enum, auto
 
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
@@ -30,6 +28,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from infra.kafka.errors import told, translate
 from infra.kafka.group_offsets import GroupOffsets
 from infra.kafka.membership import Membership
+from infra.kafka.readings import Mode, Reading, Readings
 from infra.kafka.records import Item, convert, items
 from infra.kafka.settings import lookup_properties, source_properties
 from replicator.errors import OwnershipLost
@@ -43,47 +42,6 @@ WATERMARK_TIMEOUT = timedelta(seconds=2)
 OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 
 log = logging.getLogger(__name__)
-
-
-class _Mode(Enum):
-    IDLE = auto()
-    STARTING = auto()
-    READING = auto()
-    PAUSED = auto()
-
-
-@dataclass(slots=True)
-class _Reading:
-    """Where one partition stands. `next_offset` means nothing while it is idle."""
-
-    mode: _Mode = _Mode.IDLE
-    next_offset: int = 0
-
-
-@dataclass(slots=True)
-class _Readings:
-    """Follows what the group gives and takes, ahead of the listener it passes that on to."""
-
-    listener: GroupListener
-    by_partition: dict[TopicPartition, _Reading]
-
-    def assigned(self, partitions: Collection[TopicPartition]) -> None:
-        self.by_partition.update({partition: _Reading() for partition in partitions})
-        self.listener.assigned(partitions)
-
-    def revoked(self, partitions: Collection[TopicPartition]) -> None:
-        try:
-            self.listener.revoked(partitions)
-        finally:
-            self._forget(partitions)
-
-    def lost(self, partitions: Collection[TopicPartition]) -> None:
-        self._forget(partitions)
-        self.listener.lost(partitions)
-
-    def _forget(self, partitions: Collection[TopicPartition]) -> None:
-        for partition in partitions:
-            self.by_partition.pop(partition, None)
 
 
 class KafkaSourceConsumer:
@@ -107,13 +65,13 @@ class KafkaSourceConsumer:
         self._member = Membership(config, metrics=metrics or NoMetrics(), on_commit=self._on_commit)
         self._client = self._member.client
         self._offsets = GroupOffsets(lookup_properties(config), timeout=request_timeout)
-        self._readings: dict[TopicPartition, _Reading] = {}
+        self._readings: dict[TopicPartition, Reading] = {}
         self._commit_failures: dict[TopicPartition, str] = {}
         self._consuming = False
         self._count = AT_FIRST
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
-        self._member.subscribe(topics, _Readings(listener, self._readings))
+        self._member.subscribe(topics, Readings(listener, self._readings))
 
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self._readings)
@@ -126,7 +84,7 @@ class KafkaSourceConsumer:
         self._adapt(fetched)
         if disturbances := self._member.disturbances():
             for reading in self._readings.values():
-                reading.mode = _Mode.IDLE
+                reading.mode = Mode.IDLE
             fetched += disturbances
         self._go()
         return fetched
@@ -135,20 +93,20 @@ class KafkaSourceConsumer:
         reading = self._readings.get(partition)
         if reading is None:
             raise OwnershipLost(f"start {partition} at {next_offset}: the group has taken this partition away")
-        reading.mode, reading.next_offset = _Mode.STARTING, next_offset
+        reading.mode, reading.next_offset = Mode.STARTING, next_offset
         if not self._consuming:
             self._go()
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         for partition, reading in self._known(partitions):
-            if reading.mode in (_Mode.STARTING, _Mode.READING):
-                reading.mode = _Mode.PAUSED
+            if reading.mode in (Mode.STARTING, Mode.READING):
+                reading.mode = Mode.PAUSED
                 self._quiet(partition)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         for _, reading in self._known(partitions):
-            if reading.mode is _Mode.PAUSED:
-                reading.mode = _Mode.STARTING
+            if reading.mode is Mode.PAUSED:
+                reading.mode = Mode.STARTING
         if not self._consuming:
             self._go()
 
@@ -209,15 +167,15 @@ class KafkaSourceConsumer:
             message, error = item
             if not partition.topic or partition.partition < 0:
                 return self._told(partition.topic, error)
-            if reading is None or reading.mode is not _Mode.READING:
+            if reading is None or reading.mode is not Mode.READING:
                 return ()
             return self._ended(partition, reading, message.offset() or 0, error)
-        if reading is None or reading.mode is not _Mode.READING:
+        if reading is None or reading.mode is not Mode.READING:
             return ()
         return self._records(partition, reading, item)
 
     def _records(
-        self, partition: TopicPartition, reading: _Reading, messages: Sequence[Message]
+        self, partition: TopicPartition, reading: Reading, messages: Sequence[Message]
     ) -> Sequence[Run | PartitionFailed]:
         if (messages[0].offset() or 0) < reading.next_offset:  # the client did not go where it was told
             messages = [message for message in messages if (message.offset() or 0) >= reading.next_offset]
@@ -232,7 +190,7 @@ class KafkaSourceConsumer:
         return outcome
 
     def _ended(
-        self, partition: TopicPartition, reading: _Reading, offset: int, error: KafkaError
+        self, partition: TopicPartition, reading: Reading, offset: int, error: KafkaError
     ) -> Sequence[Reached | PartitionFailed]:
         """The client ends a partition's reading for now, or until it is told another offset."""
         if error.code() == KafkaError._PARTITION_EOF:
@@ -241,7 +199,7 @@ class KafkaSourceConsumer:
             reading.next_offset = offset
             return (Reached(partition, offset),)
         if error.code() == KafkaError._AUTO_OFFSET_RESET and offset < reading.next_offset:
-            reading.mode = _Mode.STARTING  # about an offset nobody wants any more, but the fetcher stands still
+            reading.mode = Mode.STARTING  # about an offset nobody wants any more, but the fetcher stands still
             return ()
         self._stop(partition, reading)
         log.warning(
@@ -256,7 +214,7 @@ class KafkaSourceConsumer:
     def _told(self, topic: str, error: KafkaError) -> Sequence[PartitionFailed]:
         """Errors of a whole topic end its partitions; those of the client are its own to mend."""
         self._member.count_error(error)
-        ended = [(p, r) for p, r in self._readings.items() if topic and p.topic == topic and r.mode is not _Mode.IDLE]
+        ended = [(p, r) for p, r in self._readings.items() if topic and p.topic == topic and r.mode is not Mode.IDLE]
         for partition, reading in ended:
             self._stop(partition, reading)
         return [PartitionFailed(partition, error.name(), error.str()) for partition, _ in ended]
@@ -270,8 +228,8 @@ class KafkaSourceConsumer:
             return f"an unknown range ({told(error)})"
         return f"[{low},{high})"
 
-    def _stop(self, partition: TopicPartition, reading: _Reading) -> None:
-        reading.mode = _Mode.IDLE
+    def _stop(self, partition: TopicPartition, reading: Reading) -> None:
+        reading.mode = Mode.IDLE
         self._quiet(partition)
 
     def _quiet(self, partition: TopicPartition) -> None:
@@ -282,7 +240,7 @@ class KafkaSourceConsumer:
     def _go(self) -> None:
         """Make every seek that was asked for. One that fails is made again by the next `poll`."""
         for partition, reading in self._readings.items():
-            if reading.mode is _Mode.STARTING:
+            if reading.mode is Mode.STARTING:
                 try:
                     self._seek(ClientPartition(partition.topic, partition.partition, reading.next_offset))
                 except KafkaException as error:
@@ -291,7 +249,7 @@ class KafkaSourceConsumer:
                         extra={TOPIC: partition.topic, PARTITION: partition.partition, ERROR: told(error)},
                     )
                 else:
-                    reading.mode = _Mode.READING
+                    reading.mode = Mode.READING
 
     def _seek(self, to: ClientPartition) -> None:
         """When this returns, the client delivers nothing that it fetched before."""
@@ -315,7 +273,7 @@ class KafkaSourceConsumer:
             fits = int(BATCH_BYTES / (mean + 1))
             self._count = max(FEWEST, min(MOST, fits, self._count * 2))
 
-    def _known(self, partitions: Collection[TopicPartition]) -> list[tuple[TopicPartition, _Reading]]:
+    def _known(self, partitions: Collection[TopicPartition]) -> list[tuple[TopicPartition, Reading]]:
         return [(partition, self._readings[partition]) for partition in partitions if partition in self._readings]
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPartition]) -> None:

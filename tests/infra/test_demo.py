@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -27,10 +28,12 @@ from infra.local.demo.flights import by_partition, flights
 from infra.local.demo.judge import differing, judge, read_archive, read_topic, side_of
 from infra.local.demo.live import Latencies
 from infra.local.demo.load import create_topic, load
-from infra.local.demo.play import Scenario
+from infra.local.demo.play import Play, Scenario
 from infra.local.demo.report import Report, show
-from infra.local.demo.services import Names, Segments, write_configs
+from infra.local.demo.screen import Screen
+from infra.local.demo.services import Names, Segments, Services, write_configs
 from infra.local.demo.standing import Standing
+from infra.local.errors import LocalStackError
 from infra.local.identity import identify
 from infra.local.waiting import wait_until
 from infra.objects import MemoryObjectStore
@@ -449,6 +452,41 @@ def test_the_demo_on_few_flights() -> None:
     assert "All 3,040 records are equal in source, archive and target" in text.getvalue()
     assert "Latency of 40 live records" in text.getvalue()
     assert "\x1b" not in text.getvalue()
+
+
+@pytest.mark.integration
+def test_a_service_that_ends_is_told_with_its_log(stack: LocalStack, tmp_path: Path) -> None:
+    services = Services(stack, dict.fromkeys(("a", "b"), tmp_path / "absent.toml"))
+    try:
+
+        def told() -> bool:
+            services.check()
+            return False
+
+        with pytest.raises(LocalStackError, match=r"ended with 2\nlog: (.|\n)*there is no such file"):
+            wait_until(told, timedelta(seconds=30))
+    finally:
+        services.kill()
+
+
+@pytest.mark.integration
+def test_a_demo_in_which_nothing_moves_says_where_to_look(stack: LocalStack, unique: Callable[[str], str]) -> None:
+    names = Names(
+        topic=unique("flights"),
+        copy=unique("copy"),
+        buckets={region: unique("archive") for region in "ab"},
+        queues={region: unique("events") for region in "ab"},
+    )
+    scenario = replace(SMALL, patience=timedelta(milliseconds=1), names=names)  # shorter than any service's start
+    read: Future[pa.RecordBatch] = Future()
+    read.set_result(flights(100))
+    with Play(stack, scenario, Screen(Console(file=io.StringIO()))) as play:
+        try:
+            with pytest.raises(LocalStackError, match=r"nothing has moved.*of 100 records in region a, 0 are") as error:
+                play.run(read, since=0)
+        finally:
+            play.kill()
+    assert str(stack.log_dir) in str(error.value)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,8 +28,9 @@ from infra.logs import TextFormatter
 from replicator.errors import ReplicatorError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from concurrent.futures import Future
+
     from pyarrow import RecordBatch
 
 DONE, FAILED, DIFFERENT, INTERRUPTED = 0, 1, 3, 130
@@ -45,7 +47,9 @@ def run(
     """The exit code: 0 all is equal, 1 it failed, 3 differences found, 130 interrupted. Nothing is left running, unless
     with `keep`. With `json` the report goes to stdout and all else to stderr. `limit`: of flights, for tests."""
     screen = Screen(Console(stderr=True) if json else console)
-    demo = _Demo(screen, scenario or Scenario(), limit)
+    demo = _Demo(
+        screen, scenario or Scenario(), limit, show=(lambda _: None) if json else partial(show, console=console)
+    )
     try:
         state = demo.run(keep=keep)
     except KeyboardInterrupt:
@@ -54,22 +58,22 @@ def run(
     except ReplicatorError as error:
         screen.say(f"The demo failed: {error}", style="red")
         return FAILED
-    report = demo.report
     if json:
-        console.out(jsonlib.dumps(report.to_json() | ({} if state is None else {"stack": state.to_json()}), indent=2))
-    else:
-        show(report, console)
+        stack = {} if state is None else {"stack": state.to_json()}
+        console.out(jsonlib.dumps(demo.report.to_json() | stack, indent=2), highlight=False)
     if state is not None:
         for line in _what_next(state, demo.configs):
             screen.say(line)
-    return DONE if report.equal else DIFFERENT
+    return DONE if demo.report.equal else DIFFERENT
 
 
 class _Demo:
-    """One run, in a stack that ends with it or one that goes on."""
+    """One run, in a stack that ends with it or one that goes on. `show` is told the report before anything ends."""
 
-    def __init__(self, screen: Screen, scenario: Scenario, limit: int | None) -> None:
-        self._screen, self._scenario, self._limit = screen, scenario, limit
+    def __init__(
+        self, screen: Screen, scenario: Scenario, limit: int | None, *, show: Callable[[Report], None]
+    ) -> None:
+        self._screen, self._scenario, self._limit, self._show = screen, scenario, limit, show
         self._since = time.monotonic()
         self.configs: Mapping[str, Path] = {}
         self._report: Report | None = None
@@ -95,17 +99,18 @@ class _Demo:
     def _play(self, stack: LocalStack, flights_read: Future[RecordBatch], *, keep: bool) -> None:
         with _logged_to(stack.log_dir / "demo.log"), Play(stack, self._scenario, self._screen) as play:
             try:
-                self._report = play.run(flights_read, since=self._since)
+                self._report = report = play.run(flights_read, since=self._since)
                 self.configs = play.configs
-                if not keep:
-                    play.stop()
-            except ReplicatorError as error:
-                raise _with_kept_logs(error, stack) from error
-            except BaseException:
+                self._show(report)
+            except BaseException as error:
                 play.kill()
+                if isinstance(error, ReplicatorError):
+                    raise _with_kept_logs(error, stack) from error
                 raise
-        if self._report.differences and not keep:
-            self._screen.say(f"The logs are kept in {stack.keep_logs()}; replicator demo --keep leaves all of it.")
+            if not keep:
+                play.kill()  # an orderly end would take seconds, and what it saves goes away with the stack
+        if not report.equal and not keep:
+            self._screen.say(f"Logs: {stack.keep_logs()}; replicator demo --keep leaves everything to look at.")
 
 
 @contextmanager

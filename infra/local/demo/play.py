@@ -63,7 +63,7 @@ class Scenario:
 
 
 class Play:
-    """One run in a fresh stack, as a context manager. The services go on until the stack ends, or `stop`."""
+    """One run in a fresh stack, as a context manager. The services go on until the stack ends, or `kill`."""
 
     def __init__(self, stack: LocalStack, scenario: Scenario, screen: Screen) -> None:
         self._stack, self._scenario, self._screen = stack, scenario, screen
@@ -101,11 +101,6 @@ class Play:
         """The services' configuration files, by region, once they are started."""
         return self._configs
 
-    def stop(self) -> None:
-        """End the services in order."""
-        if self._services is not None:
-            self._services.stop()
-
     def kill(self) -> None:
         """End the services at once: what they leave undone is thrown away with the stack."""
         if self._services is not None:
@@ -115,9 +110,9 @@ class Play:
         """`since`: when the demo began, on the monotonic clock. Raises LocalStackError, TransientError."""
         self._start_services()
         records = flights.result()
+        begin = time.monotonic()
         standing = self._replicate(records)
-        seconds = time.monotonic() - since
-        self._screen.say(f"Region b has all of them after {seconds:.1f} s.")
+        self._screen.say(f"Region b has all of them, {time.monotonic() - begin:.1f} s after the first was loaded.")
         latencies = self._live(standing)
         self._screen.say("Reading source, archive and target back ...")
         verdicts = self._judge()

@@ -134,7 +134,7 @@ def _summary(report: Report) -> Iterator[Text]:
     smaller = report.raw_bytes / report.stored_bytes if report.stored_bytes else 0.0
     yield Text(
         f"Archive: {report.objects:,} objects, {_megabytes(report.stored_bytes)} for {_megabytes(report.raw_bytes)} "
-        f"of keys, values and headers (1/{smaller:.0f})"
+        f"of keys, values and headers ({smaller:.1f} times smaller)"
     )
     yield Text(f"Took {report.took.total_seconds():.1f} s.")
 

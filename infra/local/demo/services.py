@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 
 from infra.local.aws import CREDENTIALS, REGION
 from infra.local.errors import LocalStackError, with_log
-from infra.local.waiting import wait_until
 from replicator.config import load
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from infra.local.stack import LocalStack
 
 SOURCE, TARGET = "a", "b"  # regions
-GRACE = timedelta(seconds=15)
 
 AWS_VARIABLES: Mapping[str, str] = {
     "AWS_ACCESS_KEY_ID": CREDENTIALS["aws_access_key_id"],
@@ -142,7 +140,7 @@ def _s3(bucket: str, prefix: str, endpoint_url: str) -> str:
 
 
 def _sqs(queue: str, endpoint_url: str) -> str:
-    return f'queue = {_text(queue)}\nwait = "2s"\nendpoint_url = {_text(endpoint_url)}\nregion_name = {_text(REGION)}'
+    return f'queue = {_text(queue)}\nwait = "1s"\nendpoint_url = {_text(endpoint_url)}\nregion_name = {_text(REGION)}'
 
 
 def _text(value: str) -> str:
@@ -171,13 +169,6 @@ class Services:
             code = process.poll()
             if code is not None:
                 raise LocalStackError(with_log(f"{process.name} ended with {code}", process.log))
-
-    def stop(self) -> None:
-        """SIGTERM: what is in flight is finished, positions are committed. SIGKILL to what runs after that."""
-        for process in self._processes:
-            process.signal(signal.SIGTERM)
-        wait_until(lambda: all(process.poll() is not None for process in self._processes), GRACE)
-        self.kill()
 
     def kill(self) -> None:
         """At once."""
