@@ -23,6 +23,7 @@ from typing import Any, Generic, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from infra.kafka.outgoing import Produce, Report
+from infra.kafka.settings import client_log
 from replicator.errors import ConfigError
 from replicator.lifecycle import Deadline
 from replicator.logkeys import ERROR, NEXT
@@ -87,7 +88,7 @@ class IdempotentProducer(Generic[Owner]):
     def __init__(self, properties: Mapping[str, object]) -> None:
         """`properties` as `producer_properties` makes them. Connects in the background. Raises ConfigError."""
         try:
-            self._client = Producer(dict(properties), logger=log)
+            self._client = Producer(dict(properties), logger=client_log)
         except KafkaException as error:
             raise ConfigError([str(error.args[0])], source="Kafka producer properties") from error
         self.failures: dict[Owner, KafkaError] = {}  # first cause for each owner
