@@ -82,9 +82,9 @@ class IngressController:
 
     def run(self) -> None:
         """Until stopped. Then the round under way is finished within the shutdown's deadline, and the group left."""
-        # note the log's ends before anything is listed: what happens during a listing is then in the log
-        self.parts.event_log.start()
         try:
+            # note the log's ends before anything is listed: what happens during a listing is then in the log
+            self.parts.event_log.start()
             while not self.parts.stop.is_set():
                 self._turn()
         finally:

@@ -28,6 +28,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription  # t
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from infra.kafka.errors import told
+from infra.kafka.settings import client_log
 from replicator.errors import BrokerUnavailable
 from replicator.lifecycle import Deadline
 from replicator.logkeys import ERROR, NEXT, TOPIC
@@ -85,8 +86,8 @@ class TopicLog:
         )
         given: dict[str, Any] = {**properties}
         reader = {**given, **READER, "group.id": f"replicator.reader.{uuid.uuid4().hex}"}
-        self._admin = AdminClient(given, logger=log)
-        self._consumer = Consumer(reader, logger=log)
+        self._admin = AdminClient(given, logger=client_log)
+        self._consumer = Consumer(reader, logger=client_log)
         self._facts: LogFacts | None = None
         self._next_check = Deadline(check_every)
         self._checking: Future[TopicDescription] | None = None
