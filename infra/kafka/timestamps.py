@@ -12,6 +12,7 @@ import pyarrow as pa
 from infra.kafka.outgoing import EARLIEST, LATEST, clamp_timestamps, unsupported_timestamps
 from replicator.protocols import Checked, Clock, ClusterAdmin
 
+SLACK_MS = 60_000  # between clamping a record and the broker's look at it, clocks that differ included
 FRESH_SECONDS = 60.0  # topic settings are asked for again after this
 
 
@@ -36,12 +37,13 @@ class TargetTimestamps:
         if not limits.kept:
             return Checked(batches, 0)
         now_ms = int(self.clock.now().timestamp() * 1000)
+        before_max_ms, after_max_ms = limits.before_max_ms, limits.after_max_ms
+        if clamp:  # the broker judges later, and by its own clock
+            before_max_ms, after_max_ms = _with_slack(before_max_ms), _with_slack(after_max_ms)
         fit: list[pa.RecordBatch] = []
         altered = 0
         for batch in batches:
-            bad = unsupported_timestamps(
-                batch, before_max_ms=limits.before_max_ms, after_max_ms=limits.after_max_ms, now_ms=now_ms
-            )
+            bad = unsupported_timestamps(batch, before_max_ms=before_max_ms, after_max_ms=after_max_ms, now_ms=now_ms)
             if bad is not None and not clamp:
                 stamp = bad.first_timestamp_ms
                 why = "which the Kafka client replaces by the current time" if stamp == 0 else "which it refuses"
@@ -53,8 +55,8 @@ class TargetTimestamps:
                     "on_timestamp = 'clamp' for this source",
                 )
             if bad is not None:
-                low = EARLIEST if limits.before_max_ms >= LATEST else now_ms - limits.before_max_ms
-                high = LATEST if limits.after_max_ms >= LATEST else now_ms + limits.after_max_ms
+                low = EARLIEST if before_max_ms >= LATEST else now_ms - before_max_ms
+                high = LATEST if after_max_ms >= LATEST else now_ms + after_max_ms
                 batch, changed = clamp_timestamps(batch, low, high)  # noqa: PLW2901
                 altered += changed
             fit.append(batch)
@@ -71,6 +73,10 @@ class TargetTimestamps:
                 time.monotonic() + FRESH_SECONDS,
             )
         return known
+
+
+def _with_slack(limit_ms: int) -> int:
+    return limit_ms if limit_ms >= LATEST else limit_ms - min(SLACK_MS, limit_ms // 2)
 
 
 def _shown(stamp_ms: int) -> str:

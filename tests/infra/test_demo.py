@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent.parent
 ALL = 336_776
 FEW = 3_000
-SMALL = Scenario(live_records=40, patience=timedelta(seconds=30))
+SMALL = Scenario(live_records=40)
 FORMAT = ParquetFormat()
 SOURCE = SourcePartition("a", "flights", 0)
 

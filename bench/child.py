@@ -1,0 +1,81 @@
+"""Runs one measured program in a process of its own and takes its result and its CPU time from the system."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+LOG_END = 4000  # characters of a failed program's log that are shown
+
+
+class ChildFailed(Exception):
+    """A measured program did not do its work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """`seconds` and `cpu_seconds` are between the marks that the program sets; `whole_cpu_seconds` is all it used, from
+    its start to its end, user and system."""
+
+    seconds: float
+    cpu_seconds: float
+    whole_cpu_seconds: float
+    peak_rss_mib: float
+    other: dict[str, Any] = field(default_factory=dict)
+
+
+def run(module: str, what: str, spec: dict[str, Any], *, log: Path, timeout_seconds: float) -> Result:
+    """`python -m module what`, the spec on its stdin, the result on its stdout. Raises ChildFailed."""
+    environment = {**os.environ, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
+    output = log.with_suffix(".json")
+    with log.open("wb") as errors, output.open("wb") as results:
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, what],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=results,
+            stderr=errors,
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(spec).encode())
+        process.stdin.close()
+        status, usage = _wait(process.pid, timeout_seconds)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        end = log.read_text(errors="replace")[-LOG_END:]
+        raise ChildFailed(f"{module} {what} ended with {process.returncode}:\n{end}")
+    found = json.loads(output.read_bytes().splitlines()[-1])
+    return Result(
+        seconds=found.pop("seconds"),
+        cpu_seconds=found.pop("cpu_seconds"),
+        whole_cpu_seconds=usage.ru_utime + usage.ru_stime,
+        peak_rss_mib=found.pop("peak_rss_kib") / 1024,
+        other=found,
+    )
+
+
+def _wait(pid: int, timeout_seconds: float) -> tuple[int, Any]:
+    """Exit status and resource usage. Kills the process after the timeout, or when we are interrupted."""
+    deadline = time.monotonic() + timeout_seconds
+    try:
+        while True:
+            waited, status, usage = os.wait4(pid, os.WNOHANG)
+            if waited:
+                return status, usage
+            if time.monotonic() > deadline:
+                os.kill(pid, signal.SIGKILL)
+                deadline = float("inf")
+            time.sleep(0.02)
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        os.wait4(pid, 0)
+        raise

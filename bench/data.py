@@ -1,0 +1,102 @@
+"""What is sent through: records that look like real ones, the same in every run.
+
+Two kinds: `json`, a 1 kB JSON document with a key and two headers, which zstd-3 makes three to five times smaller;
+and `small`, 100 bytes and nothing else.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["json", "small"]
+KINDS: tuple[Kind, ...] = ("json", "small")
+Headers = list[tuple[str, str | bytes | None]] | None
+
+POOL = 49_999  # different records, then they repeat: far beyond what a codec remembers; a prime, so that every
+# partition gets all of them
+FIRST_STAMP_MS = 1_750_000_000_000
+JSON_BYTES, SMALL_BYTES = 1024, 100
+
+_CITIES = ("Lisbon", "Rotterdam", "Gdansk", "Trieste", "Valencia", "Antwerp", "Piraeus", "Hamburg", "Marseille", "Cork")
+_CHANNELS = (
+    ("temperature", 71.0),
+    ("pressure", 4.2),
+    ("vibration", 0.03),
+    ("flow", 118.0),
+    ("current", 9.5),
+    ("load", 64.0),
+)
+_KINDS = ("pump", "compressor", "turbine", "valve", "boiler", "conveyor")
+_QUALITIES = ("good", "good", "uncertain")
+_WORDS = (
+    "bearing temperature above the seasonal mean",
+    "vibration within limits after the last service",
+    "filter replaced, flow is back to nominal",
+    "operator confirmed the reading by hand",
+    "sensor recalibrated, drift corrected",
+    "pressure dropped during the change of shift",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Records:
+    """One list per argument of `produce`."""
+
+    values: list[bytes]
+    keys: list[bytes | None]
+    headers: list[Headers]
+    stamps: list[int]
+    partitions: list[int]
+
+    @property
+    def raw_bytes(self) -> int:
+        """Keys, values and headers: what the services count."""
+        headers = sum(len(name) + len(value or b"") for pairs in self.headers for name, value in pairs or ())
+        return sum(map(len, self.values)) + sum(len(key) for key in self.keys if key) + headers
+
+
+def records(kind: Kind, count: int, partitions: int) -> Records:
+    """`count` of them, dealt to the partitions in turn."""
+    one = _MAKERS[kind]
+    chance = random.Random(7)
+    pool = [one(chance) for _ in range(min(POOL, count))]
+    copies = -(-count // len(pool))
+    return Records(
+        values=([value for _, value, _ in pool] * copies)[:count],
+        keys=([key for key, _, _ in pool] * copies)[:count],
+        headers=([headers for _, _, headers in pool] * copies)[:count],
+        stamps=list(range(FIRST_STAMP_MS, FIRST_STAMP_MS + count)),
+        partitions=(list(range(partitions)) * (-(-count // partitions)))[:count],
+    )
+
+
+def _json(chance: random.Random) -> tuple[bytes | None, bytes, Headers]:
+    machine = f"{chance.choice(_KINDS)}-{chance.randrange(20_000):05d}"
+    trace = f"{chance.getrandbits(128):032x}"
+    readings = ",".join(
+        f'{{"channel":"{name}","value":{chance.gauss(mean, mean / 9):.3f},'
+        f'"quality":"{chance.choice(_QUALITIES)}","at":{FIRST_STAMP_MS + chance.randrange(10**9)}}}'
+        for name, mean in _CHANNELS
+    )
+    text = (
+        f'{{"id":"{trace}","machine":"{machine}","site":{{"city":"{chance.choice(_CITIES)}","hall":{chance.randrange(40)},'
+        f'"latitude":{chance.uniform(36, 58):.6f},"longitude":{chance.uniform(-9, 24):.6f}}},'
+        f'"firmware":"{chance.randrange(4)}.{chance.randrange(20)}.{chance.randrange(10)}","readings":[{readings}],'
+        f'"operator":"u{chance.randrange(900):04d}","batch":"{chance.getrandbits(64):016x}",'
+        f'"running":{chance.choice(("true", "false"))},"hours":{chance.randrange(90_000)},'
+        f'"note":"{chance.choice(_WORDS)}; {chance.choice(_WORDS)}","checksum":"'
+    )
+    filler = f"{chance.getrandbits(1024):0256x}"
+    value = f'{text}{filler[: max(JSON_BYTES - len(text) - 2, 0)]}"}}'
+    return machine.encode(), value.encode(), [("trace-id", trace[:16].encode()), ("content-type", b"application/json")]
+
+
+def _small(chance: random.Random) -> tuple[bytes | None, bytes, Headers]:
+    text = f"{chance.choice(_KINDS)}-{chance.randrange(20_000):05d} {chance.choice(_WORDS)} {chance.gauss(71, 8):.3f} "
+    return None, f"{text}{chance.getrandbits(400):0100x}"[:SMALL_BYTES].encode(), None
+
+
+_MAKERS: dict[Kind, Callable[[random.Random], tuple[bytes | None, bytes, Headers]]] = {"json": _json, "small": _small}

@@ -1,0 +1,137 @@
+"""Where it happens: topics, bucket and queue of one benchmark, and the configuration of the services in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from infra.kafka.idempotent import producer_properties
+from infra.kafka.settings import source_properties
+from infra.local.aws import CREDENTIALS, s3_client, sqs_client
+from replicator.app import PRODUCER_BYTES
+from replicator.config import from_mapping
+
+REGION, BUCKET, QUEUE = "bench", "replicator-bench", "replicator-bench"
+TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "segment.bytes": str(1 << 30)}  # stamps may be old
+ASK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    bootstrap: str
+    endpoint_url: str
+    run: str  # in the names of everything made, so that two runs may share a stack
+
+    def prepare(self) -> None:
+        """Bucket and queue. Nothing is notified: what is measured begins with a listing."""
+        with closing(s3_client(self.endpoint_url)) as s3:
+            s3.create_bucket(Bucket=self.bucket)
+        with closing(sqs_client(self.endpoint_url)) as sqs:
+            sqs.create_queue(QueueName=self.queue)
+
+    def clean(self) -> None:
+        """Remove them; everything in the bucket, too."""
+        self.empty("")
+        with closing(s3_client(self.endpoint_url)) as s3:
+            s3.delete_bucket(Bucket=self.bucket)
+        with closing(sqs_client(self.endpoint_url)) as sqs:
+            sqs.delete_queue(QueueUrl=sqs.get_queue_url(QueueName=self.queue)["QueueUrl"])
+
+    def empty(self, prefix: str) -> None:
+        with closing(s3_client(self.endpoint_url)) as s3:
+            for page in s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix):
+                for item in page.get("Contents", ()):
+                    s3.delete_object(Bucket=self.bucket, Key=item["Key"])
+
+    def stored_bytes(self, prefix: str) -> int:
+        with closing(s3_client(self.endpoint_url)) as s3:
+            pages = s3.get_paginator("list_objects_v2").paginate(Bucket=self.bucket, Prefix=prefix)
+            return sum(item["Size"] for page in pages for item in page.get("Contents", ()))
+
+    @contextmanager
+    def topic(self, name: str, partitions: int) -> Iterator[str]:
+        """A topic that lives for a while, under a name of this run."""
+        topic = f"{name}.{self.run}"
+        admin = self._admin()
+        new = NewTopic(topic, partitions, 1, config=TOPIC_CONFIG)
+        admin.create_topics([new], request_timeout=ASK_SECONDS)[topic].result()
+        try:
+            yield topic
+        finally:
+            self.drop(topic)
+
+    def drop(self, *topics: str) -> None:
+        """Topics that are there; their data makes room."""
+        admin = self._admin()
+        present = admin.list_topics(timeout=ASK_SECONDS).topics
+        gone = [topic for topic in topics if topic in present]
+        for future in admin.delete_topics(gone, request_timeout=ASK_SECONDS).values() if gone else ():
+            future.result()
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 4})  # warnings
+
+    @property
+    def bucket(self) -> str:
+        return f"{BUCKET}-{self.run}"
+
+    @property
+    def queue(self) -> str:
+        return f"{QUEUE}-{self.run}"
+
+    # --- configurations: the defaults, but for what is named ---
+
+    def egress(self, topic: str, *, prefix: str, group: str, topic_settings: Mapping[str, object]) -> dict[str, Any]:
+        return self._common(prefix) | {"egress": {"group_id": group, "topics": {topic: dict(topic_settings)}}}
+
+    def ingress(self, topic: str, *, prefix: str, group: str, destination: str) -> dict[str, Any]:
+        source = {"region": REGION, "topic": topic, "destination_topic": destination, "first_segment_delay": "0s"}
+        return self._common(prefix) | {
+            "sqs": self._aws() | {"queue": self.queue, "wait": "1s"},
+            "ingress": {
+                "group_id": group,
+                "segment_events_topic": f"{destination}.events",
+                "checkpoint_topic": f"{destination}.checkpoint",
+                "sources": [source],
+            },
+        }
+
+    def _common(self, prefix: str) -> dict[str, Any]:
+        return {
+            "region": REGION,
+            "kafka": {"bootstrap.servers": self.bootstrap},
+            "s3": self._aws() | {"bucket": self.bucket, "prefix": prefix},
+        }
+
+    def _aws(self) -> dict[str, Any]:
+        return {
+            "endpoint_url": self.endpoint_url,
+            "access_key_id": CREDENTIALS["aws_access_key_id"],
+            "secret_access_key": CREDENTIALS["aws_secret_access_key"],
+            "region_name": CREDENTIALS["region_name"],
+        }
+
+    # --- the bare client's properties: what the services give to theirs ---
+
+    def consumer_properties(self, topic: str) -> dict[str, Any]:
+        """As `build_egress` derives them."""
+        config = from_mapping(self.egress(topic, prefix="bare", group=f"{topic}.bare", topic_settings={}))
+        assert config.egress is not None
+        properties = source_properties(
+            config.kafka.properties("consumer"),
+            group_id=config.egress.group_id,
+            isolation_level="read_committed",
+            memory_bytes=config.egress.memory_budget // 4,
+            brokers=3,
+        )
+        # the loop counts what comes: ends of partitions would be counted, too
+        return properties | {"enable.partition.eof": "false"}
+
+    def producer_properties(self) -> dict[str, Any]:
+        """As `build_ingress` derives them."""
+        return producer_properties({"bootstrap.servers": self.bootstrap}, memory_bytes=PRODUCER_BYTES)

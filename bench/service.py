@@ -1,0 +1,173 @@
+"""One run of a real service, built by `replicator.app` from a configuration, with clocks at its seams.
+
+    egress    first records fetched ──> last segment stored
+    ingress   first piece begun     ──> last checkpoint acknowledged
+
+Three classes of the composition root are replaced by subclasses that note the time and pass everything on: one Python
+frame more for each poll, segment or round, none for a record. `bench.child` starts this.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from egress.spool import SpoolFile
+from egress.uploads import Uploader
+from infra.kafka.consumer import KafkaSourceConsumer
+from infra.kafka.producer import AtLeastOnceWriter
+from infra.logs import configure
+from infra.metrics import PrometheusMetrics
+from ingress.delivery import Assignment, Delivery
+from replicator import app
+from replicator.config import from_mapping
+from replicator.coverage import Piece
+from replicator.errors import ShutdownExpired
+from replicator.footer import SegmentFooter
+from replicator.protocols import Fetched, Run, RunFailed, TargetRun
+from replicator.segment import Segment
+from replicator.service import Service
+
+LOOK = 0.05  # seconds between looks at whether the service still runs
+
+
+@dataclass(slots=True)
+class Marks:
+    """What was seen. Several threads write."""
+
+    wanted: int  # records
+    fetched: int = 0
+    finished: int = 0
+    began: float | None = None  # monotonic seconds
+    ended: float = 0.0
+    cpu_at_begin: float = 0.0
+    cpu_at_end: float = 0.0
+    all_fetched: threading.Event = field(default_factory=threading.Event)
+    all_finished: threading.Event = field(default_factory=threading.Event)
+    metrics: PrometheusMetrics | None = None
+    _mutex: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self) -> None:
+        if self.began is None:
+            self.began, self.cpu_at_begin = time.monotonic(), time.process_time()
+
+    def fetch(self, count: int) -> None:
+        self.fetched += count
+        if self.fetched >= self.wanted:
+            self.all_fetched.set()
+
+    def finish(self, count: int) -> None:
+        with self._mutex:
+            self.finished += count
+            self.ended, self.cpu_at_end = time.monotonic(), time.process_time()
+            if self.finished >= self.wanted:
+                self.all_finished.set()
+
+    def requests(self) -> dict[str, int]:
+        """To the object store, by operation: the metric `store_requests`."""
+        assert self.metrics is not None
+        name = "replicator_store_requests_total"
+        samples = [s for family in self.metrics.registry.collect() for s in family.samples if s.name == name]
+        return {s.labels["operation"]: int(s.value) for s in samples}
+
+
+def look_on(marks: Marks) -> None:
+    """Put the clocks into the composition root."""
+
+    class Consumer(KafkaSourceConsumer):
+        def poll(self, timeout: timedelta) -> Sequence[Fetched]:
+            fetched = super().poll(timeout)
+            if count := sum(item.count for item in fetched if isinstance(item, Run)):
+                marks.begin()
+                marks.fetch(count)
+            return fetched
+
+    class Uploads(Uploader):
+        def upload(self, segment: Segment, file: SpoolFile, footer: SegmentFooter) -> bool:
+            new = super().upload(segment, file, footer)
+            marks.finish(footer.count)
+            return new
+
+    class Deliveries(Delivery):
+        def begin(self, assignment: Assignment, piece: Piece) -> None:
+            marks.begin()
+            super().begin(assignment, piece)
+
+    class Writer(AtLeastOnceWriter):
+        def deliver(self, runs: Sequence[TargetRun], *, should_stop: Callable[[], bool]) -> Sequence[RunFailed]:
+            failures = super().deliver(runs, should_stop=should_stop)
+            failed = {failure.partition for failure in failures}
+            marks.finish(sum(run.count for run in runs if run.partition not in failed))
+            return failures
+
+    class Seen(PrometheusMetrics):
+        def __init__(self) -> None:
+            super().__init__()
+            marks.metrics = self
+
+    names = {
+        "KafkaSourceConsumer": Consumer,
+        "Uploader": Uploads,
+        "Delivery": Deliveries,
+        "AtLeastOnceWriter": Writer,
+        "PrometheusMetrics": Seen,
+    }
+    for name, replacement in names.items():
+        if not issubclass(replacement, getattr(app, name)):
+            raise TypeError(f"replicator.app.{name} is another class than the one the benchmark looks on")
+        setattr(app, name, replacement)
+
+
+def run(what: str, spec: dict[str, Any]) -> dict[str, Any]:
+    """`spec`: config, records, timeout_seconds, stop_when ("finished" or "fetched": then the stop does the rest)."""
+    marks = Marks(wanted=spec["records"])
+    look_on(marks)
+    config = from_mapping(spec["config"])
+    configure(config.log.level, config.log.format)
+    service = {"egress": app.build_egress, "ingress": app.build_ingress}[what](config)
+    done = marks.all_fetched if spec.get("stop_when") == "fetched" else marks.all_finished
+    deadline = time.monotonic() + spec["timeout_seconds"]
+    service.start()
+    while not done.wait(LOOK) and time.monotonic() < deadline:
+        _still_runs(service)
+    if not done.is_set():
+        raise TimeoutError(f"{marks.finished} of {marks.wanted} records in {spec['timeout_seconds']} s; see the log")
+    service.stop()
+    service.join(timedelta(seconds=60))
+    if marks.finished < marks.wanted or marks.began is None:
+        raise RuntimeError(f"only {marks.finished} of {marks.wanted} records when the service had stopped")
+    return {
+        "records": marks.finished,
+        "seconds": marks.ended - marks.began,
+        "cpu_seconds": marks.cpu_at_end - marks.cpu_at_begin,
+        "requests": marks.requests(),
+    }
+
+
+def _still_runs(service: Service) -> None:
+    """Raises what made it fail, or RuntimeError when it ended by itself."""
+    try:
+        service.join(timedelta(0))
+    except ShutdownExpired:
+        return
+    raise RuntimeError("the service ended before everything was done")
+
+
+def _peak_rss_kib() -> int:
+    """`ru_maxrss` would count what the process that started this one held."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines() if sys.platform == "linux" else []
+    found = [int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
+    return found[0] if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+if __name__ == "__main__":
+    outcome = run(sys.argv[1], json.load(sys.stdin))
+    print(json.dumps(outcome | {"peak_rss_kib": _peak_rss_kib()}))

@@ -1,0 +1,297 @@
+"""Rounds by hand: what is delivered together, what a failure ends, and what a released partition gets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from queue import SimpleQueue
+
+from infra.kafka.timestamps import TargetTimestamps
+from ingress.delivery import Assignment, Corrupt, Delivery, Failed, Progressed, Report, Vanished
+from ingress.pieces import PieceReader
+from replicator.coverage import Piece
+from replicator.lifecycle import Deadline, Stop
+from replicator.protocols import RunFailed, TargetRun, TopicPartition
+from replicator.segment import OffsetRange, Segment, SourcePartition
+from tests.fakes.executors import HandExecutor
+from tests.fakes.surroundings import CountedMetrics
+from tests.ingress.world import FORMAT, World, numbers
+
+C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
+
+
+class Hand:
+    """A Delivery whose pool is driven by hand."""
+
+    def __init__(self, world: World, *, records: int = 4, width: int = 8) -> None:
+        world.broker.create("copy", partitions=8)
+        self.world, self.pool, self.metrics = world, HandExecutor(), CountedMetrics()
+        self.abandon = Stop()
+        self.delivery = Delivery(
+            reader=PieceReader(world.store, FORMAT, records, 1 << 20),
+            writer=world.target.writer(),
+            timestamps=TargetTimestamps(world.admin, world.clock),
+            pool=self.pool,  # type: ignore[arg-type]
+            clock=world.clock,
+            metrics=self.metrics,
+            stop=Stop(),
+            abandon=self.abandon,
+            width=width,
+        )
+
+    def begin(self, segment: Segment, epoch: int = 1, from_offset: int = 0) -> Assignment:
+        partition = TopicPartition("copy", segment.source.partition)
+        given = Assignment(segment.source, partition, "id", epoch, clamp_timestamps=False)
+        self.delivery.begin(given, Piece(segment, max(from_offset, segment.offsets.start)))
+        return given
+
+    def reports(self) -> list[Report]:
+        found = []
+        while not self.delivery.reports.empty():
+            found.append(self.delivery.reports.get())
+        return found
+
+
+def test_piece_is_delivered_run_by_run() -> None:
+    world = World()
+    hand = Hand(world)
+    given = hand.begin(world.put(0, 9))
+    while hand.delivery.turn():
+        pass
+    assert hand.reports() == [Progressed(given, 4, False), Progressed(given, 8, False), Progressed(given, 10, True)]
+    assert world.offsets(C) == numbers((0, 9))
+
+
+def test_checkpoint_follows_every_run() -> None:
+    world = World()
+    hand = Hand(world)
+    hand.begin(world.put(0, 9))
+    seen = []
+    while hand.delivery.turn():
+        seen.append((world.offsets(C)[-1], world.checkpoint()))
+    assert seen == [(3, 4), (7, 8), (9, 10)]
+
+
+def test_round_takes_one_run_of_every_piece_at_hand() -> None:
+    world = World()
+    hand = Hand(world)
+    for partition in range(3):
+        hand.begin(world.put(0, 9, partition=partition), epoch=partition)
+    hand.delivery.turn()
+    assert [len(world.offsets(TopicPartition("copy", p))) for p in range(3)] == [4, 4, 4]
+
+
+def test_no_more_pieces_are_open_than_the_width() -> None:
+    world = World()
+    hand = Hand(world, width=2)
+    for partition in range(5):
+        hand.begin(world.put(0, 3, partition=partition), epoch=partition)
+    hand.pool.holding = True
+    hand.delivery.turn()
+    assert hand.pool.waiting == 2
+    hand.pool.holding = False
+    hand.pool.run_all()
+    while hand.delivery.turn():
+        pass
+    assert all(world.offsets(TopicPartition("copy", p)) == [0, 1, 2, 3] for p in range(5))
+
+
+def test_piece_that_is_still_being_read_does_not_hold_up_the_others() -> None:
+    world = World()
+    hand = Hand(world)
+    hand.pool.holding = True
+    hand.begin(world.put(0, 3), epoch=1)
+    hand.begin(world.put(0, 3, partition=1), epoch=2)
+    assert not hand.delivery.turn()
+    hand.pool.run_next()
+    assert hand.delivery.turn()
+    assert (world.offsets(C), world.offsets(D)) == ([0, 1, 2, 3], [])
+    assert not hand.delivery.turn()
+
+
+def test_failed_run_ends_its_piece_only() -> None:
+    world = World()
+    hand = Hand(world)
+    first = hand.begin(world.put(0, 9), epoch=1)
+    second = hand.begin(world.put(0, 3, partition=1), epoch=2)
+    world.target.fail_next(C, code="NOPE", transient=False)
+    while hand.delivery.turn():
+        pass
+    reports = hand.reports()
+    assert Progressed(second, 4, True) in reports
+    assert [r for r in reports if r.assignment is first] == [Failed(first, "NOPE: injected by the test", True)]
+    assert world.checkpoint() is None
+
+
+def test_target_that_does_not_answer_fails_all_and_is_transient() -> None:
+    world = World()
+    hand = Hand(world)
+    hand.begin(world.put(0, 9), epoch=1)
+    hand.begin(world.put(0, 3, partition=1), epoch=2)
+    world.target.away = True
+    hand.delivery.turn()
+    reports = hand.reports()
+    assert len(reports) == 2
+    assert all(isinstance(r, Failed) and not r.refused for r in reports)
+    world.target.away = False
+    assert not hand.delivery.turn()
+
+
+def test_vanished_and_corrupt_and_unavailable_are_told_apart() -> None:
+    world = World()
+    hand = Hand(world)
+    gone = hand.begin(Segment(SourcePartition("a", "t", 0), 0, OffsetRange(0, 9)), epoch=1)
+    broken = world.put(0, 3, partition=1)
+    world.damage(broken)
+    bad = hand.begin(broken, epoch=2)
+    hand.delivery.turn()
+    told = {r.assignment: r for r in hand.reports()}
+    assert isinstance(told[gone], Vanished)
+    assert isinstance(told[bad], Corrupt)
+    assert told[bad].segment == broken
+    world.objects.away = {"open"}
+    given = hand.begin(world.put(0, 3), epoch=3)
+    hand.delivery.turn()
+    [report] = hand.reports()
+    assert report == Failed(given, report.reason, refused=False)
+
+
+def test_destination_that_is_gone_is_a_refusal() -> None:
+    world = World()
+    hand = Hand(world)
+    for p in range(8):
+        del world.broker.logs[TopicPartition("copy", p)]
+    given = hand.begin(world.put(0, 3))
+    hand.delivery.turn()
+    assert hand.reports() == [Failed(given, "no topic copy", refused=True)]
+
+
+def test_released_before_it_began() -> None:
+    world = World()
+    hand = Hand(world)
+    given = hand.begin(world.put(0, 3))
+    assert hand.delivery.release([given.epoch], timedelta())
+    assert not hand.delivery.turn()
+    assert world.offsets(C) == []
+
+
+def test_released_between_two_runs() -> None:
+    world = World()
+    hand = Hand(world)
+    given = hand.begin(world.put(0, 9))
+    hand.delivery.turn()
+    assert hand.delivery.release([given.epoch], timedelta())
+    assert not hand.delivery.turn()
+    assert world.offsets(C) == [0, 1, 2, 3]
+
+
+def test_next_ownership_goes_on_although_the_first_was_released() -> None:
+    world = World()
+    hand = Hand(world)
+    segment = world.put(0, 9)
+    hand.begin(segment, epoch=1)
+    hand.delivery.turn()
+    hand.delivery.release([1], timedelta())
+    hand.begin(segment, epoch=2, from_offset=4)
+    while hand.delivery.turn():
+        pass
+    assert world.offsets(C) == numbers((0, 9))
+
+
+def test_given_up_pieces_close_what_they_opened() -> None:
+    world = World()
+    opened: list[object] = []
+    real = world.objects.open
+
+    def counted(key: str):  # type: ignore[no-untyped-def]
+        opened.append(body := real(key))
+        return body
+
+    world.objects.open = counted  # type: ignore[method-assign]
+    hand = Hand(world, records=1)
+    hand.begin(world.put(0, 9), epoch=1)
+    hand.begin(world.put(0, 9, partition=1, stamp=0), epoch=2)  # refused for its stamps
+    hand.begin(world.put(0, 9, partition=2), epoch=3)
+    world.target.fail_next(TopicPartition("copy", 2))
+    hand.delivery.turn()
+    hand.delivery.release([1], timedelta())
+    hand.delivery.turn()
+    assert len(opened) == 3
+    assert [body.closed for body in opened] == [True, True, True]  # type: ignore[attr-defined]
+
+
+class SlowWriter:
+    """Waits in the middle of a round until it is let go on."""
+
+    def __init__(self, inner: object) -> None:
+        self.inner, self.inside, self.go = inner, threading.Event(), threading.Event()
+
+    def deliver(self, runs: Sequence[TargetRun], *, should_stop: Callable[[], bool]) -> Sequence[RunFailed]:
+        self.inside.set()
+        assert self.go.wait(20)
+        return self.inner.deliver(runs, should_stop=should_stop)  # type: ignore[attr-defined,no-any-return]
+
+    def close(self, timeout: timedelta) -> None: ...
+
+
+def test_release_waits_for_the_round_under_way() -> None:
+    world = World()
+    hand = Hand(world)
+    writer = hand.delivery.writer = SlowWriter(hand.delivery.writer)
+    given = hand.begin(world.put(0, 9))
+    loop = threading.Thread(target=hand.delivery.run)
+    loop.start()
+    try:
+        assert writer.inside.wait(20)
+        assert not hand.delivery.release([given.epoch], timedelta(milliseconds=20)), "it says so when it gives up"
+        released: SimpleQueue[bool] = SimpleQueue()
+        waiter = threading.Thread(
+            target=lambda: released.put(hand.delivery.release([given.epoch], timedelta(seconds=20)))
+        )
+        waiter.start()
+        assert released.empty()
+        writer.go.set()
+        assert released.get(timeout=20)
+        assert world.offsets(C) == [0, 1, 2, 3]
+        waiter.join()
+    finally:
+        hand.delivery.stop.set()
+        writer.go.set()
+        loop.join(20)
+    assert world.offsets(C) == [0, 1, 2, 3]
+
+
+def test_its_own_thread_delivers_everything_and_ends_when_stopped() -> None:
+    world = World()
+    hand = Hand(world, records=3)
+    with ThreadPoolExecutor(2) as pool:
+        hand.delivery.pool = pool
+        loop = threading.Thread(target=hand.delivery.run)
+        loop.start()
+        given = [hand.begin(world.put(0, 30, partition=p), epoch=p) for p in range(8)]
+        done: set[Assignment] = set()
+        deadline = Deadline(timedelta(seconds=20))
+        while len(done) < len(given) and not deadline.expired:
+            report = hand.delivery.reports.get(timeout=20)
+            assert isinstance(report, Progressed)
+            if report.done:
+                done.add(report.assignment)
+        hand.delivery.stop.set()
+        loop.join(20)
+        assert not loop.is_alive()
+    assert all(world.offsets(TopicPartition("copy", p)) == numbers((0, 30)) for p in range(8))
+
+
+def test_what_is_delivered_is_measured() -> None:
+    world = World()
+    hand = Hand(world)
+    stamp = int(world.clock.at.timestamp() * 1000) - 90_000
+    hand.begin(world.put(0, 3, stamp=stamp))
+    while hand.delivery.turn():
+        pass
+    labels = {"region": "a", "topic": "t", "partition": "0"}
+    assert hand.metrics.by_label("record_count", **labels) == 4
+    assert hand.metrics.observed["replication_latency_seconds"] == [90.0]
+    assert len(hand.metrics.observed["produce_latency_seconds"]) == 1

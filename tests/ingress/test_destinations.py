@@ -1,0 +1,162 @@
+"""Which archived topic goes where, and what is refused with which reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingress.destinations import CREATED_WITH, PARTITIONS_EVERY, DestinationFinder
+from replicator.errors import BrokerUnavailable, StoreUnavailable
+from tests.ingress.world import FORMAT, World, source_settings
+
+
+def finder(world: World) -> DestinationFinder:
+    return DestinationFinder(world.store, FORMAT, world.admin, world.settings, world.settings.own_topics)
+
+
+def test_created_with_the_sources_count_and_settings_that_keep_everything() -> None:
+    world = World()
+    world.put(0, 9, partitions=3)
+    world.put(0, 9, partition=2, partitions=3)
+    found = finder(world).look()
+    assert found.refused == {}
+    destination = found.destinations["copy"]
+    assert (destination.region, destination.source_topic, destination.facts.partition_count) == ("a", "t", 3)
+    assert world.admin.settings["copy"] == CREATED_WITH
+    assert destination.source(2).partition == 2
+
+
+def test_newest_segment_tells_the_count() -> None:
+    world = World()
+    world.put(0, 9, partitions=2)
+    world.put(10, 19, partitions=6)
+    assert finder(world).look().destinations["copy"].facts.partition_count == 6
+
+
+def test_count_is_never_less_than_the_archive_has() -> None:
+    world = World()
+    world.put(0, 9, partitions=2)
+    world.put(0, 9, partition=4, partitions=None)
+    assert finder(world).look().destinations["copy"].facts.partition_count == 5
+
+
+def test_unknown_count_is_refused_with_what_to_do() -> None:
+    world = World()
+    world.put(0, 9, partitions=None)
+    found = finder(world).look()
+    assert found.destinations == {}
+    assert "set `partitions`" in found.refused["a/t"]
+    assert world.admin.asked["create_topic"] == 0
+
+
+def test_count_may_be_configured() -> None:
+    world = World(source_settings(partitions=7))
+    world.put(0, 9, partitions=None)
+    assert finder(world).look().destinations["copy"].facts.partition_count == 7
+
+
+def test_existing_topic_is_taken_as_it_is() -> None:
+    world = World()
+    world.broker.create("copy", partitions=9)
+    world.put(0, 9, partitions=2)
+    assert finder(world).look().destinations["copy"].facts.partition_count == 9
+    assert world.admin.settings == {}
+
+
+def test_existing_topic_with_too_few_partitions_is_refused_for_those() -> None:
+    world = World()
+    world.broker.create("copy", partitions=2)
+    for partition in (0, 1, 2, 5):
+        world.put(0, 9, partition=partition, partitions=6)
+    found = finder(world).look()
+    assert list(found.destinations) == ["copy"]
+    assert set(found.refused) == {"a/t/2", "a/t/5"}
+    assert "at least 6" in found.refused["a/t/5"]
+
+
+def test_too_few_partitions_are_looked_at_again_from_time_to_time() -> None:
+    world = World()
+    world.broker.create("copy", partitions=1)
+    world.put(0, 9)
+    world.put(0, 9, partition=1)
+    looking = finder(world)
+    assert set(looking.look().refused) == {"a/t/1"}
+    world.broker.create("copy", partitions=2)
+    for _ in range(PARTITIONS_EVERY):
+        refused = looking.look().refused
+    assert refused == {}
+
+
+def test_creation_that_is_refused_stops_that_topic_only() -> None:
+    world = World(source_settings("^.*", None))
+    world.put(0, 9, topic="t")
+    world.put(0, 9, topic="u")
+    world.admin.refuses["t.ingress"] = "no CREATE"
+    found = finder(world).look()
+    assert list(found.destinations) == ["u.ingress"]
+    assert found.refused == {"a/t": "no CREATE"}
+
+
+def test_damaged_segment_does_not_hide_the_other_topics() -> None:
+    world = World(source_settings("^.*", None))
+    world.damage(world.put(0, 9, topic="t"))
+    world.put(0, 9, topic="u")
+    found = finder(world).look()
+    assert list(found.destinations) == ["u.ingress"]
+    assert "corrupt" in found.refused["a/t"]
+
+
+def test_two_topics_are_never_merged() -> None:
+    world = World(source_settings("^one-(.*)", "x-{topic}"), source_settings("^x-(.*)", "{topic}"))
+    world.put(0, 9, topic="one-a")  # goes to x-one-a
+    looking = finder(world)
+    assert looking.look().destinations["x-one-a"].source_topic == "one-a"
+    world.put(0, 9, topic="x-one-a")  # goes there, too
+    for _ in range(2):
+        found = looking.look()
+        assert found.destinations["x-one-a"].source_topic == "one-a"
+        assert "one-a's" in found.refused["a/x-one-a"]
+
+
+def test_destination_stays_with_the_topic_that_had_it_first() -> None:
+    world = World(source_settings("^y-(.*)", "{topic}"), source_settings("^b-(.*)", "y-{topic}"))
+    world.put(0, 9, topic="y-b-1")
+    looking = finder(world)
+    assert looking.look().destinations["y-b-1"].source_topic == "y-b-1"
+    world.put(0, 9, topic="b-1")  # sorts before it
+    found = looking.look()
+    assert found.destinations["y-b-1"].source_topic == "y-b-1"
+    assert set(found.refused) == {"a/b-1"}
+
+
+def test_internal_and_unknown_topics_and_other_lives_are_left_out() -> None:
+    world = World(source_settings("^(t|__.*|replicator.*)", None))
+    for topic in ("t", "__consumer_offsets", "replicator.checkpoint", "unknown"):
+        world.put(0, 9, topic=topic)
+    with_life = "data/a/t@other-life/0/0/00000000000000000000-00000000000000000009"
+    world.objects.memory.replace(with_life, b"x")
+    world.objects.memory.replace("data/a/_control/v1/cluster.json", b"{}")
+    found = finder(world).look()
+    assert list(found.destinations) == ["t.ingress"]
+    assert found.refused == {}
+
+
+def test_other_regions_are_left_alone() -> None:
+    world = World()
+    world.put(0, 9, region="b")
+    found = finder(world).look()
+    assert (found.destinations, found.refused) == ({}, {})
+
+
+def test_errors_come_out_and_change_nothing() -> None:
+    world = World()
+    world.put(0, 9)
+    looking = finder(world)
+    world.objects.away = {"list"}
+    with pytest.raises(StoreUnavailable):
+        looking.look()
+    world.objects.away = set()
+    world.admin.away = True
+    with pytest.raises(BrokerUnavailable):
+        looking.look()
+    world.admin.away = False
+    assert list(looking.look().destinations) == ["copy"]

@@ -1,0 +1,113 @@
+"""Cutting a piece into runs: by records, by bytes, from the middle, and a range without records."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingress.pieces import PieceReader, PieceRun
+from replicator.coverage import Piece
+from replicator.errors import CorruptSegment, SegmentNotFound, StoreUnavailable
+from replicator.segment import OffsetRange, Segment, SourcePartition
+from tests.ingress.world import FORMAT, World
+
+
+def runs(
+    world: World, segment: Segment, *, from_offset: int = 0, records: int = 1000, size: int = 1 << 20
+) -> list[PieceRun]:
+    reader = PieceReader(world.store, FORMAT, records, size)
+    return list(reader.runs(Piece(segment, max(from_offset, segment.offsets.start))))
+
+
+def offsets(run: PieceRun) -> list[int]:
+    return [o for batch in run.batches for o in batch.column(0).to_pylist()]
+
+
+def test_small_piece_is_one_run() -> None:
+    world = World()
+    [run] = runs(world, world.put(3, 9, holes=(3, 9)))
+    assert offsets(run) == [4, 5, 6, 7, 8]
+    assert (run.count, run.next_offset, run.last) == (5, 10, True)
+
+
+def test_cut_by_records() -> None:
+    world = World()
+    found = runs(world, world.put(0, 9), records=4)
+    assert [offsets(run) for run in found] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [(run.next_offset, run.last) for run in found] == [(4, False), (8, False), (10, True)]
+
+
+def test_position_between_two_runs_is_behind_the_last_record_not_behind_the_hole() -> None:
+    world = World()
+    found = runs(world, world.put(0, 9, holes=(3, 4, 5)), records=3)
+    assert [run.next_offset for run in found] == [3, 9, 10]
+
+
+def test_cut_by_bytes() -> None:
+    world = World()
+    found = runs(world, world.put(0, 99, value=bytes(1000)), size=10_000)
+    assert [o for run in found for o in offsets(run)] == list(range(100))
+    assert all(1 <= run.count <= 10 and run.size_bytes <= 10_000 for run in found)
+    assert len(found) < 20
+
+
+def test_record_larger_than_a_run_is_a_run() -> None:
+    world = World()
+    found = runs(world, world.put(0, 2, value=bytes(5000)), size=100)
+    assert [offsets(run) for run in found] == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize(("from_offset", "wanted"), [(3, [3, 4]), (4, [4]), (2, [3, 4])])
+def test_from_the_middle(from_offset: int, wanted: list[int]) -> None:
+    world = World()
+    [run] = runs(world, world.put(0, 4, holes=(2,)), from_offset=from_offset)
+    assert offsets(run) == wanted
+
+
+@pytest.mark.parametrize("from_offset", [0, 5])
+def test_range_without_records_only_moves_the_position(from_offset: int) -> None:
+    world = World()
+    [run] = runs(world, world.put(0, 9, holes=range(10)), from_offset=from_offset)
+    assert (run.batches, run.count, run.next_offset, run.last) == ((), 0, 10, True)
+
+
+def test_rest_of_a_piece_may_be_a_hole() -> None:
+    world = World()
+    [run] = runs(world, world.put(0, 9, holes=range(5, 10)), from_offset=5)
+    assert (run.count, run.next_offset, run.last) == (0, 10, True)
+
+
+def test_errors_come_out() -> None:
+    world = World()
+    absent = Segment(SourcePartition("a", "t", 0), 0, OffsetRange(0, 9))
+    with pytest.raises(SegmentNotFound):
+        runs(world, absent)
+    segment = world.put(0, 9)
+    world.objects.away = {"open"}
+    with pytest.raises(StoreUnavailable):
+        runs(world, segment)
+    world.objects.away = set()
+    world.damage(segment)
+    with pytest.raises(CorruptSegment):
+        runs(world, segment)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    holes=st.sets(st.integers(0, 29)),
+    from_offset=st.integers(0, 29),
+    records=st.integers(1, 40),
+    size=st.integers(1, 3000),
+)
+def test_runs_are_the_piece_in_order_and_positions_rise(
+    holes: set[int], from_offset: int, records: int, size: int
+) -> None:
+    world = World()
+    found = runs(world, world.put(0, 29, holes=holes), from_offset=from_offset, records=records, size=size)
+    assert [o for run in found for o in offsets(run)] == [o for o in range(from_offset, 30) if o not in holes]
+    assert all(run.count == len(offsets(run)) <= records for run in found)
+    assert [run.last for run in found] == [False] * (len(found) - 1) + [True]
+    assert found[-1].next_offset == 30
+    for run in found[:-1]:
+        assert run.next_offset == offsets(run)[-1] + 1

@@ -1,0 +1,250 @@
+"""An archive, an event log, a target cluster, and ingress processes whose every turn the test makes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import timedelta
+from io import BytesIO
+
+import pyarrow as pa
+
+from formats.parquet import ParquetFormat
+from formats.schema import SCHEMA
+from infra.kafka.timestamps import TargetTimestamps
+from ingress.controller import IngressController, IngressParts
+from ingress.delivery import Delivery, Report
+from ingress.destinations import DestinationFinder
+from ingress.pieces import PieceReader
+from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.config import IngressSettings, IngressSource
+from replicator.events import Created, Removed, SegmentEvent
+from replicator.footer import SegmentOrigin
+from replicator.health import Health
+from replicator.lifecycle import Stop
+from replicator.protocols import SegmentFormat, TopicPartition
+from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from replicator.store import SegmentStore
+from replicator.topics import TopicPattern
+from tests.fakes.executors import HandExecutor, NeverWaits
+from tests.fakes.kafka_admin import FakeAdmin
+from tests.fakes.kafka_consumer import FakeBroker
+from tests.fakes.kafka_target import FakeLog, FakeTarget
+from tests.fakes.placement import FakePlacement
+from tests.fakes.surroundings import CountedMetrics, FailingStore, HandClock
+
+FORMAT = ParquetFormat()
+REGION = "a"
+STAMP = 1_700_000_000_000
+DELAY, LOST, RELIST = 60.0, 600.0, 300.0  # seconds: first_segment_delay, lost_segment_timeout, relist_interval
+
+
+def source_settings(topic: str = "t", destination: str | None = "copy", **changes: object) -> IngressSource:
+    given: dict[str, object] = {
+        "region": REGION,
+        "topic": TopicPattern(topic),
+        "destination_topic": destination,
+        "lost_segment_timeout": timedelta(seconds=LOST),
+        "late_segment_retries": 5,
+        "first_segment_delay": timedelta(seconds=DELAY),
+    }
+    return IngressSource(**(given | changes))  # type: ignore[arg-type]
+
+
+def records(offsets: Collection[int], *, stamp: int | None = None, value: bytes = b"") -> pa.RecordBatch:
+    """Each says its own offset."""
+    count = len(offsets)
+    return pa.record_batch(
+        [
+            pa.array(list(offsets), pa.int64()),
+            pa.array([STAMP + o if stamp is None else stamp for o in offsets], pa.int64()).view(
+                SCHEMA.field("timestamp").type
+            ),
+            pa.array([0] * count, pa.int8()),
+            pa.array([b"%d" % o for o in offsets], pa.binary()),
+            pa.array([value] * count, pa.binary()),
+            pa.nulls(count, SCHEMA.field("headers").type),
+        ],
+        schema=SCHEMA,
+    )
+
+
+class World:
+    """What outlives a process."""
+
+    def __init__(self, *sources: IngressSource, format: SegmentFormat = FORMAT) -> None:  # noqa: A002
+        self.settings = IngressSettings(
+            sources=sources or (source_settings(),), relist_interval=timedelta(seconds=RELIST)
+        )
+        self.format = format
+        self.clock = HandClock()
+        self.broker = FakeBroker()  # of the target: only which topics there are
+        self.admin = FakeAdmin(self.broker)
+        self.target = FakeTarget()
+        self.log = FakeLog()
+        self.objects = FailingStore(self.clock)
+        self.store = SegmentStore(self.objects, "data")
+        self.peek = SegmentStore(self.objects.memory, "data")  # never fails
+        self._publisher = self.log.open()
+
+    def process(self, **options: object) -> Process:
+        return Process(self, **options)  # type: ignore[arg-type]
+
+    # --- the archive ---
+
+    def put(
+        self,
+        start: int,
+        end: int,
+        *,
+        level: int = 0,
+        partition: int = 0,
+        topic: str = "t",
+        holes: Collection[int] = (),
+        partitions: int | None = 2,
+        notify: bool = True,
+        stamp: int | None = None,
+        value: bytes = b"",
+        region: str = REGION,
+    ) -> Segment:
+        segment = Segment(SourcePartition(region, topic, partition), level, OffsetRange(start, end))
+        sink = BytesIO()
+        writer = self.format.create(sink)
+        offsets = [o for o in range(start, end + 1) if o not in holes]
+        if offsets:
+            writer.write([records(offsets, stamp=stamp, value=value)])
+        writer.close(segment, SegmentOrigin(created_at=self.clock.at, writer="test", source_partition_count=partitions))
+        self.peek.store(segment, sink, sink.tell())
+        if notify:
+            self.notify(segment)
+        return segment
+
+    def remove(self, *segments: Segment, notify: bool = True) -> None:
+        self.peek.delete_many(segments)
+        if notify:
+            self.publish(*(Removed(s, self.clock.at) for s in segments))
+
+    def notify(self, *segments: Segment) -> None:
+        self.publish(*(Created(SegmentInfo(s, 1, self.clock.at)) for s in segments))
+
+    def publish(self, *events: SegmentEvent) -> None:
+        was_away, self.log.away = self.log.away, False
+        self._publisher.publish(events)
+        self.log.away = was_away
+
+    def damage(self, segment: Segment, data: bytes = b"rubbish") -> None:
+        self.objects.memory.replace(f"data/{segment}", data)
+
+    # --- the target ---
+
+    def offsets(self, partition: TopicPartition) -> list[int]:
+        """Source offsets, in the order in which a consumer of the target sees the records."""
+        return [record.source_offset for record in self.target.records(partition)]
+
+    def checkpoint(self, partition: int = 0, *, topic: str = "t", destination: str = "copy") -> int | None:
+        found = self.target.checkpoints.get(key(partition, topic=topic, destination=destination))
+        return None if found is None else found.next_offset
+
+    def set_checkpoint(self, next_offset: int, partition: int = 0) -> None:
+        self.target.checkpoints[key(partition)] = Checkpoint(next_offset, "id-copy", self.clock.at)
+
+
+def key(partition: int = 0, *, topic: str = "t", destination: str = "copy") -> CheckpointKey:
+    return CheckpointKey(SourcePartition(REGION, topic, partition), destination)
+
+
+class Process:
+    """One ingress process, on hand-driven pools. `turn` is a turn of both its loops."""
+
+    def __init__(self, world: World, *, run_records: int = 10_000, run_bytes: int = 8 << 20, width: int = 8) -> None:
+        self.world = world
+        self.placement = FakePlacement()
+        self.pool, self.reading, self.checkpoint_pool = HandExecutor(), HandExecutor(), HandExecutor()
+        self.metrics, self.health = CountedMetrics(), Health()
+        self.stop_signal, self.abandon = Stop(), Stop()
+        self.event_log = world.log.open()
+        reports: NeverWaits[Report] = NeverWaits()
+        self.delivery = Delivery(
+            reader=PieceReader(world.store, world.format, run_records, run_bytes),
+            writer=world.target.writer(),
+            timestamps=TargetTimestamps(world.admin, world.clock),
+            pool=self.reading,  # type: ignore[arg-type]
+            clock=world.clock,
+            metrics=self.metrics,
+            stop=self.stop_signal,
+            abandon=self.abandon,
+            width=width,
+            reports=reports,
+        )
+        self.finder = DestinationFinder(
+            world.store, world.format, world.admin, world.settings, world.settings.own_topics
+        )
+        self.controller = IngressController(
+            IngressParts(
+                placement=self.placement,
+                event_log=self.event_log,
+                checkpoints=world.target.checkpoint_store(),
+                store=world.store,
+                finder=self.finder,
+                delivery=self.delivery,
+                pool=self.pool,  # type: ignore[arg-type]
+                checkpoint_pool=self.checkpoint_pool,  # type: ignore[arg-type]
+                clock=world.clock,
+                jitter=lambda interval: interval,
+                metrics=self.metrics,
+                health=self.health,
+                stop=self.stop_signal,
+                abandon=self.abandon,
+                relist_interval=world.settings.relist_interval,
+                refresh_interval=world.settings.topic_refresh_interval,
+                shutdown_timeout=timedelta(seconds=0.05),
+            )
+        )
+        self.event_log.start()
+
+    def control(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.controller._turn()
+
+    def turn(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.control()
+            self.delivery.turn()
+
+    def later(self, seconds: float, turns: int = 4) -> None:
+        self.world.clock.advance(seconds)
+        self.turn(turns)
+
+    def join(self, *partitions: TopicPartition) -> None:
+        self.turn(2)
+        self.placement.assign(*partitions)
+        self.turn(6)
+
+    def stop(self) -> None:
+        """In order: what both `run`s do once the signal came."""
+        self.stop_signal.set()
+        away, self.world.log.away = (
+            self.world.log.away,
+            False,
+        )  # `run` begins with the log, which a real one did long ago
+        self.controller.run()
+        self.world.log.away = away
+        self.delivery.run()
+
+    @property
+    def stopped(self) -> dict[str, str]:
+        return dict(self.health.snapshot().stopped)
+
+    @property
+    def ready(self) -> bool:
+        return self.health.snapshot().is_ready
+
+
+def joined(world: World, *partitions: TopicPartition, **options: object) -> Process:
+    process = world.process(**options)
+    process.join(*(partitions or (TopicPartition("copy", 0), TopicPartition("copy", 1))))
+    return process
+
+
+def numbers(*ranges: tuple[int, int]) -> Sequence[int]:
+    """Inclusive ranges, one after the other."""
+    return [n for start, end in ranges for n in range(start, end + 1)]

@@ -1,0 +1,134 @@
+"""One topic on its way from region a to region b: produced, awaited, judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+from confluent_kafka.admin import AdminClient
+
+from tests.processes import judge
+from tests.processes.harness import ASK_SECONDS, PATIENCE, A, B, Site
+from tests.processes.traffic import KEEPS_EVERYTHING, Draft, Traffic, create_topic, last_words, produce_all
+
+RUN = 500  # the sites' batch_size: what one crash may repeat
+
+
+class Flow:
+    """Closes its reader with the `with` statement; processes are the site's."""
+
+    def __init__(
+        self, site: Site, word: str = "t", partitions: int = 6, config: Mapping[str, str] = KEEPS_EVERYTHING
+    ) -> None:
+        """Creates the source topic."""
+        self.site, self.partitions = site, partitions
+        self.topic = f"{site.name}.{word}"
+        self.target = f"{self.topic}.ingress"
+        self._reader: judge.Reader | None = None
+        create_topic(site.bootstrap(A), self.topic, partitions, config)
+
+    def __enter__(self) -> Flow:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._reader is not None:
+            self._reader.close()
+
+    # --- producing
+
+    def traffic(self, *, seed: int, most: int = 300, transactions: bool = True) -> Traffic:
+        return Traffic(
+            self.site.bootstrap(A), self.topic, self.partitions, seed=seed, most=most, transactions=transactions
+        )
+
+    def produce(self, drafts: Sequence[Draft]) -> Sequence[Draft]:
+        """These, and last words behind them, which are the answer."""
+        words = last_words(self.partitions)
+        produce_all(self.site.bootstrap(A), self.topic, [*drafts, *words])
+        return words
+
+    # --- waiting
+
+    def delivered(self) -> int:
+        """Records seen in the target so far."""
+        if self._reader is None:
+            admin = AdminClient({"bootstrap.servers": self.site.bootstrap(B), "log_level": 0})
+            if self.target not in admin.list_topics(timeout=ASK_SECONDS).topics:
+                return 0
+            self._reader = judge.Reader(
+                self.site.bootstrap(B), self.target, self.partitions, isolation="read_uncommitted"
+            )
+        self._reader.read()
+        return self._reader.count()
+
+    def wait_for_more(self, count: int = 1, timeout: timedelta = PATIENCE) -> None:
+        """Until so many more records were delivered."""
+        wanted = self.delivered() + count
+        self.site.wait(f"{wanted} records in {self.target}", lambda: self.delivered() >= wanted, timeout)
+
+    def wait_for(self, words: Sequence[Draft], timeout: timedelta = PATIENCE) -> None:
+        """Until every partition's last record is in the target."""
+
+        def arrived() -> bool:
+            self.delivered()
+            if self._reader is None:
+                return False
+            last = [self._reader.last(word.partition) for word in words]
+            return all(one is not None and one.value == word.value for one, word in zip(last, words, strict=True))
+
+        self.site.wait(f"the last words of {self.topic} in {self.target}", arrived, timeout)
+
+    def wait_for_archive(self, timeout: timedelta = PATIENCE) -> None:
+        """Until the archive has everything that the source has now."""
+        ends = {p: log.next_offset for p, log in self.source().items()}
+        self.site.wait(f"an archive of {self.topic}", lambda: self.site.archived(self.topic, ends), timeout)
+
+    # --- judging
+
+    def source(self) -> Mapping[int, judge.Log]:
+        return judge.read_topic(self.site.bootstrap(A), self.topic, self.partitions)
+
+    def read_target(self) -> Mapping[int, judge.Log]:
+        """As it is, aborted records too."""
+        return judge.read_topic(self.site.bootstrap(B), self.target, self.partitions, isolation="read_uncommitted")
+
+    def judge_target(self, *, rewinds: int) -> Mapping[int, judge.Verdict]:
+        """Raises Guilty."""
+        source, target = self.source(), self.read_target()
+        return {
+            p: _named(
+                f"{self.target}/{p}",
+                lambda p=p: judge.judge_target(source[p].records, target[p].records, rewinds=rewinds, run=RUN),  # type: ignore[misc]
+            )
+            for p in source
+        }
+
+    def judge_archive(self, *, starts: Mapping[int, int] | None = None) -> None:
+        """Raises Guilty. `starts`: where the archive of a partition begins, if not at 0."""
+        covered = self.site.ranges(self.topic)
+        for p, log in self.source().items():
+            start = (starts or {}).get(p, 0)
+            if log.next_offset > start:
+                _named(
+                    f"archive of {self.topic}/{p}",
+                    lambda p=p, log=log, start=start: judge.judge_archive(  # type: ignore[misc]
+                        covered.get(p, ()), start=start, next_offset=log.next_offset
+                    ),
+                )
+
+    def overlaps(self) -> Mapping[int, object]:
+        """Neighbouring segments that cover an offset twice, by partition."""
+        found = {p: judge.overlaps(covered) for p, covered in self.site.ranges(self.topic).items()}
+        return {p: each for p, each in found.items() if each}
+
+
+T = TypeVar("T")
+
+
+def _named(what: str, call: Callable[[], T]) -> T:
+    """What `call` answers; its charge says of what."""
+    try:
+        return call()
+    except judge.Guilty as error:
+        raise judge.Guilty(error.charge, f"{what}: {error}") from None

@@ -1,0 +1,395 @@
+"""Real processes of the product, and the names they work under.
+
+    Site: region a's topics ──egress──> bucket ──(sync ──> other bucket)──> queue ──ingress──> region b's topics
+
+Everything of a site has names of its own on the shared stack. Its processes belong to a supervisor which ends them,
+whatever becomes of the tests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from infra.local.aws import CREDENTIALS, REGION, s3_client, wire
+from infra.local.errors import tail
+from infra.local.ports import free_ports
+from infra.local.process import Supervisor
+from infra.local.waiting import wait_until
+from tests.processes import judge
+
+if TYPE_CHECKING:
+    from infra.local.process import Process
+    from infra.local.stack import LocalStack
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PREFIX = "data"
+A, B = "a", "b"  # regions, as the stack calls them
+ASK_SECONDS = 5.0
+PATIENCE = timedelta(seconds=60)
+
+Tables = Mapping[str, Any]
+
+
+# --- metrics ---------------------------------------------------------------------------------------------------------
+
+_SAMPLE = re.compile(
+    r"replicator_(?P<name>\w+?)(?P<part>_total|_count|_sum|_bucket|_created)?(\{(?P<labels>.*)\})? (?P<value>\S+)"
+)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+class Metrics:
+    """One scrape of `/metrics`."""
+
+    def __init__(self, text: str) -> None:
+        self._samples: list[tuple[str, Mapping[str, str], float]] = []
+        for line in text.splitlines():
+            match = _SAMPLE.fullmatch(line)
+            if match is None or match["part"] in ("_sum", "_bucket", "_created"):
+                continue
+            self._samples.append((match["name"], dict(_LABEL.findall(match["labels"] or "")), float(match["value"])))
+
+    def value(self, name: str, **labels: str) -> float:
+        """The sum over all samples with these labels; of a histogram, how many it counted. 0 when there is none."""
+        return sum(
+            value for found, having, value in self._samples if found == name and labels.items() <= having.items()
+        )
+
+    def moved(self) -> set[str]:
+        """Names that differ from what a process that did nothing shows."""
+        return {name for name, _, value in self._samples if value}
+
+
+# --- processes -------------------------------------------------------------------------------------------------------
+
+
+class Worker:
+    """One process slot: the same command, configuration, log and port through all its lives."""
+
+    def __init__(self, site: Site, name: str, command: Sequence[str], tables: Tables) -> None:
+        (self._port,) = free_ports(1)
+        self.name = name
+        self.log = site.stack.log_dir / f"{site.name}.{name}.log"
+        self._site = site
+        self._config = site.folder / f"{name}.toml"
+        self._config.write_text(to_toml({**tables, "metrics": {"listen": f"127.0.0.1:{self._port}"}}), encoding="utf-8")
+        self._argv = [sys.executable, "-m", "replicator", *command, "--config", str(self._config)]
+        self._process: Process | None = None
+        self.kills = 0
+
+    def start(self) -> Worker:
+        self._process = self._site.supervisor.start(
+            f"{self._site.name}.{self.name}", self._argv, log=self.log, cwd=ROOT, env=self._site.environment
+        )
+        return self
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._running.poll()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._running.signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL; gone when this returns."""
+        self.watch()
+        self.kills += 1
+        self._running.kill()
+        self._process = None
+
+    def wait(self, timeout: timedelta) -> int | None:
+        """Exit code, None if it still runs after `timeout`."""
+        code = self._running.wait(timeout)
+        if code is not None:
+            self._process = None
+        return code
+
+    def stop(self, timeout: timedelta = timedelta(seconds=30)) -> None:
+        """SIGTERM, and it ends as it should. No error if it does not run."""
+        if self._process is not None:
+            self.watch()
+            self.signal(signal.SIGTERM)
+            code = self.wait(timeout)
+            assert code == 0, self.explain(f"ended with {code} after SIGTERM, not with 0")
+
+    def end(self) -> None:
+        """In any case, and without a question."""
+        if self._process is not None:
+            self.watch()
+            self._process.kill()
+            self._process = None
+
+    @property
+    def expected(self) -> bool:
+        """It was started and not ended by the test."""
+        return self._process is not None
+
+    def metrics(self) -> Metrics:
+        """What it shows now; nothing while it does not answer. Remembered for the test of all metrics."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=ASK_SECONDS) as answer:
+                found = Metrics(answer.read().decode())
+        except (urllib.error.URLError, OSError):
+            return Metrics("")
+        self._site.moved.update(found.moved())
+        return found
+
+    def watch(self) -> None:
+        self.metrics()
+
+    def readiness(self) -> Mapping[str, Any]:
+        """What `/readyz` says, whatever its status; empty while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=ASK_SECONDS) as answer:
+                body = answer.read()
+        except urllib.error.HTTPError as error:
+            with error:
+                body = error.read()
+        except (urllib.error.URLError, OSError):
+            return {}
+        return dict(json.loads(body))
+
+    def logged(self, event: str = "") -> list[Mapping[str, Any]]:
+        """Lines of its log, through all its lives: of one event, or all."""
+        if not self.log.exists():
+            return []
+        lines: list[Mapping[str, Any]] = []
+        for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                found = json.loads(line)
+            except ValueError:
+                continue  # not ours, or cut short by a kill
+            if isinstance(found, dict) and (not event or found.get("event") == event):
+                lines.append(found)
+        return lines
+
+    def explain(self, what: str) -> str:
+        return f"{self.name} {what}\nlog: {self.log}, its end:\n{tail(self.log)}"
+
+    @property
+    def _running(self) -> Process:
+        assert self._process is not None, f"{self.name} was not started"
+        return self._process
+
+
+# --- sites -----------------------------------------------------------------------------------------------------------
+
+
+class Site:
+    """Names, configuration files and processes of one test. A context manager: nothing runs after it."""
+
+    def __init__(self, stack: LocalStack, supervisor: Supervisor, moved: set[str], name: str) -> None:
+        """`moved`: names of metrics that were seen to move, of all sites."""
+        self.stack, self.supervisor, self.moved, self.name = stack, supervisor, moved, name
+        self.folder = stack.dir / "sites" / name
+        (self.folder / "spool").mkdir(parents=True)
+        self.bucket, self.queue = f"{name}-bucket", f"{name}-queue"
+        self.egress_group, self.ingress_group = f"{name}.egress", f"{name}.ingress"
+        self.workers: list[Worker] = []
+        self.planted: set[str] = set()  # keys that a test put there itself, and that are no segment's
+        self.queue_url = wire(stack.moto.endpoint_url, self.bucket, self.queue)
+        self.environment = {n: v for n, v in os.environ.items() if not n.lower().endswith("_proxy")} | {
+            "AWS_ACCESS_KEY_ID": CREDENTIALS["aws_access_key_id"],
+            "AWS_SECRET_ACCESS_KEY": CREDENTIALS["aws_secret_access_key"],
+            "AWS_DEFAULT_REGION": REGION,
+            "PYTHONFAULTHANDLER": "1",
+        }
+
+    def __enter__(self) -> Site:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers:
+            worker.end()
+
+    def bootstrap(self, region: str) -> str:
+        return self.stack.brokers[region].bootstrap
+
+    # --- processes
+
+    def egress(
+        self, name: str, topics: Tables, *, endpoint_url: str = "", session_ms: int = 3000, **egress: Any
+    ) -> Worker:
+        """`topics`: settings by name or expression, over those that suit a test. Not started."""
+        quick = {"max_segment_age": "1s", "max_segment_messages": 2000, "max_segment_size": "2MiB"}
+        settings = {
+            "group_id": self.egress_group,
+            "topic_refresh_interval": "1s",
+            "lag_interval": "1s",
+            "shutdown_timeout": "10s",
+            "memory_budget": "64MiB",
+            "spool_dir": str(self.folder / "spool"),
+            "topics": {topic: {**quick, **own} for topic, own in topics.items()},
+        }
+        tables = {**self._cluster(A, session_ms), "s3": self.s3(endpoint_url), "egress": {**settings, **egress}}
+        return self._worker(name, ["egress"], tables)
+
+    def ingress(
+        self,
+        name: str,
+        *sources: Tables,
+        endpoint_url: str = "",
+        session_ms: int = 3000,
+        bucket: str = "",
+        queue: str = "",
+        **ingress: Any,
+    ) -> Worker:
+        """`sources`: over those that suit a test. Not started."""
+        quick = {"region": A, "first_segment_delay": "0s"}
+        settings = {
+            "group_id": self.ingress_group,
+            "segment_events_topic": f"{self.name}.events",
+            "checkpoint_topic": f"{self.name}.checkpoints",
+            "topic_refresh_interval": "1s",
+            "relist_interval": "3s",
+            "shutdown_timeout": "10s",
+            "batch_size": 500,
+            "sources": [{**quick, **own} for own in sources],
+        }
+        tables = {
+            **self._cluster(B, session_ms),
+            "s3": self.s3(endpoint_url, bucket),
+            "sqs": {**self._endpoint(), "queue": queue or self.queue, "wait": "1s"},
+            "ingress": {**settings, **ingress},
+        }
+        return self._worker(name, ["ingress"], tables)
+
+    def sync(self, name: str, bucket: str, *, endpoint_url: str = "", **sync: Any) -> Worker:
+        """From the site's bucket to `bucket`. Not started."""
+        tables = {
+            **self._cluster(A, 3000),
+            "s3": self.s3(endpoint_url),
+            "sync": {"interval": "1s", **sync, "destination": self.s3("", bucket)},
+        }
+        return self._worker(name, ["sync"], tables)
+
+    def s3(self, endpoint_url: str = "", bucket: str = "") -> Tables:
+        return {**self._endpoint(endpoint_url), "bucket": bucket or self.bucket, "prefix": PREFIX}
+
+    def _worker(self, name: str, command: Sequence[str], tables: Tables) -> Worker:
+        worker = Worker(self, name, command, tables)
+        self.workers.append(worker)
+        return worker
+
+    def _endpoint(self, endpoint_url: str = "") -> Tables:
+        return {"endpoint_url": endpoint_url or self.stack.moto.endpoint_url, "region_name": REGION}
+
+    def _cluster(self, region: str, session_ms: int) -> Tables:
+        consumer = {"session.timeout.ms": str(session_ms), "heartbeat.interval.ms": "500"}
+        quick = {"reconnect.backoff.max.ms": "1000", "topic.metadata.refresh.interval.ms": "5000"}
+        return {
+            "region": region,
+            "kafka": {"bootstrap.servers": self.bootstrap(region), **quick, "consumer": consumer},
+        }
+
+    # --- waiting
+
+    def wait(self, what: str, check: Callable[[], bool], timeout: timedelta = PATIENCE) -> None:
+        """Until `check`. Fails at once when a process ends that nobody ended, and after `timeout`."""
+
+        def checked() -> bool:
+            self.check()
+            return check()
+
+        if not wait_until(checked, timeout):
+            logs = "\n".join(worker.explain("says") for worker in self.workers)
+            raise AssertionError(f"{what}: not within {timeout.total_seconds():.0f} s\n{logs}")
+
+    def check(self) -> None:
+        """No process ended that nobody ended."""
+        for worker in self.workers:
+            if worker.expected and (code := worker.exit_code) is not None:
+                raise AssertionError(worker.explain(f"died: exit code {code}"))
+
+    # --- the archive
+
+    def keys(self, bucket: str = "") -> Mapping[str, str]:
+        """Every object's ETag by key."""
+        found: dict[str, str] = {}
+        with closing(s3_client(self.stack.moto.endpoint_url)) as s3:
+            for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket or self.bucket):
+                found |= {item["Key"]: item["ETag"] for item in page.get("Contents", ())}
+        return found
+
+    def ranges(self, topic: str, bucket: str = "") -> Mapping[int, Sequence[tuple[int, int]]]:
+        keys = self.keys(bucket).keys() - self.planted
+        return judge.ranges(keys, prefix=PREFIX, region=A, topic=topic)
+
+    def archived(self, topic: str, ends: Mapping[int, int]) -> bool:
+        """Whether every partition's archive reaches its end; `ends` are next offsets."""
+        found = self.ranges(topic)
+        return all(judge.archive_end(found.get(p, ())) >= end for p, end in ends.items())
+
+    # --- groups
+
+    def committed(self, region: str, group: str, topic: str, partitions: int) -> Mapping[int, int]:
+        """Next offsets by partition; those without a commit are left out."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap(region), "log_level": 0})
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, p) for p in range(partitions)])
+        (future,) = admin.list_consumer_group_offsets([asked]).values()
+        found = future.result(ASK_SECONDS).topic_partitions or []
+        return {each.partition: each.offset for each in found if each.offset >= 0}
+
+    def members(self, region: str, group: str) -> Mapping[str, Collection[tuple[str, int]]]:
+        """Assigned partitions by member id; empty while the group rebalances or its broker is away."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap(region), "log_level": 0})
+        (future,) = admin.describe_consumer_groups([group], request_timeout=ASK_SECONDS).values()
+        try:
+            found = future.result(ASK_SECONDS * 2)
+        except KafkaException:
+            return {}
+        if found.state.name != "STABLE":
+            return {}
+        return {
+            m.member_id: sorted((p.topic, p.partition) for p in m.assignment.topic_partitions) for m in found.members
+        }
+
+    def holds(self, region: str, group: str, *, members: int, partitions: int) -> bool:
+        """Whether so many members share so many partitions, each having some."""
+        shares = self.members(region, group)
+        return len(shares) == members and all(shares.values()) and sum(map(len, shares.values())) == partitions
+
+
+# --- configuration files ---------------------------------------------------------------------------------------------
+
+
+def to_toml(tables: Tables, path: tuple[str, ...] = ()) -> str:
+    """JSON's way to write text, numbers and truth is TOML's too."""
+    plain = [f"{json.dumps(k)} = {json.dumps(v)}" for k, v in tables.items() if not _is_table(v) and not _are_tables(v)]
+    parts = ["\n".join(plain)]
+    for name, value in tables.items():
+        here = (*path, name)
+        title = ".".join(map(json.dumps, here))
+        if _is_table(value):
+            parts.append(f"[{title}]\n{to_toml(value, here)}")
+        elif _are_tables(value):
+            parts += [f"[[{title}]]\n{to_toml(each, here)}" for each in value]
+    return "\n".join(parts) + "\n"
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _are_tables(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_table, value)) and bool(value)
+
+
+def total(workers: Iterable[Worker], name: str, **labels: str) -> float:
+    """A metric's sum over processes."""
+    return sum(worker.metrics().value(name, **labels) for worker in workers)

@@ -1,0 +1,230 @@
+"""A proxy in front of an S3 server, with faults that hold until they are healed."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+ANY = "*"  # every operation that has no fault of its own
+UPSTREAM_SECONDS = 30
+IDLE_SECONDS = 120
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The server is not asked."""
+
+    status: int
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slow:
+    """The server is asked after a while."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The connection is reset in the middle of the request's body; the server is not asked."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lose:
+    """The server does it, and the connection ends without an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The answer's body ends after so many bytes."""
+
+    after_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hang:
+    """No answer until `heal` or `close`; then the connection ends."""
+
+
+Fault = Answer | Slow | Reset | Lose | Cut | Hang
+
+
+class S3Proxy:
+    """`proxy.break_("PutObject", Answer(503, "SlowDown"))` until `proxy.heal()`."""
+
+    def __init__(self, endpoint_url: str) -> None:
+        self._upstream = urlsplit(endpoint_url).netloc
+        self._faults: Mapping[str, Fault] = {}
+        self._healed = threading.Event()
+        self._lock = threading.Lock()
+        self._met: dict[Fault, int] = {}
+        self._server = _Server(("127.0.0.1", 0), _handler(self._upstream, self._fault))
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread.start()
+
+    @property
+    def endpoint_url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def break_(self, operation: str, fault: Fault) -> None:
+        """`operation` by S3's name, or ANY."""
+        with self._lock:
+            self._faults = {**self._faults, operation: fault}
+
+    def heal(self) -> None:
+        with self._lock:
+            self._faults = {}
+            healed, self._healed = self._healed, threading.Event()
+        healed.set()
+
+    def met(self, fault: Fault) -> int:
+        """How many requests ran into it."""
+        with self._lock:
+            return self._met.get(fault, 0)
+
+    def close(self) -> None:
+        """Also ends what hangs. Clients should be gone by now: their idle connections are cut."""
+        self.heal()
+        self._server.shutdown()
+        self._thread.join()
+        self._server.cut_connections()
+        self._server.server_close()
+
+    def _fault(self, operation: str) -> tuple[Fault | None, threading.Event]:
+        with self._lock:
+            fault = self._faults.get(operation) or self._faults.get(ANY)
+            if fault is not None:
+                self._met[fault] = self._met.get(fault, 0) + 1
+            return fault, self._healed
+
+
+@contextmanager
+def proxied(endpoint_url: str) -> Iterator[S3Proxy]:
+    proxy = S3Proxy(endpoint_url)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = False  # so that server_close waits for them
+    request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._open: set[socket.socket] = set()
+
+    def process_request_thread(self, request: object, client_address: object) -> None:
+        assert isinstance(request, socket.socket)
+        self._open.add(request)
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._open.discard(request)
+
+    def cut_connections(self) -> None:
+        for connection in list(self._open):
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # it ended by itself
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that were killed, and connections that we cut."""
+
+
+def _handler(upstream: str, ask: Callable[[str], tuple[Fault | None, threading.Event]]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        timeout = IDLE_SECONDS
+
+        def setup(self) -> None:
+            super().setup()
+            self.server_side = HTTPConnection(upstream, timeout=UPSTREAM_SECONDS)
+
+        def finish(self) -> None:
+            self.server_side.close()
+            super().finish()
+
+        def handle_any(self) -> None:
+            fault, healed = ask(operation(self.command, self.path))
+            length = int(self.headers.get("Content-Length", 0))
+            if isinstance(fault, Reset):
+                self.rfile.read(length // 2)
+                self._reset()
+                return
+            body = self.rfile.read(length)
+            match fault:
+                case Answer(status, code):
+                    error = f"<Error><Code>{code}</Code><Message>as the test says</Message></Error>".encode()
+                    self._reply(status, {"Content-Type": "application/xml"}, error)
+                case Hang():
+                    healed.wait(UPSTREAM_SECONDS * 4)
+                    self.close_connection = True
+                case Lose():
+                    self._forward(body)
+                    self._reset()
+                case Cut(after_bytes):
+                    self._reply(*self._forward(body), cut=after_bytes)
+                    self.close_connection = True
+                case Slow(seconds):
+                    healed.wait(seconds)
+                    self._reply(*self._forward(body))
+                case None | Reset():
+                    self._reply(*self._forward(body))
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815, the library calls them so
+
+        def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+            headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+            try:
+                self.server_side.request(self.command, self.path, body, headers)
+                answer = self.server_side.getresponse()
+                return answer.status, dict(answer.getheaders()), answer.read()
+            except (OSError, HTTPException):
+                self.server_side.close()  # connects anew with the next request
+                raise
+
+        def _reply(self, status: int, headers: Mapping[str, str], body: bytes, cut: int | None = None) -> None:
+            self.send_response(status)
+            ours = {"connection", "transfer-encoding", "date", "server"}
+            if self.command != "HEAD":
+                ours.add("content-length")
+                self.send_header("Content-Length", str(len(body)))
+            for name, value in headers.items():
+                if name.lower() not in ours:
+                    self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body[:cut])
+
+        def _reset(self) -> None:
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            self.close_connection = True
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002, the library's name
+            """A line per request tells nobody anything."""
+
+    return Handler
+
+
+def operation(method: str, target: str) -> str:
+    """S3's name of a path-style request."""
+    parts = urlsplit(target)
+    query = parse_qs(parts.query, keep_blank_values=True)
+    if "/" not in parts.path.strip("/"):
+        return {"GET": "ListObjectsV2", "POST": "DeleteObjects", "HEAD": "HeadBucket"}.get(method, method)
+    if "uploads" in query:
+        return "CreateMultipartUpload"
+    if "uploadId" in query:
+        return {"PUT": "UploadPart", "POST": "CompleteMultipartUpload"}.get(method, "AbortMultipartUpload")
+    return {"GET": "GetObject", "PUT": "PutObject", "HEAD": "HeadObject"}.get(method, method)

@@ -1,0 +1,158 @@
+"""A broker, or the object store, goes away in mid-flow and comes back: everybody stays, nothing is lost or repeated."""
+
+from __future__ import annotations
+
+import threading
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from infra.local.broker import Broker
+from tests.processes.flow import Flow
+from tests.processes.harness import A, B
+from tests.processes.s3_proxy import ANY, Answer, Cut, Fault, Lose, Reset, S3Proxy, Slow, proxied
+from tests.processes.traffic import BIG_BYTES, EPOCH_MS, Draft
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from tests.processes.harness import Site, Tables, Worker
+
+pytestmark = pytest.mark.integration
+
+SEED = 7
+PATIENT_MS = 45_000  # the client's default session timeout: longer than any of these outages
+FAULTS: Sequence[tuple[str, Fault]] = (
+    (ANY, Answer(500, "InternalError")),
+    (ANY, Answer(503, "SlowDown")),
+    (ANY, Slow(0.7)),
+    ("PutObject", Lose()),
+    ("PutObject", Reset()),
+    ("PutObject", Answer(409, "ConditionalRequestConflict")),
+    ("GetObject", Cut(100)),
+)
+
+
+@pytest.fixture
+def proxy(site: Site) -> Iterator[S3Proxy]:
+    """In front of the site's S3 server. Outlives the processes that use it."""
+    with proxied(site.stack.moto.endpoint_url) as running:
+        try:
+            yield running
+        finally:
+            for worker in site.workers:
+                worker.end()
+
+
+def lasts(seconds: float) -> None:
+    """The outage's own time."""
+    threading.Event().wait(seconds)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "end"),
+    [
+        pytest.param(6.0, Broker.kill, id="short, killed"),
+        pytest.param(20.0, Broker.stop, id="long, stopped", marks=pytest.mark.long),
+    ],
+)
+def test_brokers_gone_one_after_the_other(site: Site, seconds: float, end: Callable[[Broker], None]) -> None:
+    with Flow(site) as flow:
+        egress = site.egress("egress", {flow.topic: {}}, session_ms=PATIENT_MS).start()
+        ingress = site.ingress("ingress", {"topic": flow.topic}, session_ms=PATIENT_MS).start()
+        with flow.traffic(seed=SEED) as traffic:
+            flow.wait_for_more()
+            for region in (A, B):
+                broker = site.stack.brokers[region]
+                end(broker)
+                lasts(seconds)
+                for worker in (egress, ingress):
+                    worker.metrics()
+                broker.start()
+                site.check()
+                flow.wait_for_more()
+            words = traffic.finish()
+        flow.wait_for(words)
+        flow.wait_for_archive()
+        for worker in (ingress, egress):
+            worker.stop()
+        flow.judge_target(rewinds=0)
+        flow.judge_archive()
+        assert flow.overlaps() == {}
+
+
+@pytest.mark.parametrize(
+    "seconds", [pytest.param(6.0, id="short"), pytest.param(20.0, id="long", marks=pytest.mark.long)]
+)
+def test_object_store_in_trouble(site: Site, proxy: S3Proxy, seconds: float) -> None:
+    with Flow(site) as flow:
+        topics: dict[str, Tables] = {flow.topic: {}}
+        egresses = [site.egress(f"egress-{n}", topics, endpoint_url=proxy.endpoint_url).start() for n in range(2)]
+        ingress = site.ingress("ingress", {"topic": flow.topic}, endpoint_url=proxy.endpoint_url).start()
+        with flow.traffic(seed=SEED) as traffic:
+            flow.wait_for_more()
+            site.wait("two members", lambda: site.holds(A, site.egress_group, members=2, partitions=flow.partitions))
+            members, begun = site.members(A, site.egress_group), begins(egresses)
+            for operation, fault in FAULTS:
+                proxy.break_(operation, fault)
+                site.wait(f"{operation} meets {fault}", lambda fault=fault: proxy.met(fault) > 0)  # type: ignore[misc]
+                lasts(seconds / len(FAULTS))
+                proxy.heal()
+            shown = [worker.metrics() for worker in (*egresses, ingress)]
+            flow.wait_for_more()
+            assert site.members(A, site.egress_group) == members
+            assert begins(egresses) == begun, "partitions were given away and taken again"
+            words = traffic.finish()
+        flow.wait_for(words)
+        flow.wait_for_archive()
+        for worker in (ingress, *egresses):
+            worker.stop()
+        flow.judge_target(rewinds=0)
+        flow.judge_archive()
+        assert flow.overlaps() == {}
+    assert sum(each.value("store_errors", operation="put_new") for each in shown) > 0
+
+
+def test_storage_away_and_the_spool_lost(site: Site, proxy: S3Proxy) -> None:
+    """Fetching pauses when too much waits for the store, and what vanished from the disk is read again."""
+    with Flow(site, partitions=1) as flow:
+        topics: dict[str, Tables] = {flow.topic: {"max_segment_size": "8MiB", "max_segment_age": "3s"}}
+        egress = site.egress("egress", topics, endpoint_url=proxy.endpoint_url, memory_budget="16MiB").start()
+        site.wait("an egress member", lambda: site.holds(A, site.egress_group, members=1, partitions=1))
+        members = site.members(A, site.egress_group)
+        proxy.break_("PutObject", Answer(503, "SlowDown"))
+        words = flow.produce(big_drafts(85))  # more than eight times half of the memory budget
+        site.wait("fetching paused", lambda: bool(egress.logged("fetching_paused")))
+        site.wait("spool files", lambda: len(spool_files(site)) >= 2)
+        seen = egress.metrics()
+        for path in spool_files(site):
+            path.unlink(missing_ok=True)
+        proxy.heal()
+        site.wait("reading again", lambda: egress.metrics().value("egress_rewinds") > 0)
+        flow.wait_for_archive()
+        ingress = site.ingress("ingress", {"topic": flow.topic}).start()
+        flow.wait_for(words)
+        assert site.members(A, site.egress_group) == members
+        for worker in (egress, ingress):
+            worker.stop()
+        flow.judge_target(rewinds=0)
+        flow.judge_archive()
+    assert seen.value("egress_spool_bytes") > 0
+    assert seen.value("egress_pauses") > 0
+
+
+def big_drafts(count: int) -> list[Draft]:
+    """For partition 0; they cannot be compressed."""
+    random = Random(SEED)
+    return [Draft(0, b"%d" % n, random.randbytes(BIG_BYTES), (), EPOCH_MS + n) for n in range(count)]
+
+
+def spool_files(site: Site) -> list[Path]:
+    return [path for path in (site.folder / "spool").glob("*/*") if path.name.isdecimal()]
+
+
+def begins(workers: Sequence[Worker]) -> int:
+    """How often a partition was taken up, over all processes."""
+    return sum(len(worker.logged("partition_begins")) for worker in workers)

@@ -1,0 +1,62 @@
+"""Bucket to bucket: killed and started again, the copy is the same, and nobody else's objects are touched."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from infra.local.aws import s3_client, wire
+from tests.processes.flow import Flow
+from tests.processes.harness import PREFIX, A
+from tests.processes.s3_proxy import Slow, proxied
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.processes.harness import Site
+
+pytestmark = pytest.mark.integration
+
+SEED = 13
+THEIRS = {f"{PREFIX}/b/t/0/0/{0:020d}-{9:020d}": b"of another region", "elsewhere/x": b"of nobody"}
+
+
+def test_segments_cross_from_bucket_to_bucket(site: Site) -> None:
+    endpoint, other, queue = site.stack.moto.endpoint_url, f"{site.name}-other", f"{site.name}-other-queue"
+    wire(endpoint, other, queue)
+    with proxied(endpoint) as slow, Flow(site) as flow, closing(s3_client(endpoint)) as s3:
+        for key, body in THEIRS.items():
+            s3.put_object(Bucket=other, Key=key, Body=body)
+        s3.put_object(Bucket=site.bucket, Key=f"{PREFIX}/b/t/0/0/{0:020d}-{5:020d}", Body=b"not ours to send")
+        sync = site.sync("sync", other, endpoint_url=slow.endpoint_url).start()
+        egress = site.egress("egress", {flow.topic: {}}).start()
+        ingress = site.ingress("ingress", {"topic": flow.topic}, bucket=other, queue=queue).start()
+        with flow.traffic(seed=SEED) as traffic:
+            for _ in range(2):
+                slow.break_("GetObject", Slow(0.2))  # so that it is killed amid copies
+                flow.wait_for_more()
+                sync.kill()
+                slow.heal()
+                sync.start()
+            words = traffic.finish()
+        flow.wait_for(words)
+        flow.wait_for_archive()
+        egress.stop()
+        ingress.stop()
+        gone = min(ours(site.keys()))
+        s3.delete_object(Bucket=site.bucket, Key=gone)  # nothing is deleted over there
+        kept = ours(site.keys())
+        site.wait("all copied", lambda: kept.items() <= site.keys(other).items())
+        sync.stop()
+        there = site.keys(other)
+        assert ours(there).keys() == kept.keys() | {gone}
+        assert {key: s3.get_object(Bucket=other, Key=key)["Body"].read() for key in THEIRS} == THEIRS
+        assert there.keys() == ours(there).keys() | THEIRS.keys()
+        flow.judge_target(rewinds=0)
+
+
+def ours(keys: Mapping[str, str]) -> dict[str, str]:
+    """Those of the sender's region."""
+    return {key: etag for key, etag in keys.items() if key.startswith(f"{PREFIX}/{A}/")}

@@ -1,0 +1,262 @@
+"""Egress processes on a shared cluster and archive: whatever goes wrong, the archive holds the log, and no commit is
+ahead of it."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from egress.positions import read_note
+from replicator.coverage import covered_until
+from replicator.protocols import TopicPartition
+from replicator.segment import Segment
+from tests.egress.world import AGE, Process, World
+from tests.fakes.executors import HandExecutor
+from tests.fakes.kafka_consumer import FakeTransaction
+
+PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1))
+POOLS = ("encoders", "uploads", "pool")
+SMALL = 600  # bytes of memory: a few records press it
+
+partitions = st.sampled_from(PARTITIONS)
+processes = st.sampled_from((0, 1))
+pools = st.sampled_from(POOLS)
+
+
+class EgressProcesses(RuleBasedStateMachine):
+    """Two members of one group. What a lost or crashed one had begun to upload may still arrive: a zombie's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = tempfile.TemporaryDirectory()
+        self.world = World(Path(self.directory.name))
+        self.world.broker.create("t", partitions=2)
+        self.verified: set[Segment] = set()
+        self.zombies: list[HandExecutor] = []
+        self.transactions: dict[TopicPartition, list[FakeTransaction]] = {p: [] for p in PARTITIONS}
+        self.owner: dict[TopicPartition, int | None] = dict.fromkeys(PARTITIONS)
+
+    @initialize(small=st.booleans(), on_disk=st.booleans())
+    def begin(self, small: bool, on_disk: bool) -> None:
+        self.options = {
+            "memory_bytes": SMALL if small else 1 << 20,
+            "spool_memory_bytes": -1 if on_disk else 1 << 20,
+            "shutdown_seconds": 0.0,
+        }
+        self.running = [self.started(), self.started()]
+        for number, p in enumerate(PARTITIONS):
+            self.give(p, number)
+
+    def started(self) -> Process:
+        process = self.world.process(**self.options)
+        process.turn(2)
+        return process
+
+    # --- the log ---
+
+    @rule(p=partitions, count=st.integers(1, 12))
+    def produce(self, p: TopicPartition, count: int) -> None:
+        self.world.produce(p, count)
+
+    @rule(p=partitions, count=st.integers(1, 4))
+    def hole(self, p: TopicPartition, count: int) -> None:
+        self.world.broker.hole(p, count)
+
+    @rule(p=partitions, count=st.integers(1, 3))
+    def begin_transaction(self, p: TopicPartition, count: int) -> None:
+        first = self.world.broker.logs[p].high
+        values = [b"transaction %d" % (first + i) for i in range(count)]
+        self.transactions[p].append(self.world.broker.begin(p, *values))
+
+    @precondition(lambda self: any(self.transactions.values()))
+    @rule(commit=st.booleans())
+    def end_transactions(self, commit: bool) -> None:
+        for some in self.transactions.values():
+            while some:
+                transaction = some.pop()
+                if commit:
+                    transaction.commit()
+                else:
+                    transaction.abort()
+
+    @rule(p=partitions)
+    def retention(self, p: TopicPartition) -> None:
+        """Takes what is archived."""
+        if (position := self.world.position(p)) > self.world.broker.logs[p].low:
+            self.verify()
+            self.world.broker.trim(p, position)
+
+    # --- processes and their partitions ---
+
+    @rule(number=processes, count=st.integers(1, 5), per_poll=st.integers(1, 20))
+    def turns(self, number: int, count: int, per_poll: int) -> None:
+        self.running[number].consumer.per_poll = per_poll
+        self.running[number].turn(count)
+
+    @rule(number=processes)
+    def crash(self, number: int) -> None:
+        self.zombies.append(self.running[number].uploads)
+        self.running[number].crash()
+        self.replace(number)
+
+    @rule(number=processes)
+    def stop_and_start(self, number: int) -> None:
+        self.zombies.append(self.running[number].uploads)
+        self.running[number].stop()
+        self.replace(number)
+
+    def replace(self, number: int) -> None:
+        self.owner = {p: None if owner == number else owner for p, owner in self.owner.items()}
+        self.running[number] = self.started()
+
+    @rule(p=partitions, to=processes)
+    def give(self, p: TopicPartition, to: int) -> None:
+        before = self.owner[p]
+        if before is not None:
+            self.running[before].consumer.revoke(p)
+            self.running[before].turn()
+        self.running[to].consumer.assign(p)
+        self.running[to].turn()
+        self.owner[p] = to
+
+    @rule(p=partitions)
+    def lose(self, p: TopicPartition) -> None:
+        if (before := self.owner[p]) is not None:
+            self.running[before].consumer.lose(p)
+            self.running[before].turn()
+            self.owner[p] = None
+
+    @rule(number=processes, pool=pools)
+    def hold(self, number: int, pool: str) -> None:
+        """Encoding, uploads or answers take their time."""
+        getattr(self.running[number], pool).holding = True
+
+    @rule(number=processes, pool=pools, all_=st.booleans(), other=st.integers(0, 3))
+    def answer(self, number: int, pool: str, all_: bool, other: int) -> None:
+        self.go_on(getattr(self.running[number], pool), other if pool == "uploads" else 0, all_=all_)
+
+    @precondition(lambda self: any(z.waiting for z in self.zombies))
+    @rule(other=st.integers(0, 3))
+    def zombie_goes_on(self, other: int) -> None:
+        self.go_on(next(z for z in self.zombies if z.waiting), other, all_=False)
+
+    def go_on(self, pool: HandExecutor, other: int, *, all_: bool) -> None:
+        """`other`: not the first, but one behind it."""
+        pool._jobs.rotate(-other)
+        if pool.waiting and not all_:
+            pool.run_next()
+            return
+        pool.holding = False
+        pool.run_all()
+
+    # --- what goes wrong ---
+
+    @rule(number=processes, drop=st.booleans())
+    def disturb(self, number: int, drop: bool) -> None:
+        self.running[number].consumer.disturb(drop=drop)
+
+    @rule(number=processes, p=partitions)
+    def refuse(self, number: int, p: TopicPartition) -> None:
+        self.running[number].consumer.fail(p, "TOPIC_AUTHORIZATION_FAILED")
+
+    @rule(number=processes, p=partitions)
+    def fail_commit(self, number: int, p: TopicPartition) -> None:
+        self.running[number].consumer.fail_commits(p)
+
+    @rule(number=processes, unavailable=st.booleans())
+    def unavailable(self, number: int, unavailable: bool) -> None:
+        self.running[number].consumer.unavailable = unavailable
+
+    @rule(away=st.sets(st.sampled_from(["list", "open", "put_new"])))
+    def store_away(self, away: set[str]) -> None:
+        self.world.objects.away = away
+
+    @rule(number=processes)
+    def wipe_spool(self, number: int) -> None:
+        for path in self.running[number].spool.directory.iterdir():
+            if path.name != "lock":
+                path.unlink()
+
+    @rule(seconds=st.sampled_from([0.5, 1, 3, AGE, 30, 300]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.clock.advance(seconds)
+
+    # --- what must hold ---
+
+    @invariant()
+    def committed_is_stored_without_a_seam(self) -> None:
+        for p in PARTITIONS:
+            committed = self.world.committed(p)
+            if committed is not None:
+                assert covered_until(self.world.segments(p), 0) >= committed.next_offset, self.world.ranges(p)
+                note = read_note(committed)
+                assert note is not None
+                assert (note.begun_at, note.partition_count) == (0, 2)
+
+    @invariant()
+    def verify(self) -> None:
+        """Each segment holds exactly the log's records of its range, so that overlapping ones agree."""
+        for p in PARTITIONS:
+            log = self.world.broker.logs[p]
+            for segment in self.world.segments(p):
+                if segment not in self.verified:
+                    wanted = {o: r.value for o, r in log.records.items() if o in segment.offsets}
+                    found = {o: v for o, v in self.world.read(segment).items() if o >= log.low}
+                    assert found == wanted, segment
+                    assert segment.offsets.next_offset <= log.stable
+                    self.verified.add(segment)
+
+    @invariant()
+    def nothing_is_refused(self) -> None:
+        """One log: no segment contradicts another, and no position is out of range."""
+        for process in getattr(self, "running", ()):
+            for reason in process.stopped.values():
+                assert "TOPIC_AUTHORIZATION_FAILED" in reason, reason
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "running"):
+                self._heal()
+        finally:
+            self.world.close()
+            self.directory.cleanup()
+
+    def _heal(self) -> None:
+        """All is well again: everything is archived and committed, and nothing is left behind."""
+        world = self.world
+        self.end_transactions(commit=True)
+        world.objects.away = set()
+        for number, process in enumerate(self.running):
+            process.consumer.unavailable = False
+            process.consumer._failing_commits.clear()
+            process.consumer.per_poll = 1000
+            for pool in POOLS:
+                self.answer(number, pool, all_=True, other=0)
+            process.turn()
+        for p in PARTITIONS:
+            if self.owner[p] is None:
+                self.give(p, 0)
+        for _ in range(8):
+            for process in self.running:
+                process.turn(4)
+            world.clock.advance(300)
+        for process in self.running:
+            process.turn(4)
+        for zombie in self.zombies:
+            zombie.run_all()
+        self.verify()
+        for p in PARTITIONS:
+            end = world.broker.logs[p].stable
+            assert covered_until(world.segments(p), 0) == world.position(p) == end, (p, world.ranges(p))
+        for process in self.running:
+            assert process.stopped == {}
+            assert process.assembly.held_bytes == 0
+            assert process.assembly.spool_bytes == 0, "spool files are left behind"
+
+
+TestEgressProcesses = EgressProcesses.TestCase
+TestEgressProcesses.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)

@@ -1,0 +1,325 @@
+"""Ingress processes on a shared archive, event log and target: whatever goes wrong, records arrive in order, none is
+passed over, and each incident repeats one run of a partition at most."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from contextlib import suppress
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from replicator.coverage import covered_until
+from replicator.protocols import TopicPartition
+from replicator.segment import Segment, SourcePartition
+from tests.fakes.kafka_target import Crashed
+from tests.ingress.world import LOST, RELIST, Process, World, source_settings
+
+RUN = 3  # records
+PARTITIONS = (0, 1)
+SOURCES = {p: SourcePartition("a", "t", p) for p in PARTITIONS}
+TARGETS = {p: TopicPartition("copy", p) for p in PARTITIONS}
+
+partitions = st.sampled_from(PARTITIONS)
+processes = st.sampled_from((0, 1))
+
+
+class _Losses(logging.Handler):
+    """Gaps that were given up, as an operator reads of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.skipped: dict[int, set[int]] = {p: set() for p in PARTITIONS}
+
+    def emit(self, record: logging.LogRecord) -> None:
+        told = record.__dict__
+        if record.getMessage() == "segment_lost" and told["skipped"]:
+            self.skipped[told["partition"]].update(range(told["start"], told["end"] + 1))
+
+
+class IngressProcesses(RuleBasedStateMachine):
+    """The source's log is cut into segments in order; they are stored in any order, overlap, and are merged."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.losses = _Losses()
+        self.logger = logging.getLogger("ingress.controller")
+        self.logger.addHandler(self.losses)
+
+    @initialize(skip=st.booleans())
+    def begin(self, skip: bool) -> None:
+        self.world = World(source_settings(on_lost="skip" if skip else "stop"))
+        self.holes: dict[int, set[int]] = {p: set() for p in PARTITIONS}
+        self.end = dict.fromkeys(PARTITIONS, 0)
+        self.pending: list[tuple[int, int, int]] = []  # partition, start, end: cut and not stored
+        self.stored: set[Segment] = set()
+        self.gone: list[Segment] = []
+        self.damaged: dict[Segment, bytes] = {}
+        self.budget: Counter[int] = Counter()  # repeats that incidents explain
+        for p in PARTITIONS:
+            self.world.set_checkpoint(0, p)
+            self.cut(p, 2, holes=set())
+            self.store(0, notify=True)
+        self.owner: dict[int, int | None] = dict.fromkeys(PARTITIONS)
+        self.running = [self.started(), self.started()]
+        for p in PARTITIONS:
+            self.give(p, p)
+
+    def started(self) -> Process:
+        world = self.world
+        away, world.objects.away = world.objects.away, set()
+        was_away, world.log.away = world.log.away, False
+        process = world.process(run_records=RUN)
+        process.turn(2)
+        world.objects.away, world.log.away = away, was_away
+        return process
+
+    def turn(self, number: int) -> None:
+        try:
+            self.running[number].turn()
+        except Crashed:
+            self.crash(number)
+
+    # --- the archive ---
+
+    @rule(p=partitions, length=st.integers(1, 7), holes=st.sets(st.integers(0, 6), max_size=3))
+    def cut(self, p: int, length: int, holes: set[int]) -> None:
+        start = self.end[p]
+        self.end[p] += length
+        self.holes[p] |= {start + hole for hole in holes if hole < length}
+        self.pending.append((p, start, start + length - 1))
+
+    @precondition(lambda self: self.pending)
+    @rule(which=st.integers(0, 100), notify=st.booleans())
+    def store(self, which: int, notify: bool) -> None:
+        p, start, end = self.pending.pop(which % len(self.pending))
+        self.put(p, start, end, 0, notify=notify)
+
+    def put(self, p: int, start: int, end: int, level: int, *, notify: bool) -> None:
+        segment = next((s for s in self.stored if (s.offsets.start, s.offsets.end, s.level) == (start, end, level)
+                        and s.source.partition == p), None)  # fmt: skip
+        if segment is None:
+            segment = self.world.put(start, end, level=level, partition=p, holes=self.holes[p], notify=notify)
+            self.stored.add(segment)
+
+    @rule(p=partitions, start=st.integers(0, 200), length=st.integers(1, 9), notify=st.booleans())
+    def overlap(self, p: int, start: int, length: int, notify: bool) -> None:
+        """An old owner finishing late: any range below the log's end."""
+        if self.end[p]:
+            start %= self.end[p]
+            self.put(p, start, min(start + length, self.end[p]) - 1, 0, notify=notify)
+
+    @precondition(lambda self: self.stored)
+    @rule(data=st.data(), count=st.integers(1, 4), told=st.sampled_from(["all", "created", "removed", "none"]))
+    def merge(self, data: st.DataObject, count: int, told: str) -> None:
+        first = data.draw(st.sampled_from(sorted(self.stored)))
+        here = sorted(s for s in self.stored if s.source == first.source)
+        inputs, end = [first], first.offsets.end
+        for segment in here:
+            if len(inputs) < count and segment.offsets.start <= end + 1 and segment.offsets.end > end:
+                inputs.append(segment)
+                end = segment.offsets.end
+        level = max(s.level for s in inputs) + 1
+        p = first.source.partition
+        self.put(p, first.offsets.start, end, level, notify=told in ("all", "created"))
+        self.world.remove(*inputs, notify=told in ("all", "removed"))
+        self.stored.difference_update(inputs)
+        self.gone += inputs
+        for segment in inputs:
+            self.damaged.pop(segment, None)
+
+    @precondition(lambda self: self.stored or self.gone)
+    @rule(data=st.data())
+    def notify_again_or_late(self, data: st.DataObject) -> None:
+        self.world.notify(data.draw(st.sampled_from(sorted(self.stored | set(self.gone)))))
+
+    @precondition(lambda self: self.stored)
+    @rule(data=st.data())
+    def damage(self, data: st.DataObject) -> None:
+        segment = data.draw(st.sampled_from(sorted(self.stored)))
+        if segment not in self.damaged:
+            with self.world.peek.open(segment) as body:
+                self.damaged[segment] = body.read()
+            self.world.damage(segment)
+
+    @precondition(lambda self: self.damaged)
+    @rule()
+    def mend(self) -> None:
+        for segment, data in self.damaged.items():
+            self.world.damage(segment, data)
+        self.damaged.clear()
+
+    # --- processes and their partitions ---
+
+    @rule(number=processes, count=st.integers(1, 6))
+    def turns(self, number: int, count: int) -> None:
+        for _ in range(count):
+            self.turn(number)
+
+    @rule(number=processes)
+    def crash(self, number: int) -> None:
+        self.owner = {p: None if owner == number else owner for p, owner in self.owner.items()}
+        self.running[number] = self.started()
+
+    @rule(number=processes)
+    def stop_and_start(self, number: int) -> None:
+        with suppress(Crashed):
+            self.running[number].stop()
+        self.crash(number)
+
+    @rule(p=partitions, to=processes)
+    def give(self, p: int, to: int) -> None:
+        before = self.owner[p]
+        if before is not None:
+            self.running[before].placement.revoke(TARGETS[p])
+            self.running[before].control()
+        self.running[to].placement.assign(TARGETS[p])
+        self.running[to].control()
+        self.owner[p] = to
+
+    @rule(p=partitions)
+    def lose(self, p: int) -> None:
+        if (before := self.owner[p]) is not None:
+            self.running[before].placement.lose(TARGETS[p])
+            self.running[before].control()
+            self.owner[p] = None
+
+    @rule(number=processes, pool=st.sampled_from(["pool", "reading", "checkpoint_pool"]))
+    def hold(self, number: int, pool: str) -> None:
+        """Listings, reads or checkpoints take their time."""
+        getattr(self.running[number], pool).holding = True
+
+    @rule(number=processes, pool=st.sampled_from(["pool", "reading", "checkpoint_pool"]), all_=st.booleans())
+    def answer(self, number: int, pool: str, all_: bool) -> None:
+        held = getattr(self.running[number], pool)
+        if held.waiting and not all_:
+            held.run_next()
+            return
+        held.holding = False
+        held.run_all()
+
+    # --- what goes wrong ---
+
+    @rule(p=partitions, transient=st.booleans(), keep=st.integers(0, RUN))
+    def fail_next(self, p: int, transient: bool, keep: int) -> None:
+        self.world.target.fail_next(TARGETS[p], transient=transient, keep=keep)
+        self.budget[p] += 1
+
+    @rule(keep=st.integers(0, RUN))
+    def stop_next(self, keep: int) -> None:
+        self.world.target.stop_next(keep=keep)
+        self.budget.update(PARTITIONS)
+
+    @rule()
+    def crash_next(self) -> None:
+        self.world.target.crash_next()
+        self.budget.update(PARTITIONS)
+
+    @rule(away=st.booleans())
+    def target_away(self, away: bool) -> None:
+        self.world.target.away = away
+
+    @rule(away=st.booleans())
+    def log_away(self, away: bool) -> None:
+        self.world.log.away = away
+
+    @rule()
+    def log_loses(self) -> None:
+        self.world.log.lose()
+
+    @rule(away=st.sets(st.sampled_from(["list", "open"])))
+    def store_away(self, away: set[str]) -> None:
+        self.world.objects.away = away
+
+    @rule(seconds=st.sampled_from([0.5, 1, 3, 10, 40, RELIST, LOST]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.clock.advance(seconds)
+
+    # --- what must hold ---
+
+    def records(self, p: int) -> list[int]:
+        return [o for o in range(self.end[p]) if o not in self.holes[p]]
+
+    @invariant()
+    def in_order_without_a_skip(self) -> None:
+        if not hasattr(self, "running"):
+            return
+        for p in PARTITIONS:
+            records, budget = self.records(p), self.budget[p]
+            index = {offset: i for i, offset in enumerate(records)}
+            seen: set[int] = set()
+            at = 0
+            for offset in self.world.offsets(TARGETS[p]):
+                i = index[offset]
+                passed = [o for o in records[at:i] if o not in self.losses.skipped[p]]
+                assert not passed, f"partition {p}: {passed} passed over before {offset}"
+                if i < at:
+                    budget -= 1
+                    assert budget >= 0, f"partition {p}: {offset} again without an incident"
+                    assert sum(o in seen for o in records[i:at]) <= RUN, "more than a run again"
+                seen.add(offset)
+                at = i + 1
+
+    @invariant()
+    def checkpoint_is_never_ahead(self) -> None:
+        if not hasattr(self, "running"):
+            return
+        for p in PARTITIONS:
+            checkpoint = self.world.checkpoint(p) or 0
+            delivered = set(self.world.offsets(TARGETS[p])) | self.losses.skipped[p]
+            assert {o for o in self.records(p) if o < checkpoint} <= delivered
+
+    def teardown(self) -> None:
+        """All is well again, nothing more is notified: everything arrives."""
+        self.logger.removeHandler(self.losses)
+        if not hasattr(self, "running"):
+            return
+        self.logger.addHandler(self.losses)
+        try:
+            self._heal()
+        finally:
+            self.logger.removeHandler(self.losses)
+
+    def _heal(self) -> None:
+        world = self.world
+        self.mend()
+        while self.pending:
+            self.store(0, notify=False)
+        world.target.away = world.log.away = world.target._crashing = False
+        world.target._failing.clear()
+        world.target._stopping = None
+        world.objects.away = set()
+        for number, process in enumerate(self.running):
+            for pool in ("pool", "reading", "checkpoint_pool"):
+                self.answer(number, pool, all_=True)
+            process.turn(2)
+        for p in PARTITIONS:
+            if self.owner[p] is None:
+                self.give(p, p)
+        for _ in range(12):
+            for process in self.running:
+                process.turn(3)
+            world.clock.advance(RELIST)
+        for p in PARTITIONS:
+            for _ in range(100):
+                before = len(world.offsets(TARGETS[p]))
+                for process in self.running:
+                    process.turn(2)
+                if len(world.offsets(TARGETS[p])) == before:
+                    break
+        self.in_order_without_a_skip()
+        for p in PARTITIONS:
+            assert covered_until((s for s in self.stored if s.source == SOURCES[p]), 0) == self.end[p]
+            missing = set(self.records(p)) - set(world.offsets(TARGETS[p])) - self.losses.skipped[p]
+            assert not missing, (p, missing)
+            assert world.checkpoint(p) == self.end[p]
+        for process in self.running:
+            assert process.stopped == {}
+            with suppress(Crashed):
+                process.stop()
+
+
+TestIngressProcesses = IngressProcesses.TestCase
+TestIngressProcesses.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
