@@ -83,9 +83,9 @@ def run_until_signalled(
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with `code`. A pool's thread that hangs in a request would keep the interpreter from ending; by
-    now everything that had to be said is said, so it is not waited for."""
-    if any(t is not threading.main_thread() and not t.daemon for t in threading.enumerate()):
+    """End the process with `code`. A pool's thread that hangs in a request would keep the interpreter from ending, a
+    daemon too; by now everything that had to be said is said, so it is not waited for."""
+    if threading.active_count() > 1:
         logging.shutdown()
         _leave_at_once(code)
     sys.exit(code)

@@ -22,8 +22,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs h
     ResourceType,
 )
 
+from infra.kafka.client_log import client_log
 from infra.kafka.errors import error_of, translate
-from infra.kafka.settings import client_log
 from replicator.errors import BrokerUnavailable, TargetError
 from replicator.lifecycle import Deadline, Stop
 from replicator.protocols import TopicFacts, TopicPartition, Watermarks

@@ -9,8 +9,8 @@ from datetime import timedelta
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
+from infra.kafka.client_log import client_log
 from infra.kafka.errors import translate
-from infra.kafka.settings import client_log
 from replicator.errors import BrokerUnavailable
 from replicator.lifecycle import Deadline, Stop
 from replicator.protocols import Committed, TopicPartition

@@ -22,8 +22,8 @@ from typing import Any, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from infra.kafka.client_log import client_log
 from infra.kafka.outgoing import Produce, Report
-from infra.kafka.settings import client_log
 from replicator.errors import ConfigError
 from replicator.lifecycle import Deadline
 from replicator.logkeys import ERROR, NEXT

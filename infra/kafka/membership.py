@@ -19,8 +19,8 @@ from datetime import timedelta
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
+from infra.kafka.client_log import client_log
 from infra.kafka.errors import told
-from infra.kafka.settings import client_log
 from replicator.errors import OwnershipLost
 from replicator.lifecycle import Deadline
 from replicator.logkeys import ERROR, NEXT
@@ -177,7 +177,7 @@ class Membership:
         self._metrics.count("broker_errors")
         if error.fatal() or error.code() == KafkaError._FATAL:  # `consume` tells of it without the flag
             self._fatal = error
-        log.warning("broker_error", extra={ERROR: told(error)})
+            log.error("broker_error", extra={ERROR: told(error)})
 
 
 def _ours(partitions: Sequence[ClientPartition]) -> frozenset[TopicPartition]:

@@ -6,28 +6,11 @@ Everything else that the user sets wins over what is derived here.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 
 from replicator.errors import ConfigError
-from replicator.logkeys import REASON
 
 MIB = 1 << 20
-
-
-class _AsEvent(logging.Filter):
-    """The client's own lines become events like ours: one name, the text as a field. That gapless delivery is
-    experimental is told once per producer; we know."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        text = record.getMessage()
-        record.msg, record.args = "kafka_client", ()
-        setattr(record, REASON, text)
-        return "enable.gapless.guarantee is experimental" not in text
-
-
-client_log = logging.getLogger("infra.kafka.client")
-client_log.addFilter(_AsEvent())
 
 ALWAYS: Mapping[str, str] = {
     "enable.auto.commit": "false",  # committed means stored

@@ -27,8 +27,8 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription  # type: ignore[attr-defined]
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
+from infra.kafka.client_log import client_log
 from infra.kafka.errors import told
-from infra.kafka.settings import client_log
 from replicator.errors import BrokerUnavailable
 from replicator.lifecycle import Deadline
 from replicator.logkeys import ERROR, NEXT, TOPIC
