@@ -170,6 +170,7 @@ class SyncLoop:
 
     sync: BucketSync
     queue: NotificationQueue | None
+    queue_wait: timedelta  # a stop waits for it
     interval: timedelta
     clock: Clock
     health: Health
@@ -196,7 +197,7 @@ class SyncLoop:
         while not self.stop.is_set():
             assert self.queue is not None
             try:
-                self.sync.follow(self.queue, timedelta(seconds=5))
+                self.sync.follow(self.queue, self.queue_wait)
             except TransientError as error:
                 log.warning("sync_queue_failed", extra={logkeys.ERROR: str(error)})
                 self.stop.wait(timedelta(seconds=1))

@@ -277,7 +277,8 @@ def build_sync(config: Config, *, once: bool = False) -> Service:
             alive=lambda: around.health.turn(around.clock.now()),
         )
         queue = around.queue(settings.queue) if settings.queue else None
-        loop = SyncLoop(sync, queue, settings.interval, around.clock, around.health, around.stop)
+        queue_wait = min(settings.queue.wait, SYNC_SHUTDOWN / 2) if settings.queue else timedelta()
+        loop = SyncLoop(sync, queue, queue_wait, settings.interval, around.clock, around.health, around.stop)
         if once:
             return around.service({"sync": lambda: _once(sync)}, SYNC_SHUTDOWN)
         loops = {"sync": loop.run}
