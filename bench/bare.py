@@ -20,7 +20,7 @@ def consume(spec: dict[str, Any]) -> dict[str, Any]:
     left = spec["records"] - len(consumer.consume(1, 30))
     began, cpu = time.monotonic(), time.process_time()
     while left:
-        left -= len(consumer.consume(min(left, 10_000), 1))
+        left -= len(consumer.consume(min(left, spec["batch"]), 1))
     result = {"seconds": time.monotonic() - began, "cpu_seconds": time.process_time() - cpu}
     consumer.close()
     return result

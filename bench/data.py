@@ -17,6 +17,7 @@ Headers = list[tuple[str, str | bytes | None]] | None
 
 POOL = 49_999  # different records, then they repeat: far beyond what a codec remembers; a prime, so that every
 # partition gets all of them
+RUN = 10_000  # records of one partition in a row, as the ingress produces them
 FIRST_STAMP_MS = 1_750_000_000_000
 JSON_BYTES, SMALL_BYTES = 1024, 100
 
@@ -59,7 +60,7 @@ class Records:
 
 
 def records(kind: Kind, count: int, partitions: int) -> Records:
-    """`count` of them, dealt to the partitions in turn."""
+    """`count` of them. Partitions get as many each, in runs, which is the order that suits the client best."""
     one = _MAKERS[kind]
     chance = random.Random(7)
     pool = [one(chance) for _ in range(min(POOL, count))]
@@ -69,8 +70,15 @@ def records(kind: Kind, count: int, partitions: int) -> Records:
         keys=([key for key, _, _ in pool] * copies)[:count],
         headers=([headers for _, _, headers in pool] * copies)[:count],
         stamps=list(range(FIRST_STAMP_MS, FIRST_STAMP_MS + count)),
-        partitions=(list(range(partitions)) * (-(-count // partitions)))[:count],
+        partitions=_dealt(count, partitions),
     )
+
+
+def _dealt(count: int, partitions: int) -> list[int]:
+    each = -(-count // partitions)
+    rounds = [min(RUN, each - start) for start in range(0, each, RUN)]
+    runs = [[partition] * length for length in rounds for partition in range(partitions)]
+    return [partition for run in runs for partition in run][:count]
 
 
 def _json(chance: random.Random) -> tuple[bytes | None, bytes, Headers]:

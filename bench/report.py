@@ -35,8 +35,9 @@ METHOD = """\
   connecting the producer and the checkpoints are in it. Bare produce: first `produce` to the end of `flush`. Starting
   Python, joining the group, listing and finding positions are in none of them.
 - **of bare**: each round's rate over the rate of the bare loop that ran right before it; median, lowest and highest.
-  The bare loop (`bench/bare.py`) is the same client with the same properties: `consume(10000)` that only counts; a
-  `for` over prebuilt lists that calls `produce` with key, value, headers, timestamp and partition.
+  The bare loop (`bench/bare.py`) is the same client with the same properties: `consume(n)` that only counts, with the
+  `n` that our consumer settles on; a `for` over prebuilt lists that calls `produce` with key, value, headers, timestamp
+  and partition, partitions in runs as ours. Both choices are faster for the bare loop than the others tried.
 - **CPU-s/M**: user and system time of the whole process from its start to its end, start-up included, per million
   records. `bench.json` has that between the marks, too.
 - **RSS**: the process's own peak, the largest of the rounds. **S3 requests**: the metric `store_requests`, in one
@@ -45,7 +46,8 @@ METHOD = """\
   more of them to the services.
 - Services run on their default configuration, but for: segments sealed by count (about 95 MB each), so that the
   backlog ends with a full one; `first_segment_delay = "0s"`; and, with many partitions, a longer `shutdown_timeout`:
-  that run reads everything, is told to stop, and stores what it holds."""
+  that run reads everything, is told to stop, and stores what it holds. pandas, which only the demo's data bring, is
+  hidden from them (pyarrow imports it where it is)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from bench import child
 from bench.child import Result
 from bench.data import KINDS, Kind
 from bench.place import Place
+from infra.kafka.consumer import BATCH_BYTES, MOST
 
 PARTITIONS = 6
 TIMEOUT_SECONDS = 240.0  # of one measurement; hundred times what it takes
@@ -87,7 +88,7 @@ class Suite:
             egress, ingress = lines
             ratio = 0.0
             for number in range(self.plan.rounds):
-                egress.bare.append(self._bare_consume(topic, count))
+                egress.bare.append(self._bare_consume(topic, count, raw // count))
                 self._tell(egress, egress.bare, "bare consume", number)
                 prefix = f"{kind}-{number}"
                 egress.ours.append(self._egress(topic, prefix, count, raw))
@@ -114,9 +115,15 @@ class Suite:
         self.say(f"{partitions} partitions: peak RSS {result.peak_rss_mib:.0f} MiB")
         return Many(partitions=partitions, records=count, egress=result)
 
-    def _bare_consume(self, topic: str, count: int) -> Result:
-        properties = self.place.consumer_properties(topic)
-        spec = {"properties": properties, "topic": topic, "partitions": PARTITIONS, "records": count}
+    def _bare_consume(self, topic: str, count: int, record_bytes: int) -> Result:
+        """In batches of the size that our consumer settles on, which suits the client better than larger ones."""
+        spec = {
+            "properties": self.place.consumer_properties(topic),
+            "topic": topic,
+            "partitions": PARTITIONS,
+            "records": count,
+            "batch": min(MOST, BATCH_BYTES // record_bytes),
+        }
         return self._child("bench.bare", "consume", spec)
 
     def _bare_produce(self, topic: str, kind: Kind, count: int, partitions: int) -> Result:

@@ -281,12 +281,18 @@ def test_segment_that_vanishes_between_two_of_its_runs(world: World) -> None:
 def test_segment_whose_removal_is_known_is_not_asked_for(world: World) -> None:
     world.put(0, 1)
     process = joined(world)
-    world.remove(world.put(2, 3))
+    process.reading.holding = True
+    world.put(2, 3)
+    process.turn(2)
+    world.remove(world.put(4, 5))
+    process.turn(2)
+    process.reading.holding = False
+    process.reading.run_all()
     process.turn(3)
     assert process.metrics.by_label("relists", reason="missing") == 0
-    world.put(0, 3, level=1)
+    world.put(0, 5, level=1)
     process.turn(3)
-    assert world.offsets(C) == numbers((0, 3))
+    assert world.offsets(C) == numbers((0, 5))
 
 
 def test_listing_that_fails_forgets_nothing(world: World) -> None:

@@ -174,7 +174,7 @@ def judge_target(
         for wanted, used in readings.items():
             for index, back in case.steps(wanted, record):
                 total = used + back
-                if total <= rewinds and total < following.get(index + 1, rewinds + 1):
+                if total < following.get(index + 1, rewinds + 1):
                     following[index + 1] = total
         if not following:
             case.accuse(max(readings), at, record, min(readings.values()), rewinds)

@@ -149,6 +149,10 @@ def test_what_compaction_removed_may_be_missing_and_nothing_else() -> None:
     assert short.value.charge is Charge.SHORT
 
 
+def test_the_last_records_may_be_gone_too() -> None:
+    assert compacted(SOURCE, SOURCE[:-2]) == {98, 99}
+
+
 def test_a_compacted_log_that_never_was_written_so() -> None:
     with pytest.raises(Guilty):
         compacted(SOURCE, [SOURCE[5], SOURCE[4]])

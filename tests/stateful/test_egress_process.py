@@ -56,11 +56,36 @@ class EgressProcesses(RuleBasedStateMachine):
         process.turn(2)
         return process
 
-    # --- the log ---
+    # --- work: most of what happens ---
 
-    @rule(p=partitions, count=st.integers(1, 12))
-    def produce(self, p: TopicPartition, count: int) -> None:
-        self.world.produce(p, count)
+    @rule(
+        counts=st.tuples(st.integers(0, 12), st.integers(0, 12)), turns=st.integers(1, 3), per_poll=st.integers(1, 20)
+    )
+    def work(self, counts: tuple[int, int], turns: int, per_poll: int) -> None:
+        for p, count in zip(PARTITIONS, counts, strict=True):
+            self.world.produce(p, count)
+        for process in self.running:
+            process.consumer.per_poll = per_poll
+            process.turn(turns)
+
+    @rule(seconds=st.sampled_from([0.5, 1, 3, AGE, 30, 300]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.clock.advance(seconds)
+        for process in self.running:
+            process.turn(2)
+
+    @rule(count=st.integers(1, 3))
+    def work_unhindered(self, count: int) -> None:
+        """Whoever waits for the store, or for a pool, goes on."""
+        self.world.objects.away = set()
+        for process in self.running:
+            process.consumer.unavailable = False
+            for pool in POOLS:
+                self.go_on(getattr(process, pool), 0, all_=True)
+        self.time_passes(30)
+        self.work((count, 2 * count), 2, 20)
+
+    # --- the log ---
 
     @rule(p=partitions, count=st.integers(1, 4))
     def hole(self, p: TopicPartition, count: int) -> None:
@@ -92,26 +117,19 @@ class EgressProcesses(RuleBasedStateMachine):
 
     # --- processes and their partitions ---
 
-    @rule(number=processes, count=st.integers(1, 5), per_poll=st.integers(1, 20))
-    def turns(self, number: int, count: int, per_poll: int) -> None:
-        self.running[number].consumer.per_poll = per_poll
-        self.running[number].turn(count)
-
-    @rule(number=processes)
-    def crash(self, number: int) -> None:
-        self.zombies.append(self.running[number].uploads)
-        self.running[number].crash()
-        self.replace(number)
-
-    @rule(number=processes)
-    def stop_and_start(self, number: int) -> None:
-        self.zombies.append(self.running[number].uploads)
-        self.running[number].stop()
-        self.replace(number)
-
-    def replace(self, number: int) -> None:
-        self.owner = {p: None if owner == number else owner for p, owner in self.owner.items()}
+    @rule(number=processes, orderly=st.booleans(), to=processes)
+    def restart(self, number: int, orderly: bool, to: int) -> None:
+        gone = self.running[number]
+        self.zombies.append(gone.uploads)
+        if orderly:
+            gone.stop()
+        else:
+            gone.crash()
         self.running[number] = self.started()
+        for p in PARTITIONS:
+            if self.owner[p] == number:
+                self.owner[p] = None
+                self.give(p, to)
 
     @rule(p=partitions, to=processes)
     def give(self, p: TopicPartition, to: int) -> None:
@@ -120,15 +138,18 @@ class EgressProcesses(RuleBasedStateMachine):
             self.running[before].consumer.revoke(p)
             self.running[before].turn()
         self.running[to].consumer.assign(p)
-        self.running[to].turn()
+        self.running[to].turn(2)
         self.owner[p] = to
 
-    @rule(p=partitions)
-    def lose(self, p: TopicPartition) -> None:
+    @rule(p=partitions, to=processes)
+    def lose(self, p: TopicPartition, to: int) -> None:
         if (before := self.owner[p]) is not None:
             self.running[before].consumer.lose(p)
             self.running[before].turn()
             self.owner[p] = None
+            self.give(p, to)
+
+    # --- what goes wrong ---
 
     @rule(number=processes, pool=pools)
     def hold(self, number: int, pool: str) -> None:
@@ -153,37 +174,31 @@ class EgressProcesses(RuleBasedStateMachine):
         pool.holding = False
         pool.run_all()
 
-    # --- what goes wrong ---
+    @rule(number=processes, kind=st.sampled_from(["disturbed", "dropped", "unavailable", "spool"]))
+    def trouble(self, number: int, kind: str) -> None:
+        process = self.running[number]
+        match kind:
+            case "disturbed" | "dropped":
+                process.consumer.disturb(drop=kind == "dropped")
+            case "unavailable":
+                process.consumer.unavailable = True
+            case "spool":
+                for path in process.spool.directory.iterdir():
+                    if path.name != "lock":
+                        path.unlink()
 
-    @rule(number=processes, drop=st.booleans())
-    def disturb(self, number: int, drop: bool) -> None:
-        self.running[number].consumer.disturb(drop=drop)
-
-    @rule(number=processes, p=partitions)
-    def refuse(self, number: int, p: TopicPartition) -> None:
-        self.running[number].consumer.fail(p, "TOPIC_AUTHORIZATION_FAILED")
-
-    @rule(number=processes, p=partitions)
-    def fail_commit(self, number: int, p: TopicPartition) -> None:
-        self.running[number].consumer.fail_commits(p)
-
-    @rule(number=processes, unavailable=st.booleans())
-    def unavailable(self, number: int, unavailable: bool) -> None:
-        self.running[number].consumer.unavailable = unavailable
+    @rule(p=partitions, kind=st.sampled_from(["refused", "commit"]))
+    def trouble_with_one(self, p: TopicPartition, kind: str) -> None:
+        if (owner := self.owner[p]) is not None:
+            consumer = self.running[owner].consumer
+            if kind == "refused":
+                consumer.fail(p, "TOPIC_AUTHORIZATION_FAILED")
+            else:
+                consumer.fail_commits(p)
 
     @rule(away=st.sets(st.sampled_from(["list", "open", "put_new"])))
     def store_away(self, away: set[str]) -> None:
         self.world.objects.away = away
-
-    @rule(number=processes)
-    def wipe_spool(self, number: int) -> None:
-        for path in self.running[number].spool.directory.iterdir():
-            if path.name != "lock":
-                path.unlink()
-
-    @rule(seconds=st.sampled_from([0.5, 1, 3, AGE, 30, 300]))
-    def time_passes(self, seconds: float) -> None:
-        self.world.clock.advance(seconds)
 
     # --- what must hold ---
 

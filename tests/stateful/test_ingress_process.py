@@ -24,6 +24,7 @@ TARGETS = {p: TopicPartition("copy", p) for p in PARTITIONS}
 
 partitions = st.sampled_from(PARTITIONS)
 processes = st.sampled_from((0, 1))
+POOLS = ("pool", "reading", "checkpoint_pool")
 
 
 class _Losses(logging.Handler):
@@ -80,7 +81,7 @@ class IngressProcesses(RuleBasedStateMachine):
         try:
             self.running[number].turn()
         except Crashed:
-            self.crash(number)
+            self.replace(number, 1 - number)
 
     # --- the archive ---
 
@@ -115,10 +116,11 @@ class IngressProcesses(RuleBasedStateMachine):
     @rule(data=st.data(), count=st.integers(1, 4), told=st.sampled_from(["all", "created", "removed", "none"]))
     def merge(self, data: st.DataObject, count: int, told: str) -> None:
         first = data.draw(st.sampled_from(sorted(self.stored)))
-        here = sorted(s for s in self.stored if s.source == first.source)
+        here = sorted((s for s in self.stored if s.source == first.source), key=lambda s: s.offsets)
         inputs, end = [first], first.offsets.end
         for segment in here:
-            if len(inputs) < count and segment.offsets.start <= end + 1 and segment.offsets.end > end:
+            follows = first.offsets.start <= segment.offsets.start <= end + 1 and segment.offsets.end > end
+            if len(inputs) < count and follows:
                 inputs.append(segment)
                 end = segment.offsets.end
         level = max(s.level for s in inputs) + 1
@@ -144,30 +146,64 @@ class IngressProcesses(RuleBasedStateMachine):
                 self.damaged[segment] = body.read()
             self.world.damage(segment)
 
-    @precondition(lambda self: self.damaged)
-    @rule()
     def mend(self) -> None:
         for segment, data in self.damaged.items():
             self.world.damage(segment, data)
         self.damaged.clear()
 
+    # --- work: most of what happens ---
+
+    @rule(
+        lengths=st.tuples(st.integers(0, 7), st.integers(0, 7)),
+        holes=st.sets(st.integers(0, 6), max_size=3),
+        notify=st.sampled_from([True, True, True, False]),
+        turns=st.integers(1, 6),
+    )
+    def work(self, lengths: tuple[int, int], holes: set[int], notify: bool, turns: int) -> None:
+        for p, length in zip(PARTITIONS, lengths, strict=True):
+            if length:
+                self.cut(p, length, holes)
+                self.store(-1, notify=notify)
+        self.turns(turns)
+
+    @rule(count=st.integers(1, 6))
+    def turns(self, count: int) -> None:
+        for _ in range(count):
+            for number in (0, 1):
+                self.turn(number)
+
+    @rule(seconds=st.sampled_from([0.5, 1, 3, 10, 40, RELIST, LOST]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.clock.advance(seconds)
+        self.turns(2)
+
+    @rule(seconds=st.sampled_from([3, 10, RELIST]))
+    def work_unhindered(self, seconds: float) -> None:
+        """Whoever waits for the store, the brokers, or a pool, goes on."""
+        self.mend()
+        self.world.objects.away = set()
+        self.world.target.away = self.world.log.away = False
+        for number in (0, 1):
+            for pool in POOLS:
+                self.answer(number, pool, all_=True)
+        self.time_passes(seconds)
+        self.work((3, 4), set(), notify=True, turns=4)
+
     # --- processes and their partitions ---
 
-    @rule(number=processes, count=st.integers(1, 6))
-    def turns(self, number: int, count: int) -> None:
-        for _ in range(count):
-            self.turn(number)
+    @rule(number=processes, orderly=st.booleans(), to=processes)
+    def restart(self, number: int, orderly: bool, to: int) -> None:
+        if orderly:
+            with suppress(Crashed):
+                self.running[number].stop()
+        self.replace(number, to)
 
-    @rule(number=processes)
-    def crash(self, number: int) -> None:
-        self.owner = {p: None if owner == number else owner for p, owner in self.owner.items()}
+    def replace(self, number: int, to: int) -> None:
         self.running[number] = self.started()
-
-    @rule(number=processes)
-    def stop_and_start(self, number: int) -> None:
-        with suppress(Crashed):
-            self.running[number].stop()
-        self.crash(number)
+        for p in PARTITIONS:
+            if self.owner[p] == number:
+                self.owner[p] = None
+                self.give(p, to)
 
     @rule(p=partitions, to=processes)
     def give(self, p: int, to: int) -> None:
@@ -179,19 +215,22 @@ class IngressProcesses(RuleBasedStateMachine):
         self.running[to].control()
         self.owner[p] = to
 
-    @rule(p=partitions)
-    def lose(self, p: int) -> None:
+    @rule(p=partitions, to=processes)
+    def lose(self, p: int, to: int) -> None:
         if (before := self.owner[p]) is not None:
             self.running[before].placement.lose(TARGETS[p])
             self.running[before].control()
             self.owner[p] = None
+            self.give(p, to)
 
-    @rule(number=processes, pool=st.sampled_from(["pool", "reading", "checkpoint_pool"]))
+    # --- what goes wrong ---
+
+    @rule(number=processes, pool=st.sampled_from(POOLS))
     def hold(self, number: int, pool: str) -> None:
         """Listings, reads or checkpoints take their time."""
         getattr(self.running[number], pool).holding = True
 
-    @rule(number=processes, pool=st.sampled_from(["pool", "reading", "checkpoint_pool"]), all_=st.booleans())
+    @rule(number=processes, pool=st.sampled_from(POOLS), all_=st.booleans())
     def answer(self, number: int, pool: str, all_: bool) -> None:
         held = getattr(self.running[number], pool)
         if held.waiting and not all_:
@@ -200,42 +239,26 @@ class IngressProcesses(RuleBasedStateMachine):
         held.holding = False
         held.run_all()
 
-    # --- what goes wrong ---
-
     @rule(p=partitions, transient=st.booleans(), keep=st.integers(0, RUN))
     def fail_next(self, p: int, transient: bool, keep: int) -> None:
         self.world.target.fail_next(TARGETS[p], transient=transient, keep=keep)
         self.budget[p] += 1
 
-    @rule(keep=st.integers(0, RUN))
-    def stop_next(self, keep: int) -> None:
-        self.world.target.stop_next(keep=keep)
+    @rule(keep=st.integers(-1, RUN))
+    def stop_or_crash_next(self, keep: int) -> None:
+        if keep < 0:
+            self.world.target.crash_next()
+        else:
+            self.world.target.stop_next(keep=keep)
         self.budget.update(PARTITIONS)
 
-    @rule()
-    def crash_next(self) -> None:
-        self.world.target.crash_next()
-        self.budget.update(PARTITIONS)
-
-    @rule(away=st.booleans())
-    def target_away(self, away: bool) -> None:
-        self.world.target.away = away
-
-    @rule(away=st.booleans())
-    def log_away(self, away: bool) -> None:
-        self.world.log.away = away
+    @rule(target_=st.booleans(), log=st.booleans(), store=st.sets(st.sampled_from(["list", "open"])))
+    def away(self, target_: bool, log: bool, store: set[str]) -> None:
+        self.world.target.away, self.world.log.away, self.world.objects.away = target_, log, store
 
     @rule()
     def log_loses(self) -> None:
         self.world.log.lose()
-
-    @rule(away=st.sets(st.sampled_from(["list", "open"])))
-    def store_away(self, away: set[str]) -> None:
-        self.world.objects.away = away
-
-    @rule(seconds=st.sampled_from([0.5, 1, 3, 10, 40, RELIST, LOST]))
-    def time_passes(self, seconds: float) -> None:
-        self.world.clock.advance(seconds)
 
     # --- what must hold ---
 
@@ -292,7 +315,7 @@ class IngressProcesses(RuleBasedStateMachine):
         world.target._stopping = None
         world.objects.away = set()
         for number, process in enumerate(self.running):
-            for pool in ("pool", "reading", "checkpoint_pool"):
+            for pool in POOLS:
                 self.answer(number, pool, all_=True)
             process.turn(2)
         for p in PARTITIONS:
