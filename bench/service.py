@@ -26,6 +26,7 @@ from infra.kafka.consumer import KafkaSourceConsumer
 from infra.kafka.producer import AtLeastOnceWriter
 from infra.logs import configure
 from infra.metrics import PrometheusMetrics
+from infra.tuning import tune
 from ingress.delivery import Assignment, Delivery
 from replicator import app
 from replicator.config import from_mapping
@@ -126,18 +127,9 @@ def look_on(marks: Marks) -> None:
         setattr(app, name, replacement)
 
 
-class NoPandas:
-    """Hides pandas, which comes with the demo's data and not with a deployment: where pyarrow finds it, it imports it
-    with the first array, for 40 MB and half a second."""
-
-    def find_spec(self, fullname: str, *_: object) -> None:
-        if fullname == "pandas":
-            raise ModuleNotFoundError(f"No module named {fullname!r}", name=fullname)
-
-
 def run(what: str, spec: dict[str, Any]) -> dict[str, Any]:
     """`spec`: config, records, timeout_seconds, stop_when ("finished" or "fetched": then the stop does the rest)."""
-    sys.meta_path.insert(0, NoPandas())
+    tune()
     marks = Marks(wanted=spec["records"])
     look_on(marks)
     config = from_mapping(spec["config"])

@@ -78,7 +78,8 @@ class ParquetFormat:
 
 
 class ParquetSegmentWriter:
-    """See `replicator.protocols.SegmentWriter`. Holds about 13 KiB, and 3 KiB more for every row group written."""
+    """See `replicator.protocols.SegmentWriter`. Holds about 13 KiB, 3 KiB more for every row group
+    written, and the last column of the last row group until the next one."""
 
     def __init__(self, sink: BinaryIO, options: ParquetFormat) -> None:
         self._sink = _Sink(sink)

@@ -120,8 +120,10 @@ def sync(
 
 
 def _run(build: Callable[[], Service]) -> None:
+    from infra.tuning import tune
     from replicator.service import leave, run_until_signalled
 
+    tune()
     leave(run_until_signalled(build()))
 
 

@@ -78,20 +78,23 @@ class Metrics:
 
 
 class Worker:
-    """One process slot: the same command, configuration, log and port through all its lives."""
+    """One process slot: the same command, configuration and log through all its lives."""
 
     def __init__(self, site: Site, name: str, command: Sequence[str], tables: Tables) -> None:
-        (self._port,) = free_ports(1)
+        self._port = 0
+        self._tables = tables
         self.name = name
         self.log = site.stack.log_dir / f"{site.name}.{name}.log"
         self._site = site
         self._config = site.folder / f"{name}.toml"
-        self._config.write_text(to_toml({**tables, "metrics": {"listen": f"127.0.0.1:{self._port}"}}), encoding="utf-8")
         self._argv = [sys.executable, "-m", "replicator", *command, "--config", str(self._config)]
         self._process: Process | None = None
         self.kills = 0
 
     def start(self) -> Worker:
+        (self._port,) = free_ports(1)  # a new one for each life: somebody may have taken the last one meanwhile
+        tables = {**self._tables, "metrics": {"listen": f"127.0.0.1:{self._port}"}}
+        self._config.write_text(to_toml(tables), encoding="utf-8")
         self._process = self._site.supervisor.start(
             f"{self._site.name}.{self.name}", self._argv, log=self.log, cwd=ROOT, env=self._site.environment
         )
