@@ -509,6 +509,21 @@ def test_refused_upload_stops_that_partition_only_until_its_cause_is_gone(world:
     world.expect(P)
 
 
+def test_contradiction_is_not_passed_by_a_segment_of_another_length(world: World) -> None:
+    """What arrived meanwhile makes the range longer, so its key would be free."""
+    process = joined(world)
+    in_the_way(world, OffsetRange(0, 2))
+    world.produce(P, 3)
+    process.turn(2)
+    process.later()
+    assert list(process.stopped) == [str(source(P))]
+    world.produce(P, 9)
+    for seconds in (30, 60, 120):
+        process.later(seconds)
+    assert list(process.stopped) == [str(source(P))]
+    assert world.ranges(P) == [(0, 2)]
+
+
 def test_what_was_read_is_stored_although_the_source_lost_the_next_offset(world: World) -> None:
     """The store is slow, retention is not: what we hold exists nowhere else any more."""
     process = joined(world)

@@ -40,7 +40,9 @@ class TestPatterns:
 
 
 class TestInternal:
-    @pytest.mark.parametrize("name", ["__consumer_offsets", "__", "replicator.x", "replicator.", "_control", *sorted(OWN)])
+    @pytest.mark.parametrize(
+        "name", ["__consumer_offsets", "__", "replicator.x", "replicator.", "_control", *sorted(OWN)]
+    )
     def test_internal(self, name: str) -> None:
         assert is_internal(name, OWN)
 

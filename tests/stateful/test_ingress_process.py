@@ -78,10 +78,16 @@ class IngressProcesses(RuleBasedStateMachine):
         return process
 
     def turn(self, number: int) -> None:
+        target = self.world.target
+        failing, stopping, crashing = set(target._failing), target._stopping, target._crashing
         try:
             self.running[number].turn()
         except Crashed:
             self.replace(number, 1 - number)
+        for p in PARTITIONS:  # what has happened to it in this turn
+            fired = TARGETS[p] in failing - set(target._failing)
+            ended = stopping != target._stopping or crashing != target._crashing
+            self.budget[p] += fired or ended
 
     # --- the archive ---
 
@@ -154,7 +160,7 @@ class IngressProcesses(RuleBasedStateMachine):
     # --- work: most of what happens ---
 
     @rule(
-        lengths=st.tuples(st.integers(0, 7), st.integers(0, 7)),
+        lengths=st.tuples(st.integers(0, 12), st.integers(0, 12)),
         holes=st.sets(st.integers(0, 6), max_size=3),
         notify=st.sampled_from([True, True, True, False]),
         turns=st.integers(1, 6),
@@ -211,15 +217,29 @@ class IngressProcesses(RuleBasedStateMachine):
         if before is not None:
             self.running[before].placement.revoke(TARGETS[p])
             self.running[before].control()
+            self.produce_on(before)
         self.running[to].placement.assign(TARGETS[p])
         self.running[to].control()
         self.owner[p] = to
+
+    def produce_on(self, number: int) -> None:
+        """The delivery thread does not know yet what the controller's was told."""
+        process = self.running[number]
+        before = {p: len(self.world.offsets(TARGETS[p])) for p in PARTITIONS}
+        failing = self.world.target._failing, self.world.target._stopping, self.world.target._crashing
+        self.world.target._failing, self.world.target._stopping, self.world.target._crashing = {}, None, False
+        process.delivery.turn()
+        self.world.target._failing, self.world.target._stopping, self.world.target._crashing = failing
+        for p in PARTITIONS:
+            if TARGETS[p] not in process.placement.held:
+                assert len(self.world.offsets(TARGETS[p])) == before[p], "produced after it was given up"
 
     @rule(p=partitions, to=processes)
     def lose(self, p: int, to: int) -> None:
         if (before := self.owner[p]) is not None:
             self.running[before].placement.lose(TARGETS[p])
             self.running[before].control()
+            self.produce_on(before)
             self.owner[p] = None
             self.give(p, to)
 
@@ -242,7 +262,6 @@ class IngressProcesses(RuleBasedStateMachine):
     @rule(p=partitions, transient=st.booleans(), keep=st.integers(0, RUN))
     def fail_next(self, p: int, transient: bool, keep: int) -> None:
         self.world.target.fail_next(TARGETS[p], transient=transient, keep=keep)
-        self.budget[p] += 1
 
     @rule(keep=st.integers(-1, RUN))
     def stop_or_crash_next(self, keep: int) -> None:
@@ -250,7 +269,6 @@ class IngressProcesses(RuleBasedStateMachine):
             self.world.target.crash_next()
         else:
             self.world.target.stop_next(keep=keep)
-        self.budget.update(PARTITIONS)
 
     @rule(target_=st.booleans(), log=st.booleans(), store=st.sets(st.sampled_from(["list", "open"])))
     def away(self, target_: bool, log: bool, store: set[str]) -> None:
