@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from egress.partition import Seal
 from egress.spool import Spool, SpoolFile, as_binary
 from egress.uploads import Uploader
-from replicator.errors import DataError, TransientError
+from replicator.errors import DataError, TargetError, TransientError
 from replicator.footer import SegmentFooter, SegmentOrigin
 from replicator.protocols import Run, SegmentFormat, SegmentWriter
 from replicator.segment import LEVEL_STREAMING, OffsetRange, Segment, SourcePartition
@@ -61,7 +61,7 @@ class Refused:
 
     source: SourcePartition
     offsets: OffsetRange
-    error: DataError
+    error: DataError | TargetError
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +153,24 @@ class Assembly:
 
     @property
     def pressed(self) -> bool:
-        """Stop fetching. Encoded bytes may pile up in files to four times the memory budget before that."""
+        """Stop fetching: too many raw records in memory, or encoded ones in the spool (eight times as many)."""
         return self.held_bytes > self._limit or self._spool.size_bytes > 8 * self._limit
 
     @property
     def relieved(self) -> bool:
         return self.held_bytes < self._limit // 2 and self._spool.size_bytes < 6 * self._limit
+
+    def heaviest_open(self) -> list[SourcePartition]:
+        """Sources whose open segments fill the spool: sealing these leaves room, once they are stored."""
+        waiting = sum(b.file.size_bytes for b in self._open.values())
+        heaviest = sorted(self._open.values(), key=lambda b: b.file.size_bytes, reverse=True)
+        chosen: list[SourcePartition] = []
+        for building in heaviest:
+            if waiting < 4 * self._limit:
+                break
+            waiting -= building.file.size_bytes
+            chosen.append(building.source)
+        return chosen
 
     @property
     def spool_bytes(self) -> int:
@@ -325,7 +337,7 @@ class Assembly:
             new = self._uploader.upload(segment, building.file, footer)
         except TransientError as error:
             return Unstored(source, seal.offsets, error)
-        except DataError as error:
+        except (DataError, TargetError) as error:
             return Refused(source, seal.offsets, error)
         except Exception as error:  # the spool file cannot be read, most likely
             return self._failed(building, error)

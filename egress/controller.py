@@ -125,7 +125,7 @@ class EgressController:
         self._resolve(now)
         for held in list(self._held.values()):
             self._tick(held, now)
-        self._press()
+        self._press(now)
         parts.lag.committed(self._commits.turn(self._held, now))
         parts.lag.turn(now, {h.partition: h.source for h in self._held.values()})
         parts.metrics.gauge("egress_memory_bytes", parts.assembly.held_bytes)
@@ -409,7 +409,7 @@ class EgressController:
 
     # --- pressure and commits ---
 
-    def _press(self) -> None:
+    def _press(self, now: datetime) -> None:
         """Pause instead of block: the group membership needs the poll."""
         assembly, consumer = self.parts.assembly, self.parts.consumer
         if not self._paused and assembly.pressed:
@@ -418,6 +418,11 @@ class EgressController:
             for held in self._held.values():
                 self.parts.metrics.count("egress_pauses", 1, **held.labels)
             log.info("fetching_paused", extra={logkeys.BYTES: assembly.held_bytes + assembly.spool_bytes})
+            # what is waiting to be stored goes by itself; what is open would stay until it is full or old
+            for source in assembly.heaviest_open():
+                held = self._by_source[source]
+                if (core := held.going) is not None:
+                    self._apply(held, core.relieve(), now)
         elif self._paused and assembly.relieved:
             self._paused = False
             going = [p for p, h in self._held.items() if h.going and h.seek is None]

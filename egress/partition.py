@@ -42,6 +42,7 @@ class Reason(StrEnum):
     MESSAGES = "messages"
     SIZE = "size"
     AGE = "age"
+    PRESSURE = "pressure"  # the spool is full of open segments
     MOVED = "moved"  # the partition leaves this process
     STOPPED = "stopped"  # the process ends
 
@@ -162,6 +163,10 @@ class EgressPartition:
     def tick(self, now: datetime) -> list[Effect]:
         """Seal by age; a range without a record too, or a partition of aborted work would never commit."""
         return self._seal(Reason.AGE) if self.deadline is not None and now >= self.deadline else []
+
+    def relieve(self) -> list[Effect]:
+        """Seal what is open before it is full, so that the spool can let go of it."""
+        return self._seal(Reason.PRESSURE) if self._opened_at else []
 
     def drain(self, reason: Reason) -> list[Effect]:
         """Seal what is open: no more facts about records will come."""

@@ -81,7 +81,9 @@ def _from_commit(
 ) -> Start | Hold:
     archive_end = max((s.offsets.next_offset for s in archived), default=None)
     nothing_expected = read_note(committed) is not None and note.begun_at == committed.next_offset
-    if not nothing_expected and (archive_end is None or archive_end < committed.next_offset):
+    # set by an operator to where the source begins now: nothing before it can be archived any more
+    gone = read_note(committed) is None and archive_end is not None and committed.next_offset <= marks.low
+    if not (nothing_expected or gone) and (archive_end is None or archive_end < committed.next_offset):
         what = "the archive holds nothing" if archive_end is None else f"the archive ends before {archive_end}"
         if not accept_missing_archive:
             return Hold(

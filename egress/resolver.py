@@ -78,4 +78,4 @@ class Resolver:
             return marks.low
         if start == "latest":
             return marks.high
-        return self.admin.offsets_at([wanted.partition], start)[wanted.partition]
+        return self.admin.offsets_at([wanted.partition], start).get(wanted.partition, marks.low)

@@ -6,6 +6,7 @@ again does nothing. Only the sender's own region prefix is carried: each prefix 
 
 from __future__ import annotations
 
+import io
 import logging
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -67,10 +68,10 @@ class BucketSync:
         """Lists both ends side by side and copies what is missing. Raises StoreUnavailable when a listing fails."""
         result = SyncResult()
         running: set[Future[int | None]] = set()
-        for name, item in self._missing(result):
+        for name in self._missing(result):
             if self.stop.is_set():
                 break
-            running.add(self.pool.submit(self._copy, name, item.size_bytes))
+            running.add(self.pool.submit(self._copy, name))
             if len(running) >= self.width:
                 running = self._settle(running, result)
         while running:
@@ -87,7 +88,7 @@ class BucketSync:
         for message in messages:
             parsed = parse(message.body, prefix=self.source.prefix, regions=(self.region,))
             wanted = [e.info for e in parsed.events if isinstance(e, Created) and self._selected(str(e.segment))]
-            running = {self.pool.submit(self._copy, str(i.segment), i.size_bytes) for i in wanted}
+            running = {self.pool.submit(self._copy, str(i.segment)) for i in wanted}
             failed_before = result.failed
             while running:
                 running = self._settle(running, result)
@@ -97,10 +98,10 @@ class BucketSync:
         self._add(result)
         return result
 
-    def _missing(self, result: SyncResult) -> Iterator[tuple[str, ObjectInfo]]:
+    def _missing(self, result: SyncResult) -> Iterator[str]:
         theirs = self._relative(self.destination)
         there = next(theirs, None)
-        for key, item in self._relative(self.source):
+        for key, _ in self._relative(self.source):
             while there is not None and there[0] < key:
                 there = next(theirs, None)
             if not self._selected(key):
@@ -108,7 +109,7 @@ class BucketSync:
             if there is not None and there[0] == key:
                 result.present += 1
                 continue
-            yield key, item
+            yield key
 
     def _relative(self, place: Place) -> Iterator[tuple[str, ObjectInfo]]:
         """Objects of this region, in key order, with their keys below the prefix."""
@@ -128,10 +129,11 @@ class BucketSync:
             return False
         return not self.topics or any(t.matches(segment.source.topic) for t in self.topics)
 
-    def _copy(self, name: str, size_bytes: int) -> int | None:
+    def _copy(self, name: str) -> int | None:
         """Bytes copied; None when it was there, or is gone here. `name`: the key below the prefix."""
         try:
             with self.source.objects.open(self.source.key(name)) as body:
+                size_bytes = body.seek(0, io.SEEK_END)  # what is there, whatever a listing or a notification said
                 self.destination.objects.put_new(self.destination.key(name), body, size_bytes)
         except (SegmentExists, SegmentNotFound):
             return None

@@ -8,6 +8,14 @@ import sys
 import pyarrow as pa
 
 
+class _NoPandas:
+    """An import finder for which pandas is not installed."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
 def tune() -> None:
     """Once, before a service starts. Measured on egress of 1 kB records, all together: from 14 to 11.5 CPU-seconds per
     million, and some 60 MiB less memory over 400 partitions."""
@@ -20,4 +28,4 @@ def tune() -> None:
     if "jemalloc" in pa.supported_memory_backends():
         pa.set_memory_pool(pa.jemalloc_memory_pool())
     # Where pandas is installed, Arrow imports it with the first array, on the poll thread, and never uses it for us.
-    sys.modules.setdefault("pandas", None)  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _NoPandas())

@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 POLL = timedelta(milliseconds=50)
 RETRY = timedelta(seconds=1)
 MEASURE = timedelta(seconds=5)
+ROUND_ALARM = timedelta(seconds=60)
+OTHER_TARGET_RETRY = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +115,7 @@ class IngressController:
             self._measure_at = now + MEASURE
             for held in self._held.values():
                 held.measure(self.parts.metrics, now)
+            self._watch_target()
         parts.health.turn(now)
 
     # --- which topics ---
@@ -228,6 +231,11 @@ class IngressController:
         held.resolving = False
         if self._held.get(held.assignment.source) is not held:
             return
+        if checkpoint is not None and (reason := _other_target(held, checkpoint)):
+            self._stop(held, reason)
+            held.retry_at = self.parts.clock.now() + OTHER_TARGET_RETRY
+            return
+        self._resume(held)
         next_offset = None if checkpoint is None else checkpoint.next_offset
         held.sequencer = Sequencer(held.policy, held.view, next_offset)
         log.info(
@@ -402,6 +410,27 @@ class IngressController:
             log.info("partition_resumed", extra=held.fields)
             self._count()
 
+    def _watch_target(self) -> None:
+        """A round waits for its slowest partition; if the target keeps it for long, somebody should know."""
+        waits = self.parts.delivery.waiting_for_target
+        if waits > ROUND_ALARM:
+            reason = f"the target has not acknowledged a round of records for {waits.total_seconds():.0f} s: is a "
+            self.parts.health.stopped("delivery", reason + "partition without a leader, or below min.insync.replicas?")
+        else:
+            self.parts.health.resumed("delivery")
+
     def _count(self) -> None:
         self.parts.metrics.gauge("assigned_partitions", len(self._held))
         self.parts.metrics.gauge("stopped_partitions", sum(1 for h in self._held.values() if h.stopped))
+
+
+def _other_target(held: Held, checkpoint: Checkpoint) -> str:
+    """Why the checkpoint is not about the topic that is there now; empty when it is."""
+    then, now = checkpoint.destination_topic_id, held.assignment.target_topic_id
+    if not then or not now or then == now:
+        return ""
+    return (
+        f"the checkpoint is of a topic {held.assignment.target.topic} with id {then}, the one there now has id {now}: "
+        f"it was created again, and going on would leave out everything before offset {checkpoint.next_offset}. To "
+        "deliver from the archive's beginning, delete the checkpoint: a record with its key and no value"
+    )

@@ -109,6 +109,8 @@ class Delivery:
     _released: set[int] = field(default_factory=set)  # epochs whose partitions are not ours any more
     _active: dict[int, _Active] = field(default_factory=dict)  # by epoch
     _in_round: frozenset[int] = frozenset()
+    _give_up_round: bool = False
+    _round_began: float | None = None
     _mutex: threading.Condition = field(default_factory=threading.Condition)
 
     def begin(self, assignment: Assignment, piece: Piece) -> None:
@@ -121,9 +123,13 @@ class Delivery:
         may then arrive beside the next owner's."""
         with self._mutex:
             self._released.update(epochs)
-            return self._mutex.wait_for(
+            ended = self._mutex.wait_for(
                 lambda: not self._in_round.intersection(epochs), max(timeout.total_seconds(), 0)
             )
+            # what waits in the producer must not reach the target behind the next owner's records: drop the round
+            if not ended:  # and a later release, of others, does not take that back
+                self._give_up_round = True
+            return ended
 
     def run(self) -> None:
         """Until stopped; the round under way is finished, unless `abandon` is set."""
@@ -155,16 +161,25 @@ class Delivery:
             self._round(ready)
         finally:
             with self._mutex:
-                self._in_round = frozenset()
+                self._in_round, self._give_up_round, self._round_began = frozenset(), False, None
                 self._mutex.notify_all()
         return True
+
+    def _should_stop(self) -> bool:
+        return self._give_up_round or self.abandon.is_set()
+
+    @property
+    def waiting_for_target(self) -> timedelta:
+        """How long the round under way has lasted."""
+        began = self._round_began
+        return timedelta(seconds=time.monotonic() - began) if began is not None else timedelta()
 
     def _drop(self, epoch: int) -> None:
         active = self._active.pop(epoch)
         active.ahead.add_done_callback(lambda _, runs=active.runs: runs.close())  # type: ignore[misc]
 
     def _round(self, ready: list[_Active]) -> None:
-        began = time.monotonic()
+        began = self._round_began = time.monotonic()
         loaded: list[tuple[_Active, PieceRun, TargetRun]] = []
         for active in ready:
             taken = self._take(active)
@@ -173,7 +188,7 @@ class Delivery:
         if not loaded:
             return
         try:
-            failures = self.writer.deliver([t for _, _, t in loaded], should_stop=self.abandon.is_set)
+            failures = self.writer.deliver([t for _, _, t in loaded], should_stop=self._should_stop)
         except BrokerUnavailable as error:
             failures = [RunFailed(t.partition, "UNAVAILABLE", str(error), transient=True) for _, _, t in loaded]
         failed = {f.partition: f for f in failures}

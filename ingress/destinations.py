@@ -65,43 +65,61 @@ class DestinationFinder:
     settings: IngressSettings
     own_topics: Collection[str]
     _looks: int = 0
-    _owners: dict[str, tuple[str, str]] = field(default_factory=dict)  # destination -> (region, topic), first come
     _too_few: dict[str, Mapping[str, str]] = field(default_factory=dict)  # by destination
 
     def look(self) -> Found:
         """Raises StoreUnavailable or BrokerUnavailable; then nothing changed that matters."""
         refused: dict[str, str] = {}
-        wanted: dict[str, tuple[str, str, IngressSource]] = {}
+        wanted: dict[str, list[tuple[str, str, IngressSource]]] = {}
         for region in sorted({s.region for s in self.settings.sources}):
             for topic in self.store.topics(region):
                 source = self.settings.source_of(region, topic)
-                if source is None or "@" in topic or is_internal(topic, ()):
+                if source is None or "@" in topic or is_internal(topic, self.own_topics):
                     continue  # other incarnations are not this life's records
-                name = source.destination(topic)
-                taken = self._owners.setdefault(name, (region, topic))
-                if taken == (region, topic):
-                    wanted[name] = (region, topic, source)
-                else:
-                    refused[f"{region}/{topic}"] = (
-                        f"its destination {name} is {taken[0]}/{taken[1]}'s; topics are never merged: give it another "
-                        "destination_topic"
-                    )
-        facts = dict(self.admin.describe(wanted))
-        for name, (region, topic, source) in wanted.items():
-            if name not in facts:
+                wanted.setdefault(source.destination(topic), []).append((region, topic, source))
+        chosen: dict[str, tuple[str, str, IngressSource]] = {}
+        for name, rivals in wanted.items():
+            if len(rivals) == 1:
+                chosen[name] = rivals[0]
+                continue
+            # whom to prefer would depend on who came first, which each process sees in its own way
+            names = ", ".join(f"{region}/{topic}" for region, topic, _ in rivals)
+            for region, topic, _ in rivals:
+                refused[f"{region}/{topic}"] = (
+                    f"{names} all have the destination {name}; topics are never merged: give them different "
+                    "destination_topics"
+                )
+        facts = self._facts(chosen, refused)
+        for name, (region, topic, source) in chosen.items():
+            if name not in facts and f"{region}/{topic}" not in refused:
                 try:
                     self._create(name, region, topic, source)
                 except (TargetError, DataError) as error:
                     refused[f"{region}/{topic}"] = str(error)
-        if len(facts) < len(wanted):
-            facts = dict(self.admin.describe(wanted))
-        found = {n: Destination(r, t, s, facts[n]) for n, (r, t, s) in wanted.items() if n in facts}
+        if len(facts) < len(chosen):
+            facts = self._facts(chosen, refused)
+        found = {n: Destination(r, t, s, facts[n]) for n, (r, t, s) in chosen.items() if n in facts}
         for name, destination in found.items():
             if name not in self._too_few or self._looks % PARTITIONS_EVERY == 0:
                 self._too_few[name] = self._too_few_partitions(destination)
             refused |= self._too_few[name]
         self._looks += 1
         return Found(found, refused)
+
+    def _facts(
+        self, chosen: Mapping[str, tuple[str, str, IngressSource]], refused: dict[str, str]
+    ) -> Mapping[str, TopicFacts]:
+        """Of those that exist. One that we may not see is refused alone."""
+        try:
+            return self.admin.describe(chosen)
+        except TargetError:
+            facts: dict[str, TopicFacts] = {}
+            for name, (region, topic, _) in chosen.items():
+                try:
+                    facts |= self.admin.describe([name])
+                except TargetError as error:
+                    refused[f"{region}/{topic}"] = str(error)
+            return facts
 
     def _create(self, name: str, region: str, topic: str, source: IngressSource) -> None:
         count = source.partitions or self._source_partition_count(region, topic)

@@ -89,6 +89,7 @@ class Sequencer:
     _backing_off: bool = False
     _wanted: Relist | None = None  # a listing asked for and not answered
     _listing: bool = False  # it is under way
+    _vanished: Segment | None = None  # the last one that a listing showed and the store did not have
     _settled: bool = False  # the listing that the choice of the first segment waits for was asked for
 
     def __post_init__(self) -> None:
@@ -113,7 +114,7 @@ class Sequencer:
         """Records below `next_offset` are in the target, and so is the checkpoint that says so."""
         self.next_offset = next_offset
         self.view.applied(next_offset)
-        self._failures = 0
+        self._failures, self._vanished = 0, None
 
     def delivered(self, now: datetime) -> list[Effect]:
         assert self.delivering is not None
@@ -134,6 +135,11 @@ class Sequencer:
         self.view.removed(segment)
         if self.next_offset is not None and isinstance(next_step(self.view.segments, self.next_offset), Piece):
             return self._advance(now)
+        if segment == self._vanished:  # listed, but not there, again: a store at odds with itself is given time
+            self._wanted = Relist(True, "missing")
+            self._back_off(now, refused=False)
+            return []
+        self._vanished = segment
         return self._relist(full=True, reason="missing")
 
     def corrupt(self, segment: Segment, now: datetime) -> list[Effect]:
@@ -202,7 +208,9 @@ class Sequencer:
         if self._gap is not None and self._gap.offsets.start == offsets.start:
             self._gap.offsets = offsets
             return []  # waiting already; where it ends does not matter
-        self._gap = _Gap(offsets, now)
+        # the same for every owner, however often the partition moves: since a later segment was stored
+        behind = [i.stored_at for i in self.view.infos if i.segment.offsets.start > offsets.start]
+        self._gap = _Gap(offsets, min([now, *behind]))
         self._wait_for_gap(self._gap, now)
         return [Late(offsets)]
 

@@ -249,7 +249,7 @@ def build_ingress(config: Config) -> Service:
             config.s3.prefix,
             frozenset(s.region for s in settings.sources),
             controller.wants,
-            min(config.sqs.wait, settings.shutdown_timeout / 2),  # a stop waits for it
+            min(config.sqs.wait, max(settings.shutdown_timeout / 2, timedelta(seconds=1))),  # a stop waits for it
             around.metrics,
             around.stop,
         )

@@ -9,8 +9,13 @@ from datetime import UTC, datetime, timedelta
 
 
 class SystemClock:
+    """UTC as it was at the start, plus what has passed since: a step of the system's clock moves no deadline."""
+
+    def __init__(self) -> None:
+        self._started_at, self._started = datetime.now(UTC), time.monotonic()
+
     def now(self) -> datetime:
-        return datetime.now(UTC)
+        return self._started_at + timedelta(seconds=time.monotonic() - self._started)
 
 
 class Stop:

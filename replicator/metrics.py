@@ -82,7 +82,7 @@ TABLE: dict[MetricName, Metric] = {
     "egress_bytes": Metric(PARTITION, "raw bytes (keys, values, headers) in stored segments"),
     "egress_stored_bytes": Metric(PARTITION, "bytes of the stored objects"),
     "egress_segments": Metric(
-        (*PARTITION, "reason"), "segments stored; label reason: messages, size, age, moved, stopped"
+        (*PARTITION, "reason"), "segments stored; label reason: messages, size, age, pressure, moved, stopped"
     ),
     "egress_upload_conflicts": Metric(PARTITION, "final keys found taken; equal content is normal after a crash"),
     "egress_rewinds": Metric(

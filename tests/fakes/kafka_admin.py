@@ -3,6 +3,7 @@
 admin = FakeAdmin(broker)
 admin.away = True              everything raises BrokerUnavailable
 admin.refuses["t"] = "why"     creating t raises TargetError
+admin.hides["t"] = "why"       describing t raises TargetError
 admin.ids["t"] = "other"       the topic was created again
 """
 
@@ -25,6 +26,7 @@ class FakeAdmin:
     ids: dict[str, str] = field(default_factory=dict)
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     refuses: dict[str, str] = field(default_factory=dict)
+    hides: dict[str, str] = field(default_factory=dict)
     hidden: set[TopicPartition] = field(default_factory=set)  # no broker tells their offsets (any more, or yet)
     asked: Counter[str] = field(default_factory=Counter)
 
@@ -38,6 +40,8 @@ class FakeAdmin:
 
     def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
         self._ask("describe")
+        for name in sorted(set(names) & set(self.hides)):
+            raise TargetError(self.hides[name])
         counts = self._counts()
         return {n: TopicFacts(n, self.ids.get(n, f"id-{n}"), counts[n]) for n in names if n in counts}
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from datetime import timedelta
 from queue import SimpleQueue
 
@@ -236,31 +237,66 @@ class SlowWriter:
     def close(self, timeout: timedelta) -> None: ...
 
 
-def test_release_waits_for_the_round_under_way() -> None:
-    world = World()
-    hand = Hand(world)
+@contextmanager
+def round_under_way(hand: Hand) -> Iterator[SlowWriter]:
+    """The delivery thread is inside the target's writer."""
     writer = hand.delivery.writer = SlowWriter(hand.delivery.writer)
-    given = hand.begin(world.put(0, 9))
     loop = threading.Thread(target=hand.delivery.run)
     loop.start()
     try:
         assert writer.inside.wait(20)
-        assert not hand.delivery.release([given.epoch], timedelta(milliseconds=20)), "it says so when it gives up"
-        released: SimpleQueue[bool] = SimpleQueue()
-        waiter = threading.Thread(
-            target=lambda: released.put(hand.delivery.release([given.epoch], timedelta(seconds=20)))
-        )
-        waiter.start()
-        assert released.empty()
-        writer.go.set()
-        assert released.get(timeout=20)
-        assert world.offsets(C) == [0, 1, 2, 3]
-        waiter.join()
+        yield writer
     finally:
         hand.delivery.stop.set()
         writer.go.set()
         loop.join(20)
+
+
+def test_release_waits_for_the_round_under_way() -> None:
+    world = World()
+    hand = Hand(world)
+    given = hand.begin(world.put(0, 9))
+    with round_under_way(hand) as writer:
+        released: SimpleQueue[tuple[bool, list[int]]] = SimpleQueue()
+
+        def release() -> None:
+            answer = hand.delivery.release([given.epoch], timedelta(seconds=20))
+            released.put((answer, world.offsets(C)))
+
+        waiter = threading.Thread(target=release)
+        waiter.start()
+        assert released.empty()
+        writer.go.set()
+        assert released.get(timeout=20) == (True, [0, 1, 2, 3])
+        waiter.join()
     assert world.offsets(C) == [0, 1, 2, 3]
+
+
+def test_round_that_outlives_its_release_is_given_up() -> None:
+    world = World()
+    hand = Hand(world)
+    given = hand.begin(world.put(0, 9))
+    with round_under_way(hand) as writer:
+        assert not hand.delivery.release([given.epoch], timedelta(milliseconds=20)), "it says so"
+        assert hand.delivery.release([given.epoch + 1], timedelta()), "which has nothing to do with others"
+        writer.go.set()
+    assert world.offsets(C) == []
+    assert world.checkpoint() is None
+
+
+def test_round_after_one_that_was_given_up_is_as_any_other() -> None:
+    world = World()
+    hand = Hand(world)
+    given = hand.begin(world.put(0, 9), epoch=1)
+    with round_under_way(hand) as writer:
+        hand.delivery.release([given.epoch], timedelta())
+        writer.go.set()
+        hand.begin(world.put(0, 3, partition=1), epoch=2)
+        assert isinstance(hand.delivery.reports.get(timeout=20), Failed)
+        report = hand.delivery.reports.get(timeout=20)
+        assert isinstance(report, Progressed)
+        assert report.done
+    assert world.offsets(D) == [0, 1, 2, 3]
 
 
 def test_its_own_thread_delivers_everything_and_ends_when_stopped() -> None:

@@ -645,6 +645,20 @@ def test_checkpoint_names_the_destination_and_its_topic_id(world: World) -> None
     assert world.target.checkpoints[key()] == Checkpoint(4, "id-copy", world.clock.at)
 
 
+def test_destination_that_was_created_again_is_not_continued_in_the_middle(world: World) -> None:
+    world.put(0, 3)
+    joined(world).stop()
+    world.admin.ids["copy"] = "another"
+    world.put(4, 5)
+    process = joined(world)
+    assert world.offsets(C) == numbers((0, 3))
+    assert "created again" in process.stopped[str(SOURCE)]
+    del world.target.checkpoints[key()]
+    process.later(31)
+    assert world.offsets(C) == numbers((0, 3), (0, 5))
+    assert process.stopped == {}
+
+
 def test_lag_is_measured_in_offsets_and_seconds(world: World) -> None:
     world.put(0, 3)
     process = joined(world)
