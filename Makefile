@@ -20,7 +20,7 @@ demo: java
 	$(BIN)/replicator demo
 
 test: java
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m "not long and not real_s3"
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not long and not real_s3"
 
 test-long: java
 	$(BIN)/python -m pytest -m "long or real_s3"

@@ -144,6 +144,10 @@ class IngressController:
             log.info("destinations_found", extra={logkeys.COUNT: len(names), logkeys.DESTINATION: names[:20]})
             if names:
                 self.parts.placement.subscribe(names, self)
+        lost = [h for h in self._held.values() if h.assignment.target.topic not in found.destinations]
+        self.parts.delivery.release([h.assignment.epoch for h in lost], timedelta())
+        for held in lost:  # ours still, but not to be delivered any more; a new subscription would take it away as well
+            self._let_go(held)
         for partition in sorted(self._assigned):  # assigned before we knew what they are for
             self._hold(partition)
         self.parts.health.ready(True)
@@ -194,13 +198,16 @@ class IngressController:
         self._assigned -= gone
         leaving = [h for h in self._held.values() if h.assignment.target in gone]
         for held in leaving:
-            source = held.assignment.source
-            del self._held[source]
-            self.parts.health.resumed(str(source))
-            self.parts.metrics.forget("ingress_lag_records", **held.labels)
-            self.parts.metrics.forget("ingress_lag_seconds", **held.labels)
+            self._let_go(held)
         self._count()
         return leaving
+
+    def _let_go(self, held: Held) -> None:
+        source = held.assignment.source
+        del self._held[source]
+        self.parts.health.resumed(str(source))
+        self.parts.metrics.forget("ingress_lag_records", **held.labels)
+        self.parts.metrics.forget("ingress_lag_seconds", **held.labels)
 
     # --- where to begin ---
 

@@ -36,6 +36,7 @@ class SequencerMachine(RuleBasedStateMachine):
         super().__init__()
         self.now = T0
         self.store: dict[Segment, SegmentInfo] = {}
+        self.ever: dict[Segment, SegmentInfo] = {}  # all that was stored at any time
         self.missing: list[Segment] = []  # cut, not stored yet
         self.end = 0
         self.delivered: list[int] = []
@@ -74,7 +75,9 @@ class SequencerMachine(RuleBasedStateMachine):
                 case Lost(offsets=offsets, skipped=skipped):
                     assert skipped == self.skip
                     assert not any(s.offsets.overlaps(offsets) for s in self.listed_store), "lost while stored"
-                    assert self.now - self.gap_seen[offsets.start] >= timedelta(seconds=20), "given up early"
+                    behind = [i.stored_at for s, i in self.ever.items() if s.offsets.start > offsets.start]
+                    since = min([self.gap_seen[offsets.start], *behind])
+                    assert self.listing_started - since >= timedelta(seconds=20), "given up early"
                     self.lost.append(effect)
                     if skipped:
                         self.at = offsets.next_offset
@@ -89,7 +92,7 @@ class SequencerMachine(RuleBasedStateMachine):
     @rule(data=st.data(), notify=st.booleans())
     def put(self, data: st.DataObject, notify: bool) -> None:
         new = self.missing.pop(data.draw(st.integers(0, len(self.missing) - 1)))
-        self.store[new] = SegmentInfo(new, 1, self.now)
+        self.store[new] = self.ever[new] = SegmentInfo(new, 1, self.now)
         if notify:
             self.notify(new)
 
@@ -111,7 +114,7 @@ class SequencerMachine(RuleBasedStateMachine):
         if second is None:
             return
         merged = segment(first.offsets.start, second.offsets.end, max(first.level, second.level) + 1)
-        self.store[merged] = SegmentInfo(merged, 1, self.now)
+        self.store[merged] = self.ever[merged] = SegmentInfo(merged, 1, self.now)
         del self.store[first], self.store[second]
         if notify:
             self.view.removed(first)
@@ -174,7 +177,7 @@ class SequencerMachine(RuleBasedStateMachine):
     @rule()
     def timer_listing(self) -> None:
         token = self.view.listing_begun()
-        self.listed_store = list(self.store)
+        self.listing_started, self.listed_store = self.now, list(self.store)
         self.view.listed(token, list(self.store.values()))
         self.run(self.core.listed(self.now, full=True, begun_at=self.now))
 
@@ -197,7 +200,7 @@ class SequencerMachine(RuleBasedStateMachine):
         if not hasattr(self, "core"):
             return
         for new in self.missing:
-            self.store[new] = SegmentInfo(new, 1, self.now)
+            self.store[new] = self.ever[new] = SegmentInfo(new, 1, self.now)
         self.missing = []
         for _ in range(300):
             if self.piece:
@@ -270,6 +273,26 @@ def test_gap_lost_during_a_back_off_is_still_left_when_its_segment_appears() -> 
     seq.listing_failed(now)
     assert list_again(seq, now, later) == [Lost(OffsetRange(0, 9), skipped=False)]
     assert [type(e) for e in stored(seq, segment(0, 9), at=now)] == [Deliver]
+
+
+def test_gap_is_as_old_as_what_lies_behind_it_whoever_owns_the_partition() -> None:
+    later = segment(10, 19)
+    now = T0 + timedelta(seconds=30)  # another process takes over, long after the later segment was stored
+    seq = core()
+    seq.view.created(SegmentInfo(later, 1, T0))
+    assert seq.changed(now) == [Late(OffsetRange(0, 9))]
+    assert [type(e) for e in seq.tick(now)] == [Relist]
+    assert list_again(seq, now, later) == [Lost(OffsetRange(0, 9), skipped=False)]
+
+
+def test_store_that_lists_what_it_does_not_have_is_given_time() -> None:
+    seq = core()
+    stored(seq, segment(0, 9))
+    assert [type(e) for e in seq.vanished(segment(0, 9), T0)] == [Relist]
+    assert [type(e) for e in list_again(seq, T0, segment(0, 9))] == [Deliver]
+    assert seq.vanished(segment(0, 9), T0) == []
+    assert seq.wake_at is not None
+    assert seq.wake_at > T0
 
 
 def test_failed_listing_never_counts_as_an_absence() -> None:
