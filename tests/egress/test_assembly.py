@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from egress.uploads import Uploader
 from formats.digest import digest_of
 from formats.parquet import ParquetFormat
 from formats.schema import SCHEMA
+from infra.local.waiting import wait_until
 from infra.objects import MemoryObjectStore
 from replicator.errors import SegmentsDiffer
 from replicator.footer import SegmentOrigin
@@ -28,6 +30,7 @@ from replicator.store import SegmentStore
 FORMAT = ParquetFormat()
 ORIGIN = SegmentOrigin(created_at=datetime(2026, 1, 1, tzinfo=UTC), writer="test")
 MIB = 1024 * 1024
+PATIENCE = timedelta(seconds=20)
 
 
 def run(first: int, count: int, *, value: bytes = b"v", step: int = 1, partition: int = 0) -> Run:
@@ -176,8 +179,7 @@ def test_lost_spool_is_told_and_the_range_can_be_built_again(tmp_path: Path) -> 
     assert isinstance(stored, Stored)
     for first in (2000, 4000):
         world.assembly.append(source(), 2000, run(first, 2000, value=bytes(2000)))
-        while world.assembly.held_bytes > MIB // 2:
-            pass
+        assert wait_until(lambda: world.assembly.held_bytes <= MIB // 2, PATIENCE)
         for path in world.spool.directory.iterdir():
             if path.name != "lock":
                 path.unlink()
@@ -210,3 +212,22 @@ def test_damaged_object_in_the_way_is_named(world: World) -> None:
     [outcome] = world.outcomes()
     assert isinstance(outcome, Refused)
     assert str(segment) in str(outcome.error)
+
+
+def test_open_segments_that_fill_the_spool_are_named_heaviest_first(tmp_path: Path) -> None:
+    """Nothing else would empty it: they are neither full nor old, and fetching is paused."""
+    limit = 100_000
+    world = World(tmp_path, memory_bytes=limit, on_disk=True)
+    assert world.assembly.heaviest_open() == []
+    for partition, rounds in ((0, 1), (1, 9), (2, 5)):
+        for n in range(rounds):  # each a row group of its own, of noise that does not compress
+            world.assembly.append(source(partition), 0, run(n, 1, value=os.urandom(limit), partition=partition))
+    assert wait_until(lambda: world.spool.size_bytes > 15 * limit and world.assembly.held_bytes == 0, PATIENCE)
+    assert world.assembly.pressed
+    assert world.assembly.heaviest_open() == [source(1), source(2)]
+    for partition, count in ((1, 9), (2, 5)):
+        world.seal(0, count - 1, count, partition)
+    assert all(isinstance(o, Stored) for o in world.outcomes(2))
+    assert world.assembly.relieved
+    assert world.assembly.heaviest_open() == []
+    world.close()

@@ -231,6 +231,14 @@ def test_run_that_repeats_and_goes_on_is_asked_for_again() -> None:
     assert core.consumed(2, 3, 2, 2, T0) == [Seek(3, core.epoch)]
 
 
+def test_relieved_of_its_open_segment_it_reads_on() -> None:
+    core = started(0)
+    assert core.relieve() == []
+    core.consumed(0, 1, 2, 2, T0)
+    assert core.relieve() == [Seal(OffsetRange(0, 1), 2, Reason.PRESSURE)]
+    assert core.consumed(2, 3, 2, 2, T0) == [Append()]
+
+
 def test_after_drain_nothing_is_taken() -> None:
     core = started(0)
     core.consumed(0, 1, 2, 2, T0)
