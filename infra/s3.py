@@ -138,7 +138,7 @@ class S3ObjectStore:
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         """Reads `body` more than once: for its checksum, and again for every attempt."""
-        if (held := body.seek(0, io.SEEK_END)) != size_bytes:
+        if (held := body.seek(0, io.SEEK_END)) < size_bytes:
             raise ValueError(f"{key}: the body holds {held} bytes, not {size_bytes}")
         for _ in range(CONFLICT_ATTEMPTS):
             try:

@@ -68,12 +68,3 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             lines.append(str(error))
         report.sections.append(("embedded stack", "\n".join(lines)))
     return report  # type: ignore[return-value]
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With several workers, a file's tests stay together, and all of tests/processes: the last of them looks at what
-    the others saw."""
-    for item in items:
-        parts = item.nodeid.split("::")[0].split("/")
-        item.add_marker(pytest.mark.xdist_group("processes" if "processes" in parts else "/".join(parts)))
