@@ -26,6 +26,7 @@ test: java  # what runs whole processes comes by itself: it measures, in part by
 
 test-long: java
 	$(BIN)/python -m pytest -m "long or real_s3"
+	REPLICATOR_TEST_LONG=1 $(BIN)/python -m pytest --override-ini faulthandler_timeout=7200 tests/stateful
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from egress.partition import Append, Commit, Discard, Effect, EgressPartition, Reason, Seal, SealPolicy, Seek
 from replicator.segment import OffsetRange
+from tests.examples import machine
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 POLICY = SealPolicy(max_messages=5, max_bytes=100, max_age=timedelta(seconds=10))
@@ -194,7 +194,7 @@ class EgressMachine(RuleBasedStateMachine):
 
 
 TestEgressPartition = EgressMachine.TestCase
-TestEgressPartition.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestEgressPartition.settings = machine(150)
 
 
 def started(next_offset: int = 0, policy: SealPolicy = POLICY) -> EgressPartition:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -15,6 +14,7 @@ from replicator.coverage import covered_until
 from replicator.protocols import TopicPartition
 from replicator.segment import Segment
 from tests.egress.world import AGE, Process, World
+from tests.examples import machine
 from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_consumer import FakeTransaction
 
@@ -274,4 +274,4 @@ class EgressProcesses(RuleBasedStateMachine):
 
 
 TestEgressProcesses = EgressProcesses.TestCase
-TestEgressProcesses.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestEgressProcesses.settings = machine(100)

@@ -7,13 +7,13 @@ import logging
 from collections import Counter
 from contextlib import suppress
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from replicator.coverage import covered_until
 from replicator.protocols import TopicPartition
 from replicator.segment import Segment, SourcePartition
+from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
 from tests.ingress.world import LOST, RELIST, Process, World, source_settings
 
@@ -363,4 +363,4 @@ class IngressProcesses(RuleBasedStateMachine):
 
 
 TestIngressProcesses = IngressProcesses.TestCase
-TestIngressProcesses.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+TestIngressProcesses.settings = machine(100)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ingress.sequencer import Deliver, Effect, Late, LatePolicy, Lost, Relist, Sequencer
 from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from replicator.view import SegmentView
+from tests.examples import machine
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = SourcePartition("a", "t", 0)
@@ -221,7 +221,7 @@ class SequencerMachine(RuleBasedStateMachine):
 
 
 TestSequencer = SequencerMachine.TestCase
-TestSequencer.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+TestSequencer.settings = machine(200)
 
 
 def core(next_offset: int | None = 0, *, skip: bool = False) -> Sequencer:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from replicator.events import Created, Removed, SegmentEvent
 from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from replicator.view import SegmentView
+from tests.examples import machine
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = SourcePartition("a", "t", 0)
@@ -122,7 +122,7 @@ class ViewMachine(RuleBasedStateMachine):
 
 
 TestSegmentView = ViewMachine.TestCase
-TestSegmentView.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)
+TestSegmentView.settings = machine(150)
 
 
 def test_removal_during_a_listing_beats_the_listing() -> None:
