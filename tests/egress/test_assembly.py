@@ -218,6 +218,11 @@ def test_open_segments_that_fill_the_spool_are_named_heaviest_first(tmp_path: Pa
     """Nothing else would empty it: they are neither full nor old, and fetching is paused."""
     limit = 100_000
     world = World(tmp_path, memory_bytes=limit, on_disk=True)
+    with closing(world):
+        fill_and_relieve(world, limit)
+
+
+def fill_and_relieve(world: World, limit: int) -> None:
     assert world.assembly.heaviest_open() == []
     for partition, rounds in ((0, 1), (1, 9), (2, 5)):
         for n in range(rounds):  # each a row group of its own, of noise that does not compress
@@ -228,6 +233,5 @@ def test_open_segments_that_fill_the_spool_are_named_heaviest_first(tmp_path: Pa
     for partition, count in ((1, 9), (2, 5)):
         world.seal(0, count - 1, count, partition)
     assert all(isinstance(o, Stored) for o in world.outcomes(2))
-    assert world.assembly.relieved
+    assert wait_until(lambda: world.assembly.relieved, PATIENCE)
     assert world.assembly.heaviest_open() == []
-    world.close()

@@ -17,7 +17,7 @@ from replicator.lifecycle import Deadline
 from replicator.protocols import TopicPartition
 from tests.fakes.kafka_target import TargetRecord
 
-PATIENCE = timedelta(seconds=20)
+PATIENCE = timedelta(seconds=60)
 QUIET = {"log_level": 0}
 
 
