@@ -13,7 +13,6 @@
     │ ├ SegmentNotFound      the key holds nothing (a 404, and only a 404)
     │ ├ SegmentExists        the key is taken
     │ └ SegmentsDiffer       two segments claim the same offset with different records
-    ├ PartitionStopped       one partition cannot go on without an operator; the others do
     ├ OwnershipLost          the partition moved away: stop without commit
     ├ TargetError            the target cluster is not what was asked for
     └ ShutdownExpired        the deadline of a shutdown passed with work unfinished
@@ -98,10 +97,6 @@ class SegmentsDiffer(DataError):
     def __init__(self, first: str, second: str, *, offset: int, detail: str) -> None:
         self.first, self.second, self.offset = first, second, offset
         super().__init__(f"{first} and {second} differ at offset {offset}: {detail}")
-
-
-class PartitionStopped(ReplicatorError):
-    """This partition waits for an operator. The message says what, where, why and what to do next."""
 
 
 class OwnershipLost(ReplicatorError):

@@ -11,10 +11,8 @@ the target topic decides between the producer's stamp and its own.
 
 from __future__ import annotations
 
-import gc
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate, repeat
 from operator import length_hint
@@ -24,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, Message
 
+from infra.kafka.collection import no_collection
 from replicator.protocols import TopicPartition
 
 PIECE_RECORDS = 4096  # lists made at a time: enough to make their cost vanish, few enough to stay in the cache
@@ -157,20 +156,6 @@ def headers(column: pa.ListArray) -> Sequence[list[Header] | None] | None:
     nulls = pc.indices_nonzero(column.is_null()).to_pylist()
     deque(map(rows.__setitem__, nulls, repeat(None)), maxlen=0)
     return rows
-
-
-@contextmanager
-def no_collection() -> Iterator[None]:
-    """Headers are tuples and lists, thousands at once, none of them garbage yet: a collection in the middle looks at
-    all of them in vain, which costs more than making them."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def _stamps(batch: pa.RecordBatch) -> pa.Int64Array:

@@ -11,9 +11,7 @@ does to records, each seen on a broker:
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from itertools import compress, groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias, cast
@@ -22,6 +20,7 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from formats.schema import HEADER, SCHEMA
+from infra.kafka.collection import no_collection
 from replicator.protocols import PartitionFailed, Run, TopicPartition
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ def _headers(partition: TopicPartition, messages: Sequence[Message]) -> tuple[li
     """Headers of each message, up to the first that the client cannot deliver."""
     headers: list[object] = []
     try:
-        with _no_collection():
+        with no_collection():
             headers.extend(map(Message.headers, messages))  # on failure, what came before stays in the list
     except (SystemError, UnicodeDecodeError) as error:
         offset = messages[len(headers)].offset()
@@ -140,17 +139,3 @@ def _header_column(headers: list[object]) -> tuple[pa.Array, int]:
 def _data_bytes(array: pa.Array) -> int:
     """Bytes under a string or binary array that was just built: the last of its offsets."""
     return memoryview(array.buffers()[1]).cast("i")[len(array)] if len(array) else 0
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Headers are made as lists of pairs, thousands at once, none of them garbage yet: collecting in the middle looks
-    at all of them in vain, which costs as much as making them."""
-    if not gc.isenabled():
-        yield
-        return
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
