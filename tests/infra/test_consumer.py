@@ -87,7 +87,7 @@ class BrokerWorld(World):
         self.admin = KafkaAdmin({"bootstrap.servers": bootstrap})
         self._client = AdminClient({"bootstrap.servers": bootstrap})
         self._protocol = protocol
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True})
         self._groups: dict[str, str] = {}
 
     def close(self) -> None:
