@@ -1,7 +1,8 @@
 """Checkpoints: how far a source partition has been delivered to a destination, and their records in Kafka.
 
 The checkpoint record is the position. Topic: compacted; key: who; value: how far. Both are JSON objects with sorted
-keys and no blanks, so that one key always has the same bytes.
+keys and no blanks, so that one key always has the same bytes. Beside it, under a key of its own kind, a partition that
+waits for an operator says why (`Parked`); the record goes when the partition does.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
-from replicator.errors import MalformedEvent
+from replicator.errors import CheckpointConflict, MalformedEvent
 from replicator.segment import SourcePartition
 
 VERSION = 1
+PARKED = "parked"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,30 +25,96 @@ class CheckpointKey:
     destination_topic: str
 
 
+class Author(StrEnum):
+    """Who wrote a checkpoint, and so what it proves."""
+
+    EXACTLY_ONCE = "exactly-once"  # in one transaction with the records before it
+    AT_LEAST_ONCE = "at-least-once"  # after the records before it were acknowledged
+    SEED = "seed"  # an operator
+
+
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
     next_offset: int  # source offset of the next record wanted
     destination_topic_id: str  # another id there means that the target was created again
     at: datetime  # UTC
+    author: Author = Author.AT_LEAST_ONCE
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A partition that waits for an operator, or for its cause to go."""
+
+    next_offset: int | None  # of the record it cannot get past; None: it has no position yet
+    reason: str
+    since: datetime  # UTC
+
+
+def follow(key: CheckpointKey, known: Checkpoint | None, said: Checkpoint) -> Checkpoint:
+    """Which of two holds, `said` being the later record. Raises CheckpointConflict when they cannot both be true.
+
+    An operator's word and another destination begin anew. A position never goes back by itself: a lower one comes from
+    a worker that was frozen while the partition moved on, and what it delivered lies below the higher one. Only a
+    transaction cannot be such a latecomer, since it is fenced.
+    """
+    if known is None or said.author is Author.SEED or said.destination_topic_id != known.destination_topic_id:
+        return said
+    if said.next_offset >= known.next_offset:
+        return said
+    if said.author is Author.EXACTLY_ONCE and known.author is not Author.AT_LEAST_ONCE:
+        raise CheckpointConflict(
+            f"{key.source} to {key.destination_topic}: a checkpoint says {known.next_offset} ({known.author}, "
+            f"{known.at.isoformat()}), and a later one {said.next_offset} ({said.author}, {said.at.isoformat()}); both "
+            "cannot be true. Find out which is, and say so with `replicator checkpoints seed`"
+        )
+    return known
 
 
 def encode_key(key: CheckpointKey) -> bytes:
-    s = key.source
+    return _dump(_key(key))
+
+
+def encode_parked_key(key: CheckpointKey) -> bytes:
+    return _dump(_key(key) | {"kind": PARKED})
+
+
+def encode_parked(parked: Parked) -> bytes:
     return _dump(
         {
-            "destination": key.destination_topic,
-            "incarnation": s.incarnation,
-            "partition": s.partition,
-            "region": s.region,
-            "topic": s.topic,
+            "next_offset": parked.next_offset,
+            "reason": parked.reason,
+            "since": parked.since.isoformat(),
+            "v": VERSION,
         }
     )
+
+
+def is_parked_key(data: bytes) -> bool:
+    """Whether a record's key is that of a `Parked`. Raises MalformedEvent."""
+    try:
+        kind = json.loads(data).get("kind", "")
+    except (ValueError, AttributeError) as error:
+        raise MalformedEvent(f"not a checkpoint key: {data[:200]!r} ({error})") from error
+    return bool(kind == PARKED)
+
+
+def decode_parked(data: bytes) -> Parked:
+    """Raises MalformedEvent, also for a newer version."""
+    try:
+        d = json.loads(data)
+        if d["v"] != VERSION:
+            raise ValueError(f"version {d['v']}, this program reads {VERSION}")
+        next_offset = None if d["next_offset"] is None else int(d["next_offset"])
+        return Parked(next_offset, str(d["reason"]), datetime.fromisoformat(d["since"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedEvent(f"not a parked partition: {data[:200]!r} ({error})") from error
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
     return _dump(
         {
             "at": checkpoint.at.isoformat(),
+            "author": checkpoint.author,
             "destination_topic_id": checkpoint.destination_topic_id,
             "next_offset": checkpoint.next_offset,
             "v": VERSION,
@@ -54,7 +123,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_key(data: bytes) -> CheckpointKey:
-    """Raises MalformedEvent."""
+    """Of either kind. Raises MalformedEvent."""
     try:
         d = json.loads(data)
         source = SourcePartition(d["region"], d["topic"], d["partition"], d["incarnation"])
@@ -70,9 +139,20 @@ def decode(data: bytes) -> Checkpoint:
         if d["v"] != VERSION:
             raise ValueError(f"version {d['v']}, this program reads {VERSION}")
         at = datetime.fromisoformat(d["at"])
-        return Checkpoint(int(d["next_offset"]), str(d["destination_topic_id"]), at)
+        return Checkpoint(int(d["next_offset"]), str(d["destination_topic_id"]), at, Author(d["author"]))
     except (ValueError, KeyError, TypeError) as error:
         raise MalformedEvent(f"not a checkpoint: {data[:200]!r} ({error})") from error
+
+
+def _key(key: CheckpointKey) -> dict[str, object]:
+    s = key.source
+    return {
+        "destination": key.destination_topic,
+        "incarnation": s.incarnation,
+        "partition": s.partition,
+        "region": s.region,
+        "topic": s.topic,
+    }
 
 
 def _dump(value: object) -> bytes:

@@ -12,7 +12,8 @@
     │ ├ CorruptSegment       an object that is not what its key and footer say
     │ ├ SegmentNotFound      the key holds nothing (a 404, and only a 404)
     │ ├ SegmentExists        the key is taken
-    │ └ SegmentsDiffer       two segments claim the same offset with different records
+    │ ├ SegmentsDiffer       two segments claim the same offset with different records
+    │ └ CheckpointConflict   two checkpoints of one partition that cannot both be true
     ├ OwnershipLost          the partition moved away: stop without commit
     ├ TargetError            the target cluster is not what was asked for
     └ ShutdownExpired        the deadline of a shutdown passed with work unfinished
@@ -97,6 +98,10 @@ class SegmentsDiffer(DataError):
     def __init__(self, first: str, second: str, *, offset: int, detail: str) -> None:
         self.first, self.second, self.offset = first, second, offset
         super().__init__(f"{first} and {second} differ at offset {offset}: {detail}")
+
+
+class CheckpointConflict(DataError):
+    pass
 
 
 class OwnershipLost(ReplicatorError):

@@ -1,0 +1,138 @@
+"""The control plane's objects: what the archive says beside segments, below `{prefix}/{region}/_control/v1/`.
+
+    places/{place}                                     which life of a topic a place of the archive belongs to
+    gaps/{place}/{partition}/{start:020d}-{end:020d}   offsets that the egress proved lost at the source
+
+Each is a small JSON object, written once by a conditional put and never changed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+from replicator.errors import MalformedEvent, MalformedKey
+from replicator.segment import CONTROL, OffsetRange, SourcePartition, region_prefix
+
+VERSION = 1
+_GAP = re.compile(r"(?P<start>[0-9]{20})-(?P<end>[0-9]{20})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """The life of a topic that a place was claimed for. `number` counts the lives of one name, from 0."""
+
+    topic_id: str
+    cluster_id: str
+    number: int
+    claimed_at: datetime  # UTC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedGap:
+    """Offsets that no segment will ever cover, and why."""
+
+    source: SourcePartition
+    offsets: OffsetRange
+    reason: str
+    low: int  # the partition's watermarks when it was found
+    high: int
+    recorded_at: datetime  # UTC
+
+
+def place_key(prefix: str, region: str, place: str) -> str:
+    return f"{control_prefix(prefix, region)}places/{place}"
+
+
+def places_prefix(prefix: str, region: str) -> str:
+    return f"{control_prefix(prefix, region)}places/"
+
+
+def gap_key(prefix: str, source: SourcePartition, offsets: OffsetRange) -> str:
+    return f"{gaps_prefix(prefix, source)}{offsets.start:020d}-{offsets.end:020d}"
+
+
+def gaps_prefix(prefix: str, source: SourcePartition) -> str:
+    return f"{control_prefix(prefix, source.region)}gaps/{source.place}/{source.partition}/"
+
+
+def control_prefix(prefix: str, region: str) -> str:
+    return f"{region_prefix(prefix, region)}{CONTROL}/v1/"
+
+
+def parse_gap_range(name: str) -> OffsetRange:
+    """The offsets in the last part of a gap's key. Raises MalformedKey."""
+    match = _GAP.fullmatch(name)
+    try:
+        if match is None:
+            raise ValueError("expected start-end, of 20 digits each")
+        return OffsetRange(int(match["start"]), int(match["end"]))
+    except ValueError as error:
+        raise MalformedKey(f"not the key of a recorded gap: {name!r} ({error})") from error
+
+
+def encode_place(place: Place) -> bytes:
+    return _dump(
+        {
+            "claimed_at": place.claimed_at.isoformat(),
+            "cluster_id": place.cluster_id,
+            "number": place.number,
+            "topic_id": place.topic_id,
+            "v": VERSION,
+        }
+    )
+
+
+def decode_place(data: bytes) -> Place:
+    """Raises MalformedEvent, also for a newer version."""
+    try:
+        d = _load(data)
+        return Place(
+            topic_id=str(d["topic_id"]),
+            cluster_id=str(d["cluster_id"]),
+            number=int(d["number"]),
+            claimed_at=datetime.fromisoformat(d["claimed_at"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedEvent(f"not a place: {data[:200]!r} ({error})") from error
+
+
+def encode_gap(gap: RecordedGap) -> bytes:
+    return _dump(
+        {
+            "high": gap.high,
+            "low": gap.low,
+            "reason": gap.reason,
+            "recorded_at": gap.recorded_at.isoformat(),
+            "v": VERSION,
+        }
+    )
+
+
+def decode_gap(source: SourcePartition, offsets: OffsetRange, data: bytes) -> RecordedGap:
+    """Raises MalformedEvent, also for a newer version."""
+    try:
+        d = _load(data)
+        return RecordedGap(
+            source=source,
+            offsets=offsets,
+            reason=str(d["reason"]),
+            low=int(d["low"]),
+            high=int(d["high"]),
+            recorded_at=datetime.fromisoformat(d["recorded_at"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedEvent(f"not a recorded gap of {source}: {data[:200]!r} ({error})") from error
+
+
+def _dump(value: object) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+
+
+def _load(data: bytes) -> dict[str, str]:
+    d = json.loads(data)
+    if d["v"] != VERSION:
+        raise ValueError(f"version {d['v']}, this program reads {VERSION}")
+    return d  # type: ignore[no-any-return]

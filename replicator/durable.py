@@ -1,0 +1,60 @@
+"""Durable steps: the moments at which something that outlives the process changes, each with a name.
+
+A crash may come before or after any of them, and nothing may be lost or doubled by it. Code that makes one says so:
+
+    with durable(Step.COMMIT_OFFSETS):
+        consumer.commit(...)
+
+Nobody watches in production. A fault suite installs an observer, and ends the process where it wants to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+
+class Step(StrEnum):
+    # egress
+    SPOOL_SEGMENT = "spool-segment"
+    PUT_SEGMENT = "put-segment"
+    CREATE_MULTIPART = "create-multipart"
+    PUT_PART = "put-part"
+    COMPLETE_MULTIPART = "complete-multipart"
+    CLAIM_PLACE = "claim-place"
+    RECORD_GAP = "record-gap"
+    COMMIT_OFFSETS = "commit-offsets"
+    # ingress
+    CREATE_TOPIC = "create-topic"
+    PUBLISH_EVENT = "publish-event"
+    DELETE_MESSAGE = "delete-message"
+    BEGIN_TRANSACTION = "begin-transaction"
+    PRODUCE_RECORDS = "produce-records"
+    PRODUCE_CHECKPOINT = "produce-checkpoint"
+    SEND_OFFSETS = "send-offsets"
+    COMMIT_TRANSACTION = "commit-transaction"
+    ABORT_TRANSACTION = "abort-transaction"
+    PARK = "park"
+
+
+BEFORE, AFTER = "before", "after"
+Observer = Callable[[Step, str], None]
+
+_observer: Observer | None = None
+
+
+def observe(observer: Observer | None) -> None:
+    """Called with each step and BEFORE or AFTER, on the thread that makes it. None: nobody."""
+    global _observer  # noqa: PLW0603 -- one process has one fate
+    _observer = observer
+
+
+@contextmanager
+def durable(step: Step) -> Iterator[None]:
+    """AFTER is told only when the step was made: an exception is neither."""
+    if _observer is not None:
+        _observer(step, BEFORE)
+    yield
+    if _observer is not None:
+        _observer(step, AFTER)
