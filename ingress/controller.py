@@ -14,13 +14,14 @@ from datetime import datetime, timedelta
 from queue import Empty
 from typing import assert_never
 
-from ingress.delivery import Assignment, Corrupt, Delivery, Failed, Progressed, Report, Vanished
+from ingress.delivery import Delivery
 from ingress.destinations import DestinationFinder, Found
 from ingress.held import Held, late_policy
+from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
 from ingress.sequencer import Deliver, Effect, Late, Lost, Relist, Sequencer
 from replicator import logkeys
 from replicator.checkpoint import Checkpoint, CheckpointKey
-from replicator.errors import ReplicatorError
+from replicator.errors import CheckpointConflict, ReplicatorError
 from replicator.events import Created, Removed
 from replicator.health import Health
 from replicator.lifecycle import Deadline, Stop
@@ -29,19 +30,25 @@ from replicator.protocols import (
     CheckpointStore,
     Clock,
     EventLog,
+    Fate,
     LogReset,
     Placement,
     TopicPartition,
 )
 from replicator.segment import SegmentInfo, SourcePartition
 from replicator.store import SegmentStore
+from replicator.view import SegmentView
 
 log = logging.getLogger(__name__)
+
+Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 
 POLL = timedelta(milliseconds=50)
 RETRY = timedelta(seconds=1)
 MEASURE = timedelta(seconds=5)
 ROUND_ALARM = timedelta(seconds=60)
+PARKED_RETRY = timedelta(seconds=30)  # doubles
+PARKED_RETRY_LIMIT = timedelta(minutes=5)
 OTHER_TARGET_RETRY = timedelta(seconds=30)
 
 
@@ -56,7 +63,7 @@ class IngressParts:
     finder: DestinationFinder
     delivery: Delivery
     pool: ThreadPoolExecutor  # listings, and looks at the archive
-    checkpoint_pool: ThreadPoolExecutor  # one thread: the checkpoint store is not thread safe
+    checkpoint_pool: ThreadPoolExecutor
     clock: Clock
     jitter: Callable[[timedelta], timedelta]
     metrics: Metrics
@@ -80,7 +87,7 @@ class IngressController:
     _measure_at: datetime | None = None
     _look: Future[Found] | None = None
     _look_at: datetime | None = None
-    _positions: list[tuple[list[Held], Future[Mapping[CheckpointKey, Checkpoint]]]] = field(default_factory=list)
+    _positions: list[tuple[list[Held], Future[Positions]]] = field(default_factory=list)
 
     def run(self) -> None:
         """Until stopped. Then the round under way is finished within the shutdown's deadline, and the group left."""
@@ -231,25 +238,50 @@ class IngressController:
         if waiting:
             for held in waiting:
                 held.resolving = True
-            # asked after the partitions were assigned: the owner before us has checkpointed, or never will
-            self._positions.append((waiting, self.parts.checkpoint_pool.submit(self.parts.checkpoints.read)))
+            targets = [h.assignment.target for h in waiting]
+            self._positions.append((waiting, self.parts.checkpoint_pool.submit(self._checkpoints, targets)))
 
-    def _position(self, held: Held, checkpoint: Checkpoint | None) -> None:
+    def _checkpoints(self, targets: Sequence[TopicPartition]) -> Positions:
+        """Asked after the partitions were assigned. First the end of whatever the owner before us had under way: after
+        that it has checkpointed, or never will. On a pool."""
+        self.parts.placement.settled(targets)
+        return self.parts.checkpoints.read()
+
+    def _position(self, held: Held, checkpoint: Checkpoint | CheckpointConflict | None) -> None:
         held.resolving = False
         if self._held.get(held.assignment.source) is not held:
             return
-        if checkpoint is not None and (reason := _other_target(held, checkpoint)):
+        reason = "" if checkpoint is None else _unusable(held, checkpoint)
+        if reason:
             self._stop(held, reason)
             held.retry_at = self.parts.clock.now() + OTHER_TARGET_RETRY
             return
-        self._resume(held)
+        assert not isinstance(checkpoint, CheckpointConflict)
+        if not held.refusals:
+            self._resume(held)  # else it has to get past what stopped it first
         next_offset = None if checkpoint is None else checkpoint.next_offset
+        if next_offset is None or next_offset < held.view.next_offset:
+            held.view = SegmentView()  # it was set back, and this one has forgotten what lies there
         held.sequencer = Sequencer(held.policy, held.view, next_offset)
         log.info(
             "partition_begins",
             extra=held.fields | {logkeys.OFFSET: next_offset if next_offset is not None else "first segment"},
         )
         self._list(held, full=True, reason="start")
+        if len(held.view):  # positioned anew: what is known goes on being delivered, whatever the listing does
+            self._changed(held, self.parts.clock.now())
+
+    def _park(self, held: Held, reason: str, now: datetime) -> None:
+        """Tried again from time to time, from the checkpoint as it is then: an operator may have set it."""
+        self._stop(held, reason)
+        pause = min(PARKED_RETRY * 2 ** min(held.refusals, 10), PARKED_RETRY_LIMIT)
+        held.refusals += 1
+        self._reposition(held, now + pause)
+
+    def _reposition(self, held: Held, at: datetime) -> None:
+        """What was delivered is not known, or somebody may have decided about it: the checkpoint says."""
+        held.sequencer, held.resolving, held.retry_at = None, False, at
+        held.listing = None
 
     # --- what is stored ---
 
@@ -362,16 +394,21 @@ class IngressController:
         sequencer = held.sequencer
         match report:
             case Progressed(next_offset=next_offset, done=done):
+                held.refusals = 0
                 self._resume(held)
                 if done:
                     self._delivered(held, now)
                 else:
                     sequencer.progressed(next_offset)
-            case Failed(reason=reason, refused=refused):
-                if refused:
-                    self._stop(held, reason)
+            case Failed(reason=reason, fate=fate):
                 log.warning("delivery_failed", extra=held.fields | {logkeys.REASON: reason})
-                self._apply(held, sequencer.failed(now, refused=refused))
+                if fate is Fate.UNKNOWN:
+                    self._reposition(held, now)
+                    return
+                if fate in (Fate.REFUSED, Fate.STALLED):
+                    self._park(held, reason, now)
+                    return
+                self._apply(held, sequencer.failed(now, refused=False))
             case Vanished(segment=segment):
                 log.info("segment_vanished", extra=held.fields | {logkeys.SEGMENT: str(segment)})
                 self._apply(held, sequencer.vanished(segment, now))
@@ -431,8 +468,10 @@ class IngressController:
         self.parts.metrics.gauge("stopped_partitions", sum(1 for h in self._held.values() if h.stopped))
 
 
-def _other_target(held: Held, checkpoint: Checkpoint) -> str:
-    """Why the checkpoint is not about the topic that is there now; empty when it is."""
+def _unusable(held: Held, checkpoint: Checkpoint | CheckpointConflict) -> str:
+    """Why it is no position, or is not about the topic that is there now; empty when it is."""
+    if isinstance(checkpoint, CheckpointConflict):
+        return str(checkpoint)
     then, now = checkpoint.destination_topic_id, held.assignment.target_topic_id
     if not then or not now or then == now:
         return ""

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ingress.delivery import Assignment
+from ingress.reports import Assignment
 from ingress.sequencer import LatePolicy, Sequencer
 from replicator import logkeys
 from replicator.config import IngressSource
@@ -31,6 +31,7 @@ class Held:
     token: int = 0  # of that listing, for the view
     full: bool = True
     listing_begun_at: datetime | None = None
+    refusals: int = 0  # of the same record, in a row
     stopped: str = ""  # why it waits for an operator
 
     @property
@@ -45,7 +46,7 @@ class Held:
 
     def measure(self, metrics: Metrics, now: datetime) -> None:
         """How far delivery is behind what is known to be stored."""
-        next_offset = self.sequencer.next_offset if self.sequencer else None
+        next_offset = self.sequencer.next_offset if self.sequencer else self.view.next_offset or None
         waiting = [i for i in self.view.infos if next_offset is None or i.segment.offsets.end >= next_offset]
         end = max((i.segment.offsets.next_offset for i in waiting), default=0)
         begin = next_offset or min((i.segment.offsets.start for i in waiting), default=0)

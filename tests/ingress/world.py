@@ -12,10 +12,11 @@ from formats.parquet import ParquetFormat
 from formats.schema import SCHEMA
 from infra.kafka.timestamps import TargetTimestamps
 from ingress.controller import IngressController, IngressParts
-from ingress.delivery import Delivery, Report
+from ingress.delivery import Delivery
 from ingress.destinations import DestinationFinder
 from ingress.pieces import PieceReader
-from replicator.checkpoint import Checkpoint, CheckpointKey
+from ingress.reports import Report
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey
 from replicator.config import IngressSettings, IngressSource
 from replicator.events import Created, Removed, SegmentEvent
 from replicator.footer import SegmentOrigin
@@ -145,7 +146,7 @@ class World:
         return None if found is None else found.next_offset
 
     def set_checkpoint(self, next_offset: int, partition: int = 0) -> None:
-        self.target.checkpoints[key(partition)] = Checkpoint(next_offset, "id-copy", self.clock.at)
+        self.target.checkpoints[key(partition)] = Checkpoint(next_offset, "id-copy", self.clock.at, Author.EXACTLY_ONCE)
 
 
 def key(partition: int = 0, *, topic: str = "t", destination: str = "copy") -> CheckpointKey:
