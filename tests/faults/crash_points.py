@@ -18,8 +18,11 @@ PRODUCT = ("replicator", "egress", "ingress", "compaction", "formats", "infra")
 
 
 class Side(Enum):
-    EGRESS = auto()
-    INGRESS = auto()
+    EGRESS = "egress"
+    INGRESS = "ingress"
+
+    def __lt__(self, other: Side) -> bool:
+        return self.value < other.value
 
 
 class Scene(Enum):

@@ -1,35 +1,33 @@
-"""One topic between two regions with faults in between, and what every case ends with: drained, stopped, judged.
+"""One topic between two regions with faults in between, and what every case ends with: drained and judged.
 
 traffic ──> source ──> egresses ──> bucket, queue ──> ingresses ──> target
-                          ⤷ any of them may be a victim (victim.py)
 """
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
-from pathlib import Path
-from signal import SIGKILL
 from typing import TYPE_CHECKING
 
 from replicator.config import IngressSettings
-from tests.faults import victim
-from tests.faults.victim import CrashPoint
+from tests.processes import judge
 from tests.processes.flow import Flow
 
 if TYPE_CHECKING:
-    from tests.processes.harness import Site, Worker
-    from tests.processes.judge import Verdict
+    from tests.faults.hand import Hand
+    from tests.processes.harness import Site
+    from tests.processes.judge import Log, Verdict
     from tests.processes.traffic import Traffic
 
 EXACTLY_ONCE = next(f.default for f in fields(IngressSettings) if f.name == "delivery") == "exactly-once"
 ISOLATION = "read_committed" if EXACTLY_ONCE else "read_uncommitted"
 AS_OFTEN_AS_IT_LIKES = 1_000_000  # rewinds, of any length: at least once, and in order otherwise
 PATIENCE = timedelta(seconds=60)
-LARGEST_RSS = 700 << 20  # bytes: 64 MiB of budget or less, Python, Arrow and the clients' own threads
+MOST_RECORDS = 120  # in one burst of traffic
+LARGEST_BYTES = 700 << 20  # a process: 64 MiB of budget or less, Python, Arrow and the clients' own threads
 
 
 @dataclass(slots=True)
@@ -58,16 +56,13 @@ class Tally:
 
 
 class Rig:
-    """A context manager: nothing runs after it."""
+    """A context manager, which ends the traffic. Processes are the site's."""
 
-    def __init__(self, site: Site, *, seed: int, partitions: int = 3) -> None:
+    def __init__(self, site: Site, *, seed: int, word: str = "t", partitions: int = 3) -> None:
         self.site, self.seed = site, seed
         self.tally = Tally()
-        self.flow = Flow(site, partitions=partitions, isolation=ISOLATION)
-        self._note = site.folder / "note"
+        self.flow = Flow(site, word, partitions=partitions, isolation=ISOLATION)
         self._traffic: Traffic | None = None
-        self._never = threading.Event()
-        self._largest = 0
 
     def __enter__(self) -> Rig:
         return self
@@ -77,82 +72,63 @@ class Rig:
             self._traffic.__exit__(*error)
         self.flow.__exit__()
 
-    # --- processes
+    def traffic(self) -> None:
+        """Flows from now on, until `drain`; the source has the first records when this returns."""
+        traffic = self._traffic = self.flow.traffic(seed=self.seed, most=MOST_RECORDS)
+        traffic.start()
+        self.site.wait("the first records", lambda: traffic.taken > 0)
 
-    def start(self, worker: Worker, point: CrashPoint | None = None) -> Worker:
-        """`point`: where this life ends by its own hand, if it gets there."""
-        if point is None:
-            return worker.start()
-        doom = {victim.AT: str(point), victim.NOTE: str(self._note)}
-        return worker.start(module="tests.faults.victim", environment=doom)
+    def crashed(self, hand: Hand) -> bool:
+        """Whether it killed itself where it was ordered to; counted."""
+        if (point := hand.crashed()) is None:
+            return False
+        self.count(f"kill {point.name}")
+        return True
 
-    def killed_itself(self, worker: Worker) -> CrashPoint | None:
-        """Where, if it is dead; counted. Raises AssertionError if it died of anything else."""
-        if not worker.expected or not worker.doomed or (code := worker.exit_code) is None:
-            return None
-        in_flight = self.pending() > 0
-        notes = self._note.read_text(encoding="utf-8").splitlines() if self._note.exists() else []
-        assert code == -SIGKILL and notes, worker.explain(f"died: exit code {code}")
-        point = CrashPoint.parse(notes[-1])
-        self._note.unlink()
-        worker.end()
-        self.tally.count(f"kill {point.name}", in_flight=in_flight)
-        return point
+    def count(self, name: str) -> None:
+        """A fault, made now."""
+        self.tally.count(name, in_flight=self.pending() > 0)
 
     def pending(self) -> int:
         """Records that the source took and that the target does not show yet."""
         taken = self._traffic.taken if self._traffic is not None else 0
         return taken - self.flow.delivered()
 
-    def lasts(self, seconds: float) -> None:
-        """Time that belongs to the fault."""
-        self._never.wait(seconds)
-
-    # --- a case
-
-    def traffic(self) -> Traffic:
-        """Flows from now on, until `finish`."""
-        self._traffic = self.flow.traffic(seed=self.seed, most=120)
-        self._traffic.start()
-        return self._traffic
-
-    def finish(self, timeout: timedelta = PATIENCE) -> Mapping[int, Verdict]:
-        """No more faults: everything arrives, every process ends when it is told to, and the judge looks at it.
-        Raises AssertionError, of which judge.Guilty is one."""
+    def drain(self, timeout: timedelta = PATIENCE) -> None:
+        """No more faults: everything arrives. Raises AssertionError if it does not."""
         assert self._traffic is not None, "nothing was produced"
         words = self._traffic.finish()
         self.flow.wait_for(words, timeout)
-        self.flow.wait_for_archive(timeout)
-        running = [worker for worker in self.site.workers if worker.expected]
-        for worker in running:
-            self._measure(worker)
-        for worker in reversed(running):
-            worker.stop()
-        verdicts = self.judge()
-        assert self._largest <= LARGEST_RSS, f"a process grew to {self._largest >> 20} MiB"
-        return verdicts
+        ends = {p: log.next_offset for p, log in self.flow.source().items()}
+        self.site.wait("the archive's end", lambda: self.site.archived(self.flow.topic, ends), timeout)
 
     def judge(self) -> Mapping[int, Verdict]:
-        source = self.flow.source()
-        longest = max((len(log.records) for log in source.values()), default=0)
-        rewinds, run = (0, 1) if EXACTLY_ONCE else (AS_OFTEN_AS_IT_LIKES, longest)
-        verdicts = self.flow.judge_target(rewinds=rewinds, run=run)
-        self.flow.judge_archive()
+        """Of everything that is there now. Raises judge.Guilty."""
+        source, target = self.logs()
+        covered = self.site.ranges(self.flow.topic)
+        verdicts: dict[int, Verdict] = {}
+        for p, log in source.items():
+            rewinds, run = (0, 1) if EXACTLY_ONCE else (AS_OFTEN_AS_IT_LIKES, len(log.records))
+            try:
+                verdicts[p] = judge.judge_target(log.records, target[p].records, rewinds=rewinds, run=run)
+                judge.judge_archive(covered.get(p, ()), start=0, next_offset=log.next_offset)
+            except judge.Guilty as error:
+                raise judge.Guilty(error.charge, f"{self.flow.topic}/{p}: {error}") from None
         return verdicts
 
-    def _measure(self, worker: Worker) -> None:
-        for line in Path(f"/proc/{worker.pid}/status").read_text(encoding="ascii", errors="replace").splitlines():
-            if line.startswith("VmHWM:"):
-                self._largest = max(self._largest, int(line.split()[1]) << 10)
+    def logs(self) -> tuple[Mapping[int, Log], Mapping[int, Log]]:
+        """Source and target, read anew."""
+        with ThreadPoolExecutor(2) as pool:
+            source, target = pool.submit(self.flow.source), pool.submit(self.flow.read_target)
+            return source.result(), target.result()
 
 
-def static(name: str, *, session_ms: int = 1500) -> Mapping[str, object]:
-    """`[kafka]` of a process that is the same member of its group through all its lives."""
-    return {"consumer": {"group.instance.id": name, **dynamic(session_ms=session_ms)["consumer"]}}  # type: ignore[dict-item]
-
-
-def dynamic(*, session_ms: int = 1500) -> Mapping[str, object]:
-    return {"consumer": {"session.timeout.ms": str(session_ms), "heartbeat.interval.ms": str(session_ms // 5)}}
-
-
-__all__: Sequence[str] = ("EXACTLY_ONCE", "Rig", "Tally", "dynamic", "static")
+def stop(hands: list[Hand]) -> None:
+    """Each ends as it should, and was never too large. Raises AssertionError."""
+    running = [each for each in hands if each.worker.expected]
+    largest = max((each.peak_bytes() for each in running), default=0)
+    for each in running:
+        each.leave()
+    for each in running:
+        each.left()
+    assert largest <= LARGEST_BYTES, f"a process grew to {largest >> 20} MiB"

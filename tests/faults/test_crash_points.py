@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
 from replicator.durable import Step
 from tests.faults.crash_points import ELSEWHERE, WAYS, Scene, Side, Way, made
-from tests.faults.rig import Rig, static
+from tests.faults.hand import Hand, hand, member
+from tests.faults.rig import Rig, stop
+from tests.faults.schedule import Membership
 from tests.faults.victim import WHENS, CrashPoint
 from tests.processes.harness import A
 from tests.processes.traffic import BIG_BYTES, EPOCH_MS, Draft, produce_all
 
 if TYPE_CHECKING:
-    from tests.processes.harness import Site, Tables, Worker
+    from tests.processes.harness import Site, Tables
 
 SAMPLE = {  # what `make test` has time for
     "before put-segment",
@@ -54,33 +57,34 @@ def test_killed_at(site: Site, point: CrashPoint) -> None:
         egress, ingress = pair(site, rig, way)
         victim, other = (egress, ingress) if way.side is Side.EGRESS else (ingress, egress)
         rig.traffic()
-        rig.start(victim, point)
-        rig.start(other)
+        victim.start(point)
+        other.start()
         if way.scene is Scene.BIG:
             produce_all(site.bootstrap(A), rig.flow.topic, incompressible(20))
-        site.wait(f"{victim.name} gets to {point.name}", lambda: rig.killed_itself(victim) is not None)
-        rig.start(victim)
-        rig.finish()
+        site.wait(f"{victim.name} gets to {point.name}", lambda: rig.crashed(victim))
+        victim.start()
+        rig.drain()
+        stop([ingress, egress])
+        rig.judge()
         assert rig.tally.honest, f"nothing was on its way: {rig.tally}"
     print(dict(rig.tally.faults))
 
 
-def pair(site: Site, rig: Rig, way: Way) -> tuple[Worker, Worker]:
+def pair(site: Site, rig: Rig, way: Way) -> tuple[Hand, Hand]:
     """Static members: the group gives a life's partitions to the next one at once."""
     big = way.scene is Scene.BIG
+    stays = Membership(protocol="classic", static=True)
     egress = site.egress(
         "egress",
         {rig.flow.topic: BIG if big else {}},
-        kafka=static("egress"),
+        kafka={"consumer": member(stays, "egress")},
         **(LITTLE if big else {}),
     )
-    ingress = site.ingress("ingress", {"topic": rig.flow.topic}, kafka=static("ingress"))
-    return egress, ingress
+    ingress = site.ingress("ingress", {"topic": rig.flow.topic}, kafka={"consumer": member(stays, "ingress")})
+    return hand(site, egress), hand(site, ingress)
 
 
 def incompressible(count: int) -> list[Draft]:
     """For partition 0."""
-    from random import Random  # noqa: PLC0415
-
     random = Random(count)
     return [Draft(0, b"big-%d" % n, random.randbytes(BIG_BYTES), (), EPOCH_MS + n) for n in range(count)]

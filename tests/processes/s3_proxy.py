@@ -79,6 +79,11 @@ class S3Proxy:
         with self._lock:
             self._faults = {**self._faults, operation: fault}
 
+    def mend(self, operation: str) -> None:
+        """This one only; what hangs goes on hanging."""
+        with self._lock:
+            self._faults = {name: fault for name, fault in self._faults.items() if name != operation}
+
     def heal(self) -> None:
         with self._lock:
             self._faults = {}
