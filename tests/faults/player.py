@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
 from tests.faults.crash_points import Side
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
 TURN_SECONDS = 0.05
 
-Call = Callable[[], None]
+Moment = tuple[float, int, bool, Fault]  # seconds, number of the fault, whether it begins
 
 
 @dataclass(slots=True)
@@ -44,28 +43,25 @@ class Player:
 
     def play(self, schedule: Schedule) -> None:
         begin = time.monotonic()
-        todo: list[tuple[float, int, Call]] = []
+        todo: list[Moment] = []
         for number, timed in enumerate(schedule.faults):
-            todo.append((timed.at, number, partial(self._begin, timed.fault)))
-            todo.append((timed.at + timed.fault.seconds, number, partial(self._end, timed.fault)))
+            todo.append((timed.at, number, True, timed.fault))
+            todo.append((timed.at + timed.fault.seconds, number, False, timed.fault))
         todo.sort(key=lambda one: one[:2])
         never = threading.Event()
         try:
-            for number, (at, _, call) in enumerate(todo):
+            for number, (at, _, begins, fault) in enumerate(todo):
                 if self._nothing_but_orders(todo[number:]) and not any(h.ordered for h in self.hands.values()):
                     break
                 while (left := begin + at - time.monotonic()) > 0:
                     never.wait(min(left, TURN_SECONDS))
                     self._bury()
-                call()
+                (self._begin if begins else self._end)(fault)
         finally:
             self._restore()
 
-    def _nothing_but_orders(self, left: Sequence[tuple[float, int, Call]]) -> bool:
-        return all(
-            isinstance(call, partial) and call.func == self._end and isinstance(call.args[0], Crash)
-            for _, _, call in left
-        )
+    def _nothing_but_orders(self, left: Sequence[Moment]) -> bool:
+        return all(not begins and isinstance(fault, Crash) for _, _, begins, fault in left)
 
     def _begin(self, fault: Fault) -> None:
         """What is down or frozen already is left alone, and not counted."""

@@ -93,11 +93,8 @@ class Soak:
         with self._failing(rig):
             rig.traffic()
             Player(rig, hands, proxy).play(plan)
-            played = time.monotonic()
             rig.drain()
-            drained = time.monotonic()
             rig.judge()
-            print(f"played {played - began:.1f} drained {drained - played:.1f} judged {time.monotonic() - drained:.1f}")
         self.outcome.schedules += 1
         self.outcome.tally.add(rig.tally)
         took = time.monotonic() - began
