@@ -125,6 +125,7 @@ def crew(site: Site, membership: Membership, *, endpoint_url: str, slots: int = 
                     str(slot),
                     {"topic": f"^{site.name}[.]t[0-9]*"},
                     endpoint_url=endpoint_url,
+                    queue_endpoint_url=endpoint_url,
                     kafka=kafka,
                 )
             found[slot] = hand(site, worker)

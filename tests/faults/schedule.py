@@ -14,7 +14,8 @@ from random import Random
 from replicator.durable import Step
 from tests.faults.crash_points import WAYS, Scene, Side
 from tests.faults.victim import WHENS, CrashPoint
-from tests.processes.s3_proxy import ANY, Answer, Cut, Lose, Reset, Slow
+from tests.processes.notices import Dropped, Shuffled, Twice
+from tests.processes.s3_proxy import ANY, Answer, Cut, Hang, Lose, Reset, Slow, Stale
 from tests.processes.s3_proxy import Fault as S3Fault
 
 SLOTS = 2  # processes of each side that run when nothing is wrong
@@ -85,7 +86,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """The object store fails, for everybody."""
+    """The object store, or the queue, fails for everybody."""
 
     operation: str
     fault: S3Fault
@@ -122,6 +123,8 @@ def family(fault: Fault) -> str:
             return "member leaves and comes back"
         case Store(fault=Answer(status=status)):
             return f"store answers {status}"
+        case Store(fault=Twice() | Shuffled() | Dropped() as cause):
+            return f"notifications {type(cause).__name__.lower()}"
         case Store(fault=cause):
             return f"store {type(cause).__name__.lower()}"
         case BrokerFrozen():
@@ -192,6 +195,8 @@ def _faults(random: Random, steps: Sequence[Step], brokers: Sequence[str], count
                 yield Leave(slot=slot, seconds=0.3)
             case "store":
                 operation, fault = random.choice(STORE)
+                if isinstance(fault, Cut):
+                    fault = Cut(int(10 ** random.uniform(0, 4)))
                 yield Store(operation=operation, fault=fault, seconds=random.uniform(0.5, 1.5))
             case _:
                 brokers_hit = True
@@ -210,8 +215,13 @@ STORE: Sequence[tuple[str, S3Fault]] = (
     ("PutObject", Reset()),
     ("PutObject", Answer(409, "ConditionalRequestConflict")),
     ("GetObject", Answer(404, "NoSuchKey")),
-    ("GetObject", Cut(0)),
-    ("GetObject", Cut(100)),
-    ("GetObject", Cut(5000)),
-    ("ListObjectsV2", Cut(300)),
+    ("GetObject", Cut(0)),  # anywhere
+    ("GetObject", Hang()),
+    ("ListObjectsV2", Cut(0)),
+    ("ListObjectsV2", Stale()),
+    (ANY, Hang()),
+    ("ReceiveMessage", Twice()),
+    ("ReceiveMessage", Shuffled()),
+    ("ReceiveMessage", Dropped()),
+    ("DeleteMessageBatch", Lose()),
 )
