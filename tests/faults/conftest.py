@@ -7,23 +7,29 @@ from typing import TYPE_CHECKING
 import pytest
 
 from infra.local.process import Supervisor
-from infra.local.stack import LocalStack
 from tests.conftest import RUNNING_STACK
-from tests.faults.place import fault_stack
+from tests.faults.place import Place, place
 from tests.processes.harness import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from infra.local.stack import LocalStack
+
 
 @pytest.fixture(scope="session")
-def stack(request: pytest.FixtureRequest) -> Iterator[LocalStack]:
-    with fault_stack() as running:
-        request.config.stash[RUNNING_STACK] = running
+def fault_place(request: pytest.FixtureRequest) -> Iterator[Place]:
+    with place() as running:
+        request.config.stash[RUNNING_STACK] = running.stack
         try:
             yield running
         finally:
             del request.config.stash[RUNNING_STACK]
+
+
+@pytest.fixture(scope="session")
+def stack(fault_place: Place) -> LocalStack:
+    return fault_place.stack
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from tests.faults.crash_points import Side
 from tests.faults.schedule import SESSION_SECONDS, SLOTS, Membership, Slot
 from tests.faults.victim import CrashPoint, Orders
+from tests.processes.harness import A, B
 
 if TYPE_CHECKING:
+    from tests.faults.place import Place
     from tests.processes.harness import Site, Worker
 
 LEAVE = timedelta(seconds=30)
@@ -110,14 +112,16 @@ def hand(site: Site, worker: Worker) -> Hand:
     return Hand(worker, Orders(site.folder / f"{worker.name}.orders"))
 
 
-def crew(site: Site, membership: Membership, *, endpoint_url: str, slots: int = SLOTS) -> Mapping[Slot, Hand]:
+def crew(
+    site: Site, place: Place, membership: Membership, *, endpoint_url: str, slots: int = SLOTS
+) -> Mapping[Slot, Hand]:
     """Not started. They serve every topic whose name begins with the site's."""
     topics = f"^{site.name}[.]t.*"
     found: dict[Slot, Hand] = {}
     for number in range(slots):
         for side in Side:
             slot = Slot(side=side, number=number)
-            kafka = {"consumer": member(membership, str(slot))}
+            kafka = {**place.bootstrap(A if side is Side.EGRESS else B), "consumer": member(membership, str(slot))}
             if side is Side.EGRESS:
                 worker = site.egress(str(slot), {topics: {}}, endpoint_url=endpoint_url, kafka=kafka)
             else:

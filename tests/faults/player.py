@@ -17,6 +17,7 @@ from tests.faults.schedule import (
     Freeze,
     Kill,
     Leave,
+    Network,
     Schedule,
     Slot,
     Store,
@@ -25,6 +26,7 @@ from tests.faults.schedule import (
 
 if TYPE_CHECKING:
     from tests.faults.hand import Hand
+    from tests.faults.place import Place
     from tests.faults.rig import Rig
     from tests.processes.s3_proxy import S3Proxy
 
@@ -39,6 +41,7 @@ class Player:
 
     rig: Rig
     hands: Mapping[Slot, Hand]
+    place: Place
     proxy: S3Proxy
 
     def play(self, schedule: Schedule) -> None:
@@ -86,10 +89,13 @@ class Player:
                 self.proxy.break_(operation, cause)
             case BrokerFrozen(region=region):
                 self.rig.count(family(fault))
-                self.rig.site.stack.brokers[region].freeze()
+                self.place.stack.brokers[region].freeze()
             case BrokerKilled(region=region):
                 self.rig.count(family(fault))
-                self.rig.site.stack.brokers[region].kill()
+                self.place.stack.brokers[region].kill()
+            case Network(region=region, fault=lost):
+                self.rig.count(family(fault))
+                self.place.wires[region].break_(lost)
             case _:
                 assert_never(fault)
 
@@ -108,9 +114,11 @@ class Player:
             case Store(operation=operation):
                 self.proxy.mend(operation)
             case BrokerFrozen(region=region):
-                self.rig.site.stack.brokers[region].thaw()
+                self.place.stack.brokers[region].thaw()
             case BrokerKilled(region=region):
-                self.rig.site.stack.brokers[region].start()
+                self.place.stack.brokers[region].start()
+            case Network(region=region):
+                self.place.wires[region].heal()
             case _:
                 assert_never(fault)
 
@@ -130,7 +138,7 @@ class Player:
         for hand in self.hands.values():
             hand.withdraw()
             hand.thaw()
-        self.rig.site.stack.restore()
+        self.place.restore()
         for hand in self.hands.values():
             hand.left()
             self.rig.crashed(hand)

@@ -14,6 +14,7 @@ from random import Random
 from replicator.durable import Step
 from tests.faults.crash_points import WAYS, Scene, Side
 from tests.faults.victim import WHENS, CrashPoint
+from tests.faults.wire import Api, Severed, Silent, Unanswered, WireFault, apis
 from tests.processes.notices import Dropped, Shuffled, Twice
 from tests.processes.s3_proxy import ANY, Answer, Cut, Hang, Lose, Reset, Slow, Stale
 from tests.processes.s3_proxy import Fault as S3Fault
@@ -107,7 +108,16 @@ class BrokerKilled:
     seconds: float
 
 
-Fault = Kill | Crash | Freeze | Leave | Store | BrokerFrozen | BrokerKilled
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """Between the processes of a region and their broker."""
+
+    region: str
+    fault: WireFault
+    seconds: float
+
+
+Fault = Kill | Crash | Freeze | Leave | Store | BrokerFrozen | BrokerKilled | Network
 
 
 def family(fault: Fault) -> str:
@@ -131,6 +141,10 @@ def family(fault: Fault) -> str:
             return f"broker frozen {'past' if fault.seconds > SESSION_SECONDS else 'within'} sessions"
         case BrokerKilled():
             return "broker killed and restarted"
+        case Network(fault=Unanswered(apis=apis)):
+            return f"answers to {' and '.join(sorted(api.name.lower() for api in apis))} lost"
+        case Network(fault=cause):
+            return f"network {type(cause).__name__.lower()}"
 
 
 # --- schedules -------------------------------------------------------------------------------------------------------
@@ -177,7 +191,9 @@ def _faults(random: Random, steps: Sequence[Step], brokers: Sequence[str], count
     crashable = [step for step in steps if step in WAYS and WAYS[step].scene is Scene.FLOW]
     brokers_hit = False
     for _ in range(count):
-        (kind,) = random.choices(("kill", "crash", "freeze", "leave", "store", "broker"), weights=(3, 6, 3, 2, 3, 1))
+        (kind,) = random.choices(
+            ("kill", "crash", "freeze", "leave", "store", "network", "broker"), weights=(3, 6, 3, 2, 3, 3, 1)
+        )
         if kind == "broker" and brokers_hit:
             kind = "crash"  # one is enough for a schedule of a few seconds
         slot = Slot(side=random.choice(list(Side)), number=random.randrange(SLOTS))
@@ -198,6 +214,9 @@ def _faults(random: Random, steps: Sequence[Step], brokers: Sequence[str], count
                 if isinstance(fault, Cut):
                     fault = Cut(int(10 ** random.uniform(0, 4)))
                 yield Store(operation=operation, fault=fault, seconds=random.uniform(0.5, 1.5))
+            case "network":
+                region, lost = random.choice([pair for pair in NETWORK if pair[0] in brokers])
+                yield Network(region=region, fault=lost, seconds=random.uniform(0.3, 1.2))
             case _:
                 brokers_hit = True
                 region = random.choice(brokers)
@@ -207,6 +226,23 @@ def _faults(random: Random, steps: Sequence[Step], brokers: Sequence[str], count
                     yield BrokerFrozen(region=region, seconds=random.choice((0.7, SESSION_SECONDS + 1.0)))
 
 
+NETWORK: Sequence[tuple[str, WireFault]] = (
+    ("a", apis(Api.OFFSET_COMMIT)),
+    ("a", apis(Api.JOIN_GROUP, Api.SYNC_GROUP, Api.CONSUMER_GROUP_HEARTBEAT)),
+    ("a", Severed()),
+    ("a", Silent()),
+    ("b", apis(Api.PRODUCE)),
+    ("b", apis(Api.PRODUCE)),
+    ("b", apis(Api.END_TXN)),
+    ("b", apis(Api.END_TXN)),
+    ("b", apis(Api.ADD_PARTITIONS_TO_TXN)),
+    ("b", apis(Api.ADD_OFFSETS_TO_TXN, Api.TXN_OFFSET_COMMIT)),
+    ("b", apis(Api.INIT_PRODUCER_ID)),
+    ("b", apis(Api.CREATE_TOPICS)),
+    ("b", apis(Api.JOIN_GROUP, Api.SYNC_GROUP, Api.CONSUMER_GROUP_HEARTBEAT)),
+    ("b", Severed()),
+    ("b", Silent()),
+)
 STORE: Sequence[tuple[str, S3Fault]] = (
     (ANY, Answer(500, "InternalError")),
     (ANY, Answer(503, "SlowDown")),

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from infra.local.process import Supervisor
 from tests.faults.crash_points import made
 from tests.faults.hand import Hand, crew
-from tests.faults.place import fault_stack
+from tests.faults.place import Place, place
 from tests.faults.player import Player
 from tests.faults.report import Differences, append, differences
 from tests.faults.rig import Rig, Tally, stop
@@ -31,7 +31,6 @@ from tests.processes.s3_proxy import S3Proxy, proxied
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from infra.local.stack import LocalStack
     from replicator.durable import Step
 
 PER_STACK = 25
@@ -57,7 +56,7 @@ class Outcome:
 class Soak:
     """Plays on one stack."""
 
-    stack: LocalStack
+    place: Place
     supervisor: Supervisor
     steps: Sequence[Step]
     outcome: Outcome = field(default_factory=Outcome)
@@ -73,9 +72,9 @@ class Soak:
         name = f"f{seeds[0]}-{uuid.uuid4().hex[:6]}"
         rigs: list[Rig] = []
         with ExitStack() as around:
-            proxy = around.enter_context(proxied(self.stack.moto.endpoint_url))
-            site = around.enter_context(Site(self.stack, self.supervisor, set(), name))
-            hands = crew(site, membership(seeds[0]), endpoint_url=proxy.endpoint_url)
+            proxy = around.enter_context(proxied(self.place.stack.moto.endpoint_url))
+            site = around.enter_context(Site(self.place.stack, self.supervisor, set(), name))
+            hands = crew(site, self.place, membership(seeds[0]), endpoint_url=proxy.endpoint_url)
             for each in hands.values():
                 each.start()
             site.wait("all ready", lambda: all(each.worker.readiness().get("ready") for each in hands.values()))
@@ -92,7 +91,7 @@ class Soak:
         plan = schedule(rig.seed, self.steps)
         with self._failing(rig):
             rig.traffic()
-            Player(rig, hands, proxy).play(plan)
+            Player(rig, hands, self.place, proxy).play(plan)
             rig.drain()
             rig.judge()
         self.outcome.schedules += 1
@@ -140,7 +139,7 @@ class Soak:
             yield
         except Exception as error:
             self.outcome.failures.setdefault(rig.seed, "".join(traceback.format_exception(error)))
-            self.stack.restore()
+            self.place.restore()
 
 
 def play(seeds: Sequence[int]) -> Outcome:
@@ -148,15 +147,15 @@ def play(seeds: Sequence[int]) -> Outcome:
     whole = Outcome()
     steps = sorted(made())
     for first in range(0, len(seeds), PER_STACK):
-        with fault_stack() as stack:
-            supervisor = Supervisor(log=stack.log_dir / "processes.log")
+        with place() as here:
+            supervisor = Supervisor(log=here.stack.log_dir / "processes.log")
             try:
-                soak = Soak(stack, supervisor, steps)
+                soak = Soak(here, supervisor, steps)
                 soak.run(seeds[first : first + PER_STACK])
             finally:
                 supervisor.close()
             if soak.outcome.failures:
-                print(f"logs: {stack.keep_logs()}, until the next failure", flush=True)
+                print(f"logs: {here.stack.keep_logs()}, until the next failure", flush=True)
         whole.add(soak.outcome)
     return whole
 

@@ -12,7 +12,7 @@ from tests.faults.soak import Soak
 
 if TYPE_CHECKING:
     from infra.local.process import Supervisor
-    from infra.local.stack import LocalStack
+    from tests.faults.place import Place
 
 SAMPLE = range(2)
 MORE = range(5, 35)
@@ -29,8 +29,8 @@ def test_a_seed_says_everything() -> None:
 @pytest.mark.parametrize(
     "seeds", [pytest.param(SAMPLE, id="sample"), pytest.param(MORE, id="thirty", marks=pytest.mark.long)]
 )
-def test_schedules(stack: LocalStack, supervisor: Supervisor, seeds: range) -> None:
-    soak = Soak(stack, supervisor, steps=sorted(made()))
+def test_schedules(fault_place: Place, supervisor: Supervisor, seeds: range) -> None:
+    soak = Soak(fault_place, supervisor, steps=sorted(made()))
     soak.run(seeds)
     print(soak.outcome)
     assert soak.outcome.failures == {}
