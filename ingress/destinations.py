@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from replicator import logkeys
 from replicator.config import IngressSettings, IngressSource
+from replicator.durable import Step, durable
 from replicator.errors import DataError, TargetError
 from replicator.protocols import ClusterAdmin, SegmentFormat, TopicFacts
 from replicator.segment import SourcePartition
@@ -129,9 +130,10 @@ class DestinationFinder:
                 "partitions the source has (the ancestor wrote them): set `partitions` for this source, or create the "
                 "topic"
             )
-        created = self.admin.create_topic(
-            name, partitions=count, replication_factor=self.settings.replication_factor, configs=CREATED_WITH
-        )
+        with durable(Step.CREATE_TOPIC):
+            created = self.admin.create_topic(
+                name, partitions=count, replication_factor=self.settings.replication_factor, configs=CREATED_WITH
+            )
         if created:
             log.info("destination_created", extra={logkeys.DESTINATION: name, logkeys.COUNT: count})
 
