@@ -19,7 +19,7 @@ from ingress.destinations import DestinationFinder, Found
 from ingress.held import Held, late_policy
 from ingress.sequencer import Deliver, Effect, Late, Lost, Relist, Sequencer
 from replicator import logkeys
-from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.checkpoint import Checkpoint, CheckpointKey, Parked
 from replicator.errors import ReplicatorError
 from replicator.events import Created, Removed
 from replicator.health import Health
@@ -30,6 +30,7 @@ from replicator.protocols import (
     Clock,
     EventLog,
     LogReset,
+    ParkedNotes,
     Placement,
     TopicPartition,
 )
@@ -52,6 +53,7 @@ class IngressParts:
     placement: Placement
     event_log: EventLog
     checkpoints: CheckpointStore
+    notes: ParkedNotes
     store: SegmentStore
     finder: DestinationFinder
     delivery: Delivery
@@ -205,6 +207,7 @@ class IngressController:
     def _let_go(self, held: Held) -> None:
         source = held.assignment.source
         del self._held[source]
+        self.parts.notes.left(held.assignment.key)
         self.parts.health.resumed(str(source))
         self.parts.metrics.forget("ingress_lag_records", **held.labels)
         self.parts.metrics.forget("ingress_lag_seconds", **held.labels)
@@ -363,6 +366,7 @@ class IngressController:
         match report:
             case Progressed(next_offset=next_offset, done=done):
                 self._resume(held)
+                self.parts.notes.going(held.assignment.key)
                 if done:
                     self._delivered(held, now)
                 else:
@@ -407,12 +411,15 @@ class IngressController:
         if held.stopped != reason:
             log.error("partition_stopped", extra=held.fields | {logkeys.REASON: reason})
         held.stopped = reason
+        next_offset = held.sequencer.next_offset if held.sequencer else None
+        self.parts.notes.parked(held.assignment.key, Parked(next_offset, reason, self.parts.clock.now()))
         self.parts.health.stopped(str(held.assignment.source), reason)
         self._count()
 
     def _resume(self, held: Held) -> None:
         if held.stopped:
             held.stopped = ""
+            self.parts.notes.going(held.assignment.key)
             self.parts.health.resumed(str(held.assignment.source))
             log.info("partition_resumed", extra=held.fields)
             self._count()

@@ -27,10 +27,12 @@ from formats.registry import load as load_format
 from infra.aws import AwsCredentials
 from infra.http import HealthServer
 from infra.kafka.admin import KafkaAdmin
+from infra.kafka.checkpoint_editor import KafkaCheckpointEditor
 from infra.kafka.checkpoints import KafkaCheckpointStore
 from infra.kafka.consumer import KafkaSourceConsumer
 from infra.kafka.event_log import KafkaEventLog
 from infra.kafka.internal_topics import ensure_internal_topics
+from infra.kafka.parked import BackgroundNotes
 from infra.kafka.placement import KafkaPlacement
 from infra.kafka.producer import AtLeastOnceWriter
 from infra.kafka.timestamps import TargetTimestamps
@@ -205,6 +207,9 @@ def build_ingress(config: Config) -> Service:
         around.resources.callback(event_log.close)
         checkpoints = KafkaCheckpointStore(config.kafka.properties("consumer"), settings.checkpoint_topic)
         around.resources.callback(checkpoints.close)
+        editor = KafkaCheckpointEditor(config.kafka.properties("producer"), settings.checkpoint_topic)
+        around.resources.callback(editor.close)
+        notes = BackgroundNotes(checkpoints, editor, around.stop)
         writer = AtLeastOnceWriter(
             config.kafka.properties("producer"),
             checkpoint_topic=settings.checkpoint_topic,
@@ -227,6 +232,7 @@ def build_ingress(config: Config) -> Service:
                 placement=KafkaPlacement(config.kafka.properties("consumer"), group_id=settings.group_id),
                 event_log=event_log,
                 checkpoints=checkpoints,
+                notes=notes,
                 store=store,
                 finder=DestinationFinder(store, segment_format, admin, settings, settings.own_topics),
                 delivery=delivery,
@@ -253,7 +259,7 @@ def build_ingress(config: Config) -> Service:
             around.metrics,
             around.stop,
         )
-        loops = {"ingress": controller.run, "delivery": delivery.run, "intake": intake.run}
+        loops = {"ingress": controller.run, "delivery": delivery.run, "intake": intake.run, "notes": notes.run}
         return around.service(loops, settings.shutdown_timeout)
 
 

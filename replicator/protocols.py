@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped
 from replicator.events import QueueMessage, SegmentEvent
 from replicator.footer import SegmentFooter, SegmentOrigin
 from replicator.segment import Segment
@@ -336,7 +336,43 @@ class CheckpointStore(Protocol):
         """Every checkpoint, as of records acknowledged before this call began. Raises BrokerUnavailable. The cost is
         that of what was written since the last call."""
 
+    def parked(self) -> Mapping[CheckpointKey, Parked]:
+        """What partitions said when they stopped, as of the last `read`; `still_parked` says which of it holds."""
+
+    def skipped(self) -> Sequence[Skipped]:
+        """Offsets that an operator gave up, as of the last `read`."""
+
     def close(self) -> None: ...
+
+
+class CheckpointEditor(Protocol):
+    """Writes into the checkpoint topic past the TargetWriter. Every call returns once the broker has the record, and
+    raises BrokerUnavailable when that is not known; saying the same again is harmless. One thread."""
+
+    def park(self, key: CheckpointKey, parked: Parked | None) -> None:
+        """None: it is parked no more."""
+
+    def seed(self, key: CheckpointKey, checkpoint: Checkpoint) -> None:
+        """An operator's word: it holds whatever was said before."""
+
+    def skip(self, skipped: Skipped) -> None:
+        """Write down that these offsets are given up. Changes no position."""
+
+    def close(self) -> None: ...
+
+
+class ParkedNotes(Protocol):
+    """Tells operators, in the target, which partitions wait for them. Never waits and never raises: a note may come
+    late, and the last word about a partition wins. Called by the controller's thread."""
+
+    def parked(self, key: CheckpointKey, parked: Parked) -> None:
+        """It cannot go on. May be said again with every attempt; it is written when it is news."""
+
+    def going(self, key: CheckpointKey) -> None:
+        """It makes progress: a note of ours or of an owner before us goes. Cheap to say for every run."""
+
+    def left(self, key: CheckpointKey) -> None:
+        """It is not ours any more: a note that stands stays, one that is not written yet never is."""
 
 
 class Placement(Protocol):

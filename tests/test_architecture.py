@@ -71,6 +71,7 @@ PURE = (
     "replicator/checkpoint.py",
     "replicator/coverage.py",
     "replicator/events.py",
+    "replicator/notes.py",
     "replicator/notifications.py",
     "replicator/segment.py",
     "replicator/topics.py",
