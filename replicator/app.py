@@ -101,7 +101,7 @@ class _Surroundings:
         client = make_s3_client(
             endpoint_url=settings.endpoint_url,
             region_name=settings.region_name,
-            credentials=_credentials(settings),
+            credentials=credentials(settings),
             max_pool_connections=threads,
         )
         self.resources.callback(client.close)
@@ -113,7 +113,7 @@ class _Surroundings:
 
     def queue(self, settings: SqsSettings) -> SqsQueue:
         client = make_sqs_client(
-            endpoint_url=settings.endpoint_url, region_name=settings.region_name, credentials=_credentials(settings)
+            endpoint_url=settings.endpoint_url, region_name=settings.region_name, credentials=credentials(settings)
         )
         self.resources.callback(client.close)
         return SqsQueue(client, settings.queue)
@@ -318,7 +318,7 @@ def _may_thin(admin: KafkaAdmin, segment: Segment) -> bool:
     return trimmed or "compact" in admin.configs(segment.source.topic).get("cleanup.policy", "")
 
 
-def _credentials(settings: S3Settings | SqsSettings) -> AwsCredentials | None:
+def credentials(settings: S3Settings | SqsSettings) -> AwsCredentials | None:
     if settings.access_key_id is None or settings.secret_access_key is None:
         return None
     return AwsCredentials(

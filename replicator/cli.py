@@ -15,6 +15,7 @@ import typer
 from replicator.commands import services
 from replicator.commands.config import config_app, explain_app
 from replicator.commands.local import demo, local_app
+from replicator.commands.status import status
 from replicator.commands.terminal import CONFIG_VARIABLE, FAILED, USAGE, complain, group, print_text
 from replicator.errors import ConfigError, ReplicatorError
 
@@ -26,6 +27,7 @@ for command in (services.egress, services.ingress, services.sync):
 app.add_typer(config_app, name="config")
 app.add_typer(explain_app, name="explain")
 app.add_typer(local_app, name="local")
+app.command()(status)
 app.command()(demo)
 
 

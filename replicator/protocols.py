@@ -385,6 +385,42 @@ class Placement(Protocol):
     def close(self, timeout: timedelta) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """What the cluster says of a consumer group; one that does not exist has no members."""
+
+    state: str  # Kafka's word for it, such as "stable" or "empty"
+    members: int
+    partitions: frozenset[TopicPartition]  # assigned to any of them
+
+
+class ConsumerGroups(Protocol):
+    """Questions about groups, from outside. Safe to call from several threads. Raises BrokerUnavailable; an
+    unauthorised call raises TargetError."""
+
+    def facts(self, group_id: str) -> GroupFacts: ...
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, Committed]:
+        """Everything it has committed, of whatever topic; pending transactions are not waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnds:
+    low: int  # first offset still in the log
+    stable: int  # first offset of the oldest open transaction, or `high`
+    high: int  # next offset to be written
+
+
+class LogProbe(Protocol):
+    """Questions about partitions' logs. One thread. Raises BrokerUnavailable, and TargetError when not authorised."""
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
+        """Partitions that do not exist are left out."""
+
+    def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
+        """Stamp of the first record at or after each offset, committed or not; left out where none is read in time."""
+
+
 # --- queue -----------------------------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,6 +60,19 @@ def print_text(text: str, *, end: str = "\n") -> None:
 
 def print_json(value: object) -> None:
     typer.echo(json.dumps(value, indent=2, default=str, ensure_ascii=False))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns as wide as their widest cell, numbers to the right, None as a dash."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    numeric = [all(isinstance(row[n], int | None) or row[n] == "" for row in rows) for n in range(len(head))]
+    widths = [max(len(row[n]) for row in [list(head), *cells]) for n in range(len(head))]
+
+    def line(row: Sequence[str]) -> str:
+        columns = zip(row, widths, numeric, strict=True)
+        return "  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in columns).rstrip()
+
+    return "\n".join(map(line, [list(head), *cells]))
 
 
 def complain(text: str) -> None:
