@@ -20,7 +20,7 @@ from ingress.held import Held, late_policy
 from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
 from ingress.sequencer import Deliver, Effect, Late, Lost, Relist, Sequencer
 from replicator import logkeys
-from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.checkpoint import Checkpoint, CheckpointKey, Parked
 from replicator.errors import CheckpointConflict, ReplicatorError
 from replicator.events import Created, Removed
 from replicator.health import Health
@@ -32,6 +32,7 @@ from replicator.protocols import (
     EventLog,
     Fate,
     LogReset,
+    ParkedNotes,
     Placement,
     TopicPartition,
 )
@@ -59,6 +60,7 @@ class IngressParts:
     placement: Placement
     event_log: EventLog
     checkpoints: CheckpointStore
+    notes: ParkedNotes
     store: SegmentStore
     finder: DestinationFinder
     delivery: Delivery
@@ -212,6 +214,7 @@ class IngressController:
     def _let_go(self, held: Held) -> None:
         source = held.assignment.source
         del self._held[source]
+        self.parts.notes.left(held.assignment.key)
         self.parts.health.resumed(str(source))
         self.parts.metrics.forget("ingress_lag_records", **held.labels)
         self.parts.metrics.forget("ingress_lag_seconds", **held.labels)
@@ -271,9 +274,9 @@ class IngressController:
         if len(held.view):  # positioned anew: what is known goes on being delivered, whatever the listing does
             self._changed(held, self.parts.clock.now())
 
-    def _park(self, held: Held, reason: str, now: datetime) -> None:
+    def _park(self, held: Held, reason: str, offset: int | None, now: datetime) -> None:
         """Tried again from time to time, from the checkpoint as it is then: an operator may have set it."""
-        self._stop(held, reason)
+        self._stop(held, reason, offset)
         pause = min(PARKED_RETRY * 2 ** min(held.refusals, 10), PARKED_RETRY_LIMIT)
         held.refusals += 1
         self._reposition(held, now + pause)
@@ -396,17 +399,18 @@ class IngressController:
             case Progressed(next_offset=next_offset, done=done):
                 held.refusals = 0
                 self._resume(held)
+                self.parts.notes.going(held.assignment.key)
                 if done:
                     self._delivered(held, now)
                 else:
                     sequencer.progressed(next_offset)
-            case Failed(reason=reason, fate=fate):
+            case Failed(reason=reason, fate=fate, offset=offset):
                 log.warning("delivery_failed", extra=held.fields | {logkeys.REASON: reason})
                 if fate is Fate.UNKNOWN:
                     self._reposition(held, now)
                     return
                 if fate in (Fate.REFUSED, Fate.STALLED):
-                    self._park(held, reason, now)
+                    self._park(held, reason, offset, now)
                     return
                 self._apply(held, sequencer.failed(now, refused=False))
             case Vanished(segment=segment):
@@ -439,17 +443,21 @@ class IngressController:
         )
         self._apply(held, held.sequencer.delivered(now))
 
-    def _stop(self, held: Held, reason: str) -> None:
-        """Waits for an operator, or for the cause to go: it is tried again from time to time."""
+    def _stop(self, held: Held, reason: str, offset: int | None = None) -> None:
+        """Waits for an operator, or for the cause to go: it is tried again from time to time. `offset` is that of the
+        record at fault, if it is known."""
         if held.stopped != reason:
             log.error("partition_stopped", extra=held.fields | {logkeys.REASON: reason})
         held.stopped = reason
+        next_offset = offset if offset is not None else held.sequencer.next_offset if held.sequencer else None
+        self.parts.notes.parked(held.assignment.key, Parked(next_offset, reason, self.parts.clock.now()))
         self.parts.health.stopped(str(held.assignment.source), reason)
         self._count()
 
     def _resume(self, held: Held) -> None:
         if held.stopped:
             held.stopped = ""
+            self.parts.notes.going(held.assignment.key)
             self.parts.health.resumed(str(held.assignment.source))
             log.info("partition_resumed", extra=held.fields)
             self._count()

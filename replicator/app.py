@@ -28,10 +28,12 @@ from formats.registry import load as load_format
 from infra.aws import AwsCredentials
 from infra.http import HealthServer
 from infra.kafka.admin import KafkaAdmin
+from infra.kafka.checkpoint_editor import KafkaCheckpointEditor
 from infra.kafka.checkpoints import KafkaCheckpointStore
 from infra.kafka.consumer import KafkaSourceConsumer
 from infra.kafka.event_log import KafkaEventLog
 from infra.kafka.internal_topics import ensure_internal_topics
+from infra.kafka.parked import BackgroundNotes
 from infra.kafka.placement import KafkaPlacement
 from infra.kafka.producer import AtLeastOnceWriter
 from infra.kafka.timestamps import TargetTimestamps
@@ -103,7 +105,7 @@ class _Surroundings:
         client = make_s3_client(
             endpoint_url=settings.endpoint_url,
             region_name=settings.region_name,
-            credentials=_credentials(settings),
+            credentials=credentials(settings),
             max_pool_connections=threads,
         )
         self.resources.callback(client.close)
@@ -115,7 +117,7 @@ class _Surroundings:
 
     def queue(self, settings: SqsSettings) -> SqsQueue:
         client = make_sqs_client(
-            endpoint_url=settings.endpoint_url, region_name=settings.region_name, credentials=_credentials(settings)
+            endpoint_url=settings.endpoint_url, region_name=settings.region_name, credentials=credentials(settings)
         )
         self.resources.callback(client.close)
         return SqsQueue(client, settings.queue)
@@ -209,6 +211,9 @@ def build_ingress(config: Config) -> Service:
         around.resources.callback(event_log.close)
         checkpoints = KafkaCheckpointStore(config.kafka.properties("consumer"), settings.checkpoint_topic)
         around.resources.callback(checkpoints.close)
+        editor = KafkaCheckpointEditor(config.kafka.properties("producer"), settings.checkpoint_topic)
+        around.resources.callback(editor.close)
+        notes = BackgroundNotes(checkpoints, editor, around.stop)
         writer = _writer(config, settings)
         around.resources.callback(writer.close, timedelta(seconds=2))
         placement = KafkaPlacement(config.kafka.properties("consumer"), group_id=settings.group_id)
@@ -231,6 +236,7 @@ def build_ingress(config: Config) -> Service:
                 placement=placement,
                 event_log=event_log,
                 checkpoints=checkpoints,
+                notes=notes,
                 store=store,
                 finder=DestinationFinder(store, segment_format, admin, settings, settings.own_topics),
                 delivery=delivery,
@@ -257,7 +263,7 @@ def build_ingress(config: Config) -> Service:
             around.metrics,
             around.stop,
         )
-        loops = {"ingress": controller.run, "delivery": delivery.run, "intake": intake.run}
+        loops = {"ingress": controller.run, "delivery": delivery.run, "intake": intake.run, "notes": notes.run}
         return around.service(loops, settings.shutdown_timeout)
 
 
@@ -332,7 +338,7 @@ def _may_thin(admin: KafkaAdmin, segment: Segment) -> bool:
     return trimmed or "compact" in admin.configs(segment.source.topic).get("cleanup.policy", "")
 
 
-def _credentials(settings: S3Settings | SqsSettings) -> AwsCredentials | None:
+def credentials(settings: S3Settings | SqsSettings) -> AwsCredentials | None:
     if settings.access_key_id is None or settings.secret_access_key is None:
         return None
     return AwsCredentials(

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped
 from replicator.errors import CheckpointConflict
 from replicator.events import QueueMessage, SegmentEvent
 from replicator.footer import SegmentFooter, SegmentOrigin
@@ -359,7 +359,43 @@ class CheckpointStore(Protocol):
         """Every checkpoint, as of records acknowledged before this call began, and as `checkpoint.follow` puts them
         together. Raises BrokerUnavailable. The cost is that of what was written since the last call."""
 
+    def parked(self) -> Mapping[CheckpointKey, Parked]:
+        """What partitions said when they stopped, as of the last `read`; `still_parked` says which of it holds."""
+
+    def skipped(self) -> Sequence[Skipped]:
+        """Offsets that an operator gave up, as of the last `read`."""
+
     def close(self) -> None: ...
+
+
+class CheckpointEditor(Protocol):
+    """Writes into the checkpoint topic past the TargetWriter. Every call returns once the broker has the record, and
+    raises BrokerUnavailable when that is not known; saying the same again is harmless. One thread."""
+
+    def park(self, key: CheckpointKey, parked: Parked | None) -> None:
+        """None: it is parked no more."""
+
+    def seed(self, key: CheckpointKey, checkpoint: Checkpoint) -> None:
+        """An operator's word: it holds whatever was said before."""
+
+    def skip(self, skipped: Skipped) -> None:
+        """Write down that these offsets are given up. Changes no position."""
+
+    def close(self) -> None: ...
+
+
+class ParkedNotes(Protocol):
+    """Tells operators, in the target, which partitions wait for them. Never waits and never raises: a note may come
+    late, and the last word about a partition wins. Called by the controller's thread."""
+
+    def parked(self, key: CheckpointKey, parked: Parked) -> None:
+        """It cannot go on. May be said again with every attempt; it is written when it is news."""
+
+    def going(self, key: CheckpointKey) -> None:
+        """It makes progress: a note of ours or of an owner before us goes. Cheap to say for every run."""
+
+    def left(self, key: CheckpointKey) -> None:
+        """It is not ours any more: a note that stands stays, one that is not written yet never is."""
 
 
 class Placement(Protocol):
@@ -379,6 +415,42 @@ class Placement(Protocol):
         BrokerUnavailable: ask again."""
 
     def close(self, timeout: timedelta) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """What the cluster says of a consumer group; one that does not exist has no members."""
+
+    state: str  # Kafka's word for it, such as "stable" or "empty"
+    members: int
+    partitions: frozenset[TopicPartition]  # assigned to any of them
+
+
+class ConsumerGroups(Protocol):
+    """Questions about groups, from outside. Safe to call from several threads. Raises BrokerUnavailable; an
+    unauthorised call raises TargetError."""
+
+    def facts(self, group_id: str) -> GroupFacts: ...
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, Committed]:
+        """Everything it has committed, of whatever topic; pending transactions are not waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnds:
+    low: int  # first offset still in the log
+    stable: int  # first offset of the oldest open transaction, or `high`
+    high: int  # next offset to be written
+
+
+class LogProbe(Protocol):
+    """Questions about partitions' logs. One thread. Raises BrokerUnavailable, and TargetError when not authorised."""
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
+        """Partitions that do not exist are left out."""
+
+    def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
+        """Stamp of the first record at or after each offset, committed or not; left out where none is read in time."""
 
 
 # --- queue -----------------------------------------------------------------------------------------------------------

@@ -16,10 +16,11 @@ from datetime import timedelta
 from confluent_kafka import Message
 
 from infra.kafka.topic_log import LogFacts, PositionLost, TopicLog
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey, decode, decode_key, follow
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, decode, decode_key, follow
 from replicator.errors import BrokerUnavailable, CheckpointConflict, MalformedEvent
 from replicator.lifecycle import Deadline
 from replicator.logkeys import ERROR, NEXT, OFFSET, PARTITION, REASON, TOPIC
+from replicator.notes import Notes
 
 SLICE = timedelta(milliseconds=200)
 
@@ -44,6 +45,7 @@ class KafkaCheckpointStore:
         self._log = TopicLog(properties, topic, answer_within=answer_within, check_every=read_within)
         self._facts: LogFacts | None = None  # of the life of the topic that the table is about
         self._table: dict[CheckpointKey, Checkpoint | CheckpointConflict] = {}
+        self._notes = Notes()
 
     def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
         """See CheckpointStore. After BrokerUnavailable, the next call goes on from where this one came to."""
@@ -61,6 +63,14 @@ class KafkaCheckpointStore:
                 else:
                     return dict(self._table)
 
+    def parked(self) -> Mapping[CheckpointKey, Parked]:
+        with self._lock:
+            return dict(self._notes.parked)
+
+    def skipped(self) -> Sequence[Skipped]:
+        with self._lock:
+            return self._notes.skipped
+
     def close(self) -> None:
         with self._lock:
             self._log.close()
@@ -74,7 +84,7 @@ class KafkaCheckpointStore:
             or known.starts != facts.starts  # records were deleted, or there is another partition
             or any(facts.ends[p] < position for p, position in self._log.positions.items())
         ):
-            self._table = {}
+            self._table, self._notes = {}, Notes()
             self._log.read_from(facts, facts.starts)
         self._facts = facts
         return facts.ends
@@ -95,6 +105,8 @@ class KafkaCheckpointStore:
             self._put_or_log(message)
 
     def _put(self, message: Message) -> None:
+        if self._notes.put(message.key() or b"", message.value()):
+            return
         key, value = decode_key(message.key() or b""), message.value()
         known = self._table.get(key)
         if value is None:

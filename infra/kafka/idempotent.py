@@ -120,7 +120,7 @@ class IdempotentProducer(Generic[Owner]):
         """A delivery report that files failures under `owner`."""
         return partial(self._reported, owner)
 
-    def put(self, topic: str, *, key: bytes, value: bytes, owner: Owner, wait: Callable[[], None]) -> None:
+    def put(self, topic: str, *, key: bytes, value: bytes | None, owner: Owner, wait: Callable[[], None]) -> None:
         """Hand over one record, to the partition its key belongs to. A full queue is waited for; `wait` is called
         meanwhile and raises to give up. A record refused by the client is filed as a failure."""
         while True:

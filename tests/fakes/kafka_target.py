@@ -5,6 +5,8 @@
     target.records(partition)                what a consumer of the partition would read
     target.checkpoints                       the checkpoint topic, as last written
     store = target.checkpoint_store()        CheckpointStore
+    target.parked, target.skipped            what is in that topic beside positions
+    editor = target.editor()                 CheckpointEditor
 
     target.fail_next(partition, keep=2)      the next runs for it fail; at least once: after 2 records
     target.poison[partition] = {7}           the record of that source offset is refused, always
@@ -30,7 +32,7 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey, follow
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, follow
 from replicator.errors import BrokerUnavailable, CheckpointConflict, MalformedEvent
 from replicator.events import SegmentEvent, decode, encode
 from replicator.protocols import Fate, LogReset, RunFailed, TargetRun, TopicPartition
@@ -56,6 +58,9 @@ class FakeTarget:
     checkpoints: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)
     conflicts: dict[CheckpointKey, CheckpointConflict] = field(default_factory=dict)
     poison: dict[TopicPartition, set[int]] = field(default_factory=dict)  # source offsets that are always refused
+    parked: dict[CheckpointKey, Parked] = field(default_factory=dict)
+    skipped: list[Skipped] = field(default_factory=list)
+    edits: list[str] = field(default_factory=list)  # names of the editor's calls that were acknowledged, in order
     _logs: dict[TopicPartition, list[TargetRecord]] = field(default_factory=dict)
     _failing: dict[TopicPartition, tuple[RunFailed, int]] = field(default_factory=dict)
     _stopping: int | None = None
@@ -66,6 +71,9 @@ class FakeTarget:
 
     def checkpoint_store(self) -> FakeCheckpointStore:
         return FakeCheckpointStore(self)
+
+    def editor(self) -> FakeEditor:
+        return FakeEditor(self)
 
     def records(self, partition: TopicPartition) -> list[TargetRecord]:
         return list(self._logs.get(partition, ()))
@@ -160,14 +168,51 @@ class FakeWriter:
 @dataclass(slots=True)
 class FakeCheckpointStore:
     target: FakeTarget
+    _parked: Mapping[CheckpointKey, Parked] = field(default_factory=dict)
+    _skipped: Sequence[Skipped] = ()
 
     def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
         if self.target.away:
             raise BrokerUnavailable("the fake target is away")
+        self._parked, self._skipped = dict(self.target.parked), list(self.target.skipped)
         return self.target.checkpoints | self.target.conflicts
+
+    def parked(self) -> Mapping[CheckpointKey, Parked]:
+        return self._parked
+
+    def skipped(self) -> Sequence[Skipped]:
+        return self._skipped
 
     def close(self) -> None:
         pass
+
+
+@dataclass(slots=True)
+class FakeEditor:
+    target: FakeTarget
+
+    def park(self, key: CheckpointKey, parked: Parked | None) -> None:
+        self._edit("park" if parked else "release")
+        if parked is None:
+            self.target.parked.pop(key, None)
+        else:
+            self.target.parked[key] = parked
+
+    def seed(self, key: CheckpointKey, checkpoint: Checkpoint) -> None:
+        self._edit("seed")
+        self.target.put_checkpoint(key, checkpoint)
+
+    def skip(self, skipped: Skipped) -> None:
+        self._edit("skip")
+        self.target.skipped.append(skipped)
+
+    def close(self) -> None:
+        pass
+
+    def _edit(self, what: str) -> None:
+        if self.target.away:
+            raise BrokerUnavailable("the fake target is away")
+        self.target.edits.append(what)
 
 
 @dataclass(slots=True)

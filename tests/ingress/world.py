@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from formats.parquet import ParquetFormat
 from formats.schema import SCHEMA
+from infra.kafka.parked import BackgroundNotes
 from infra.kafka.timestamps import TargetTimestamps
 from ingress.controller import IngressController, IngressParts
 from ingress.delivery import Delivery
@@ -163,6 +164,7 @@ class Process:
         self.metrics, self.health = CountedMetrics(), Health()
         self.stop_signal, self.abandon = Stop(), Stop()
         self.event_log = world.log.open()
+        self.notes = BackgroundNotes(world.target.checkpoint_store(), world.target.editor(), self.stop_signal)
         reports: NeverWaits[Report] = NeverWaits()
         self.delivery = Delivery(
             reader=PieceReader(world.store, world.format, run_records, run_bytes),
@@ -184,6 +186,7 @@ class Process:
                 placement=self.placement,
                 event_log=self.event_log,
                 checkpoints=world.target.checkpoint_store(),
+                notes=self.notes,
                 store=world.store,
                 finder=self.finder,
                 delivery=self.delivery,
@@ -205,6 +208,7 @@ class Process:
     def control(self, count: int = 1) -> None:
         for _ in range(count):
             self.controller._turn()
+            self.notes.write()
 
     def turn(self, count: int = 1) -> None:
         for _ in range(count):
