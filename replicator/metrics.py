@@ -21,6 +21,8 @@ CounterName = Literal[
     "egress_upload_conflicts",
     "egress_rewinds",
     "egress_pauses",
+    "egress_recorded_gaps",
+    "egress_recorded_gap_offsets",
     # ingress, KIP-382 names
     "record_count",
     "record_bytes",
@@ -91,6 +93,10 @@ TABLE: dict[MetricName, Metric] = {
     "egress_pauses": Metric(
         PARTITION, "times a partition waited for memory or storage; growing = storage is slower than the topic"
     ),
+    "egress_recorded_gaps": Metric(
+        PARTITION, "ranges the source dropped before they were archived, written down; anything but 0 is data lost"
+    ),
+    "egress_recorded_gap_offsets": Metric(PARTITION, "offsets in those ranges"),
     # ingress, KIP-382 names
     "record_count": Metric(SOURCE, "records acknowledged by the target"),
     "record_bytes": Metric(SOURCE, "raw bytes (keys, values, headers) of records acknowledged by the target"),

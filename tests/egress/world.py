@@ -10,14 +10,18 @@ from pathlib import Path
 
 import egress.assembly
 from egress.assembly import Assembly
+from egress.confirm import Confirm, Confirmations
 from egress.controller import EgressController, EgressParts
 from egress.lag import LagGauge
+from egress.places import Places
+from egress.positioning import Positioning
 from egress.resolver import Resolver
 from egress.spool import Spool
 from egress.uploads import Uploader
 from egress.watcher import TopicWatcher
 from formats.parquet import ParquetFormat
 from replicator.config import EgressTopicSettings
+from replicator.control_store import ControlStore
 from replicator.health import Health
 from replicator.lifecycle import Stop
 from replicator.protocols import Committed, SegmentFormat, TopicPartition
@@ -60,6 +64,7 @@ class World:
         self.objects = FailingStore(self.clock)
         self.store = SegmentStore(self.objects, "data")
         self.peek = SegmentStore(self.objects.memory, "data")  # never fails
+        self.control = ControlStore(self.objects, "data")
         self.processes: list[Process] = []
         self._values = itertools.count()
 
@@ -142,6 +147,8 @@ class Process:
         self.metrics, self.health = CountedMetrics(), Health()
         self.stop_signal, self.abandon = Stop(), Stop()
         self.spool = Spool(world.directory, spool_memory_bytes)
+        self.asks = HandExecutor()
+        self.confirmations = Confirmations(world.admin, self.asks)
         self.assembly = assembly(
             world.store,
             format,
@@ -150,23 +157,31 @@ class Process:
             encoders=self.encoders,
             uploads=self.uploads,
             may_thin=may_thin,
+            confirm=self.confirmations.ask,
         )
-        self.watcher = TopicWatcher(world.admin, world.rules, {"own"}, timedelta(seconds=30), self.pool)
+        self.watcher = TopicWatcher(world.admin, world.rules, {"own"}, "cluster", timedelta(seconds=30), self.pool)
+        resolver = Resolver(
+            region=REGION,
+            cluster_id="cluster",
+            consumer=self.consumer,
+            admin=world.admin,
+            store=world.store,
+            control=world.control,
+            places=Places(REGION, world.control, world.clock),
+            clock=world.clock,
+            accept_missing_archive=accept_missing_archive,
+        )
         self.controller = EgressController(
             EgressParts(
                 region=REGION,
-                cluster_id="cluster",
                 isolation_level="read_committed",
                 writer="test",
                 consumer=self.consumer,
-                resolver=Resolver(
-                    self.consumer, world.admin, world.store, accept_missing_archive=accept_missing_archive
-                ),
+                positioning=Positioning(resolver, self.pool, HandExecutor()),
                 watcher=self.watcher,
+                confirmations=self.confirmations,
                 assembly=self.assembly,
                 lag=LagGauge(world.admin, self.assembly, self.metrics, timedelta(seconds=10), self.pool),
-                pool=self.pool,  # type: ignore[arg-type]
-                listing_pool=HandExecutor(),  # type: ignore[arg-type]
                 clock=world.clock,
                 metrics=self.metrics,
                 health=self.health,
@@ -219,6 +234,7 @@ def assembly(
     encoders: HandExecutor,
     uploads: HandExecutor,
     may_thin: bool = False,
+    confirm: Confirm = lambda topic, origin, answer: answer(True),
 ) -> Assembly:
     """On these pools instead of threads."""
     pools: Sequence[HandExecutor] = (encoders, uploads)
@@ -227,6 +243,7 @@ def assembly(
     try:
         return Assembly(
             format=format,
+            confirm=confirm,
             uploader=Uploader(store, format, may_thin=lambda _: may_thin),
             spool=spool,
             memory_bytes=memory_bytes,
