@@ -230,7 +230,15 @@ class Assembly:
     def discard(self, source: SourcePartition, from_offset: int = 0) -> None:
         """Drop the open segment and the sealed ones from there on; uploads under way may still finish."""
         gone = [key for key in self._sealed if key[0] == source and key[1].start >= from_offset]
-        buildings = [self._sealed.pop(key) for key in gone]
+        self._drop(source, [self._sealed.pop(key) for key in gone])
+
+    def forsake(self, source: SourcePartition) -> None:
+        """The log is gone. Drop what may hold records of another; what was confirmed is uploaded all the same, since it
+        exists nowhere else any more, and its outcome is nobody's."""
+        buildings = [self._sealed.pop(key) for key in list(self._sealed) if key[0] == source]
+        self._drop(source, [b for b in buildings if not b.uploading])
+
+    def _drop(self, source: SourcePartition, buildings: list[_Building]) -> None:
         if source in self._open:
             buildings.append(self._open.pop(source))
         for building in buildings:

@@ -229,7 +229,7 @@ class EgressController:
     def _reopen(self, held: Held, why: str) -> None:
         """What was read may be of another log: nothing of it is stored or committed; where to begin is asked anew."""
         log.warning("topic_created_again", extra=held.fields | {logkeys.REASON: why})
-        self.parts.assembly.discard(held.source)
+        self.parts.assembly.forsake(held.source)
         self.parts.lag.forget(held.partition)
         self._commits.forget(held.partition)
         self._by_source.pop(held.source, None)

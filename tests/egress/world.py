@@ -83,11 +83,15 @@ class World:
 
     # --- what the archive and the group say ---
 
-    def segments(self, partition: TopicPartition) -> list[Segment]:
-        return sorted(info.segment for info in self.peek.list(source(partition)))
+    def segments(self, partition: TopicPartition, life: str = "") -> list[Segment]:
+        """Of the plain place, or of a later life's."""
+        return sorted(info.segment for info in self.peek.list(source(partition, life)))
 
-    def ranges(self, partition: TopicPartition) -> list[tuple[int, int]]:
-        return [(s.offsets.start, s.offsets.end) for s in self.segments(partition)]
+    def ranges(self, partition: TopicPartition, life: str = "") -> list[tuple[int, int]]:
+        return [(s.offsets.start, s.offsets.end) for s in self.segments(partition, life)]
+
+    def values(self, partition: TopicPartition, life: str = "") -> list[bytes]:
+        return [value for s in self.segments(partition, life) for value in self.read(s).values()]
 
     def read(self, segment: Segment) -> dict[int, bytes]:
         with closing(FORMAT.open(self.peek.open(segment), segment)) as reader:
@@ -106,21 +110,21 @@ class World:
         committed = self.committed(partition)
         return -1 if committed is None else committed.next_offset
 
-    def expect(self, partition: TopicPartition, begun: int = 0, until: int | None = None) -> None:
+    def expect(self, partition: TopicPartition, begun: int = 0, until: int | None = None, *, life: str = "") -> None:
         """Ranges tile from `begun` without a seam or an overlap, hold the log's records, and all is committed."""
         log = self.broker.logs[partition]
         end = log.stable if until is None else until
-        self.agree(partition)
+        self.agree(partition, life)
         at = begun
-        for start, last in self.ranges(partition):
-            assert start == at, f"a seam at {at}: {self.ranges(partition)}"
+        for start, last in self.ranges(partition, life):
+            assert start == at, f"a seam at {at}: {self.ranges(partition, life)}"
             at = last + 1
-        assert (at, self.position(partition)) == (end, end), self.ranges(partition)
+        assert (at, self.position(partition)) == (end, end), self.ranges(partition, life)
 
-    def agree(self, partition: TopicPartition) -> None:
+    def agree(self, partition: TopicPartition, life: str = "") -> None:
         """Every segment holds exactly the log's records of its range, as far as the log still has them."""
         log = self.broker.logs[partition]
-        for segment in self.segments(partition):
+        for segment in self.segments(partition, life):
             wanted = {o: r.value for o, r in log.records.items() if o in segment.offsets}
             found = self.read(segment)
             assert {o: v for o, v in found.items() if o >= log.low} == wanted, segment
@@ -140,6 +144,7 @@ class Process:
         may_thin: bool = False,
         format: SegmentFormat = FORMAT,  # noqa: A002
         consumer: FakeSourceConsumer | None = None,
+        cluster_id: str = "cluster",
     ) -> None:
         self.world = world
         self.consumer = consumer or FakeSourceConsumer(world.broker)
@@ -159,10 +164,10 @@ class Process:
             may_thin=may_thin,
             confirm=self.confirmations.ask,
         )
-        self.watcher = TopicWatcher(world.admin, world.rules, {"own"}, "cluster", timedelta(seconds=30), self.pool)
+        self.watcher = TopicWatcher(world.admin, world.rules, {"own"}, cluster_id, timedelta(seconds=30), self.pool)
         resolver = Resolver(
             region=REGION,
-            cluster_id="cluster",
+            cluster_id=cluster_id,
             consumer=self.consumer,
             admin=world.admin,
             store=world.store,
@@ -254,5 +259,5 @@ def assembly(
         egress.assembly.ThreadPoolExecutor = real  # type: ignore[misc]
 
 
-def source(partition: TopicPartition) -> SourcePartition:
-    return SourcePartition(REGION, partition.topic, partition.partition)
+def source(partition: TopicPartition, life: str = "") -> SourcePartition:
+    return SourcePartition(REGION, partition.topic, partition.partition, life)
