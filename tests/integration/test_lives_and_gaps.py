@@ -47,20 +47,26 @@ class Source:
             max_pool_connections=4,
         )
         objects = S3ObjectStore(s3, self.bucket)
+        self.known = {""}  # topic ids of lives before
         self.store, self.control = SegmentStore(objects, "data"), ControlStore(objects, "data")
         self.create()
 
     def create(self) -> str:
         [created] = self.client_admin.create_topics([NewTopic(self.topic, 1, 1)]).values()
         created.result()
-        assert wait_until(lambda: self.topic in self.admin.describe([self.topic]), PATIENCE)
-        return self.admin.describe([self.topic])[self.topic].topic_id
+        assert wait_until(lambda: self.topic_id() not in self.known, PATIENCE)
+        self.known.add(self.topic_id())
+        return self.topic_id()
 
     def recreate(self) -> str:
+        """In one go: a consumer that asks for nothing in between goes on silently."""
         [deleted] = self.client_admin.delete_topics([self.topic]).values()
         deleted.result()
-        assert wait_until(lambda: self.topic not in self.admin.describe([self.topic]), PATIENCE)
         return self.create()
+
+    def topic_id(self) -> str:
+        facts = self.admin.describe([self.topic]).get(self.topic)
+        return facts.topic_id if facts else ""
 
     def produce(self, *values: bytes) -> None:
         producer = Producer({**self.servers, "enable.idempotence": True})
@@ -68,7 +74,7 @@ class Source:
             producer.produce(self.topic, value, partition=0)
         assert producer.flush(20) == 0
 
-    def config(self, **topic: object) -> Config:
+    def config(self, refresh: str = "1s", **topic: object) -> Config:
         return from_mapping(
             {
                 "region": "a",
@@ -82,7 +88,7 @@ class Source:
                 },
                 "egress": {
                     "group_id": self.group,
-                    "topic_refresh_interval": "1s",
+                    "topic_refresh_interval": refresh,
                     "topics": {self.topic: {"max_segment_age": "1s", **topic}},
                 },
             },
@@ -90,8 +96,8 @@ class Source:
         )
 
     @contextmanager
-    def egress(self, **topic: object) -> Iterator[None]:
-        service = build_egress(self.config(**topic))
+    def egress(self, refresh: str = "1s", **topic: object) -> Iterator[None]:
+        service = build_egress(self.config(refresh, **topic))
         service.start()
         try:
             yield
@@ -127,10 +133,11 @@ def many(word: str, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("count", [4, 30])
-def test_created_again_while_egress_runs(source: Source, count: int) -> None:
-    """Shorter than what was read, and longer: the consumer goes on silently."""
+@pytest.mark.parametrize("refresh", ["1s", "1h"])
+def test_created_again_while_egress_runs(source: Source, refresh: str, count: int) -> None:
+    """Shorter than what was read, and longer: the consumer goes on silently, and our own look may come too late."""
     old, new = many("old", 10), many("new", count)
-    with source.egress():
+    with source.egress(refresh):
         source.produce(*old)
         source.holds(old)
         life = source.recreate()
@@ -146,7 +153,7 @@ def test_created_again_while_egress_runs(source: Source, count: int) -> None:
 def test_created_again_in_the_middle_of_a_segment(source: Source) -> None:
     """What was read of the first life and not stored cannot be told from what was read of the second."""
     old, new = many("old", 10), many("new", 30)
-    with source.egress(max_segment_age="20s", max_segment_messages=10):
+    with source.egress("1h", max_segment_age="20s", max_segment_messages=10):
         source.produce(*old)
         source.holds(old)
         source.produce(*many("unsealed", 3))
