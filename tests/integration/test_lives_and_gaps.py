@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from datetime import timedelta
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -105,6 +105,17 @@ class Source:
             service.stop()
             service.join(timedelta(seconds=30))
 
+    def committed(self) -> int | None:
+        partition = ClientPartition(self.topic, 0)
+        consumer = Consumer({**self.servers, "group.id": self.group})
+        try:
+            [found] = consumer.committed([partition], timeout=10)
+        except KafkaException:
+            return None  # the group's coordinator is not there yet
+        finally:
+            consumer.close()
+        return found.offset if found.offset >= 0 else None
+
     def place(self, life: str = "") -> SourcePartition:
         return SourcePartition("a", self.topic, 0, life)
 
@@ -148,6 +159,17 @@ def test_created_again_while_egress_runs(source: Source, refresh: str, count: in
     assert source.values() == old
     assert source.ranges(life)[0][0] == 0
     assert source.control.places("a") == [source.topic, f"{source.topic}@{life}"]
+
+
+def test_a_life_that_the_consumer_entered_silently_is_found_out_before_it_is_stored(source: Source) -> None:
+    """It waits at the first offset, which the new log has as well: no error tells it of the change."""
+    new = many("new", 30)
+    with source.egress("1h"):
+        assert wait_until(lambda: source.committed() == 0, PATIENCE)
+        life = source.recreate()
+        source.produce(*new)
+        source.holds(new, life)
+    assert source.ranges() == []
 
 
 def test_created_again_in_the_middle_of_a_segment(source: Source) -> None:
