@@ -24,6 +24,7 @@ from egress.positioning import Positioning
 from egress.resolver import Resolver
 from egress.spool import Spool
 from egress.sync import BucketSync, Place, SyncLoop
+from egress.transactions import StuckTransactions
 from egress.uploads import Uploader
 from egress.watcher import TopicWatcher
 from formats.registry import load as load_format
@@ -181,7 +182,14 @@ def build_egress(config: Config) -> Service:
                 watcher=watcher,
                 confirmations=confirmations,
                 assembly=assembly,
-                lag=LagGauge(admin, assembly, around.metrics, settings.lag_interval, pool),
+                lag=LagGauge(
+                    admin,
+                    assembly,
+                    around.metrics,
+                    settings.lag_interval,
+                    pool,
+                    StuckTransactions(settings.stuck_transaction_after) if isolation == "read_committed" else None,
+                ),
                 clock=around.clock,
                 metrics=around.metrics,
                 health=around.health,

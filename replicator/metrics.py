@@ -49,6 +49,7 @@ CounterName = Literal[
 GaugeName = Literal[
     "egress_lag_records",
     "egress_lag_seconds",
+    "stuck_transaction_seconds",
     "egress_memory_bytes",
     "egress_spool_bytes",
     "ingress_lag_records",
@@ -129,6 +130,11 @@ TABLE: dict[MetricName, Metric] = {
     "broker_errors": Metric(NONE, "errors told by the Kafka client"),
     "egress_lag_records": Metric(PARTITION, "high watermark − committed offset"),
     "egress_lag_seconds": Metric(PARTITION, "age of the oldest record not yet stored; 0 when none waits"),
+    "stuck_transaction_seconds": Metric(
+        PARTITION,
+        "since when an open source transaction holds the archive back; beyond `stuck_transaction_after`: find its "
+        "producer, or end it with kafka-transactions.sh",
+    ),
     "egress_memory_bytes": Metric(NONE, "raw records held in memory, of `memory_budget`"),
     "egress_spool_bytes": Metric(NONE, "encoded bytes waiting for the object store"),
     "ingress_lag_records": Metric(SOURCE, "archived offsets not yet delivered"),

@@ -17,6 +17,7 @@ from egress.places import Places
 from egress.positioning import Positioning
 from egress.resolver import Resolver
 from egress.spool import Spool
+from egress.transactions import StuckTransactions
 from egress.uploads import Uploader
 from egress.watcher import TopicWatcher
 from formats.parquet import ParquetFormat
@@ -36,6 +37,7 @@ from tests.fakes.surroundings import CountedMetrics, FailingStore, HandClock
 FORMAT = ParquetFormat()
 REGION = "a"
 MIB = 1024 * 1024
+STUCK = timedelta(minutes=15)
 AGE = 10.0  # seconds, of the default settings here
 
 
@@ -186,7 +188,9 @@ class Process:
                 watcher=self.watcher,
                 confirmations=self.confirmations,
                 assembly=self.assembly,
-                lag=LagGauge(world.admin, self.assembly, self.metrics, timedelta(seconds=10), self.pool),
+                lag=LagGauge(
+                    world.admin, self.assembly, self.metrics, timedelta(seconds=10), self.pool, StuckTransactions(STUCK)
+                ),
                 clock=world.clock,
                 metrics=self.metrics,
                 health=self.health,

@@ -71,6 +71,11 @@ class FakeAdmin:
         self._ask("watermarks")
         return {p: self.broker.watermarks(p) for p in partitions if p in self.broker.logs and p not in self.hidden}
 
+    def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._ask("stable_offsets")
+        logs = self.broker.logs
+        return {p: logs[p].stable for p in partitions if p in logs and p not in self.hidden}
+
     def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
         self._ask("offsets_at")
         stamp = at.timestamp() * 1000
