@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from egress.transactions import open_tails
 from formats.parquet import ParquetFormat
 from infra.aws import AwsCredentials
 from infra.kafka.admin import KafkaAdmin
@@ -22,6 +23,7 @@ from replicator.app import build_egress
 from replicator.config import Config
 from replicator.config.load import from_mapping
 from replicator.control_store import ControlStore
+from replicator.protocols import TopicPartition
 from replicator.segment import OffsetRange, SourcePartition
 from replicator.store import SegmentStore
 
@@ -236,6 +238,9 @@ def test_an_open_transaction_holds_the_archive_at_the_last_stable_offset(source:
             source.holds(wanted)
             # the record behind it is in the log, and older than a segment may become
             assert not wait_until(lambda w=wanted: source.values() != w, timedelta(seconds=3))
+            [tail] = open_tails(source.admin, [TopicPartition(source.topic, 0)], datetime.now(UTC))
+            assert (tail.stable, tail.high) == (source.ranges()[-1][1] + 1, source.ranges()[-1][1] + 3)
+            assert timedelta(seconds=1) <= tail.age < timedelta(minutes=5)
             if end == "commit":
                 producer.commit_transaction(30)
                 wanted.append(b"open-%d" % number)
@@ -243,6 +248,7 @@ def test_an_open_transaction_holds_the_archive_at_the_last_stable_offset(source:
                 producer.abort_transaction(30)
             wanted.append(b"behind-%d" % number)
             source.holds(wanted)
+            assert list(open_tails(source.admin, [TopicPartition(source.topic, 0)], datetime.now(UTC))) == []
     at = 0
     for start, last in source.ranges():
         assert start == at
