@@ -17,11 +17,15 @@ from datetime import timedelta
 from importlib.metadata import version
 
 from egress.assembly import Assembly
+from egress.confirm import Confirmations
 from egress.controller import EgressController, EgressParts
 from egress.lag import LagGauge
+from egress.places import Places
+from egress.positioning import Positioning
 from egress.resolver import Resolver
 from egress.spool import Spool
 from egress.sync import BucketSync, Place, SyncLoop
+from egress.transactions import StuckTransactions
 from egress.uploads import Uploader
 from egress.watcher import TopicWatcher
 from formats.registry import load as load_format
@@ -49,7 +53,12 @@ from ingress.destinations import DestinationFinder
 from ingress.intake import Intake
 from ingress.pieces import PieceReader
 from replicator import logkeys
+<<<<<<< HEAD
 from replicator.config import Config, IngressSettings, S3Settings, SqsSettings
+=======
+from replicator.config import Config, S3Settings, SqsSettings
+from replicator.control_store import ControlStore
+>>>>>>> refs/heads/egress
 from replicator.errors import ConfigError, MalformedKey
 from replicator.health import Health
 from replicator.lifecycle import Stop, SystemClock
@@ -134,7 +143,7 @@ def build_egress(config: Config) -> Service:
     with around.building():
         admin = KafkaAdmin(config.kafka.properties("admin"))
         objects = around.objects(config.s3, threads=settings.upload_threads + 8)
-        store = SegmentStore(objects, config.s3.prefix)
+        store, control = SegmentStore(objects, config.s3.prefix), ControlStore(objects, config.s3.prefix)
         segment_format = load_format(config.format, config.format_options)
         properties = config.kafka.properties("consumer")
         isolation = properties.get("isolation.level", "read_committed")
@@ -148,9 +157,11 @@ def build_egress(config: Config) -> Service:
             memory_bytes=budget // 4,
             metrics=around.metrics,
         )
+        confirmations = Confirmations(admin, around.pool(1, "confirm"))
         spool = around.resources.enter_context(Spool(settings.spool_dir, budget // 8))
         assembly = Assembly(
             format=segment_format,
+            confirm=confirmations.ask,
             uploader=Uploader(store, segment_format, may_thin=lambda segment: _may_thin(admin, segment)),
             spool=spool,
             memory_bytes=budget // 2,
@@ -159,21 +170,36 @@ def build_egress(config: Config) -> Service:
         )
         pool, listing_pool = around.pool(2, "ask"), around.pool(8, "list")
         own = frozenset() if config.ingress is None else config.ingress.own_topics
+        resolver = Resolver(
+            region=config.region,
+            cluster_id=cluster_id,
+            consumer=consumer,
+            admin=admin,
+            store=store,
+            control=control,
+            places=Places(config.region, control, around.clock),
+            clock=around.clock,
+            accept_missing_archive=settings.on_archive_behind == "continue",
+        )
+        watcher = TopicWatcher(admin, settings.topics, own, cluster_id, settings.topic_refresh_interval, pool)
         controller = EgressController(
             EgressParts(
                 region=config.region,
-                cluster_id=cluster_id,
                 isolation_level=isolation,
                 writer=f"kafka-segment-replicator {version('kafka-segment-replicator')}",
                 consumer=consumer,
-                resolver=Resolver(
-                    consumer, admin, store, accept_missing_archive=settings.on_archive_behind == "continue"
-                ),
-                watcher=TopicWatcher(admin, settings.topics, own, settings.topic_refresh_interval, pool),
+                positioning=Positioning(resolver, pool, listing_pool),
+                watcher=watcher,
+                confirmations=confirmations,
                 assembly=assembly,
-                lag=LagGauge(admin, assembly, around.metrics, settings.lag_interval, pool),
-                pool=pool,
-                listing_pool=listing_pool,
+                lag=LagGauge(
+                    admin,
+                    assembly,
+                    around.metrics,
+                    settings.lag_interval,
+                    pool,
+                    StuckTransactions(settings.stuck_transaction_after) if isolation == "read_committed" else None,
+                ),
                 clock=around.clock,
                 metrics=around.metrics,
                 health=around.health,

@@ -79,3 +79,18 @@ def covered_until(segments: Iterable[Segment], next_offset: int) -> int:
             break
         next_offset = step.offsets.next_offset
     return next_offset
+
+
+def uncovered(covered: Iterable[OffsetRange], within: OffsetRange) -> list[OffsetRange]:
+    """The parts of `within` that none of `covered` holds, in order. O(n log n)."""
+    found: list[OffsetRange] = []
+    at = within.start
+    for offsets in sorted(covered):
+        if offsets.start > within.end:
+            break
+        if offsets.start > at:
+            found.append(OffsetRange(at, offsets.start - 1))
+        at = max(at, offsets.next_offset)
+    if at <= within.end:
+        found.append(OffsetRange(at, within.end))
+    return found

@@ -21,6 +21,8 @@ CounterName = Literal[
     "egress_upload_conflicts",
     "egress_rewinds",
     "egress_pauses",
+    "egress_recorded_gaps",
+    "egress_recorded_gap_offsets",
     # ingress, KIP-382 names
     "record_count",
     "record_bytes",
@@ -47,6 +49,7 @@ CounterName = Literal[
 GaugeName = Literal[
     "egress_lag_records",
     "egress_lag_seconds",
+    "stuck_transaction_seconds",
     "egress_memory_bytes",
     "egress_spool_bytes",
     "ingress_lag_records",
@@ -91,6 +94,10 @@ TABLE: dict[MetricName, Metric] = {
     "egress_pauses": Metric(
         PARTITION, "times a partition waited for memory or storage; growing = storage is slower than the topic"
     ),
+    "egress_recorded_gaps": Metric(
+        PARTITION, "ranges the source dropped before they were archived, written down; anything but 0 is data lost"
+    ),
+    "egress_recorded_gap_offsets": Metric(PARTITION, "offsets in those ranges"),
     # ingress, KIP-382 names
     "record_count": Metric(SOURCE, "records acknowledged by the target"),
     "record_bytes": Metric(SOURCE, "raw bytes (keys, values, headers) of records acknowledged by the target"),
@@ -123,6 +130,11 @@ TABLE: dict[MetricName, Metric] = {
     "broker_errors": Metric(NONE, "errors told by the Kafka client"),
     "egress_lag_records": Metric(PARTITION, "high watermark − committed offset"),
     "egress_lag_seconds": Metric(PARTITION, "age of the oldest record not yet stored; 0 when none waits"),
+    "stuck_transaction_seconds": Metric(
+        PARTITION,
+        "since when an open source transaction holds the archive back; beyond `stuck_transaction_after`: find its "
+        "producer, or end it with kafka-transactions.sh",
+    ),
     "egress_memory_bytes": Metric(NONE, "raw records held in memory, of `memory_budget`"),
     "egress_spool_bytes": Metric(NONE, "encoded bytes waiting for the object store"),
     "ingress_lag_records": Metric(SOURCE, "archived offsets not yet delivered"),

@@ -256,6 +256,10 @@ class ClusterAdmin(Protocol):
     def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         """Partitions that do not exist are left out."""
 
+    def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where the oldest open transaction begins, else the high watermark: up to here `read_committed` reads.
+        Partitions that do not exist are left out."""
+
     def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
         """First offset stamped at or after `at`, else the high watermark."""
 
