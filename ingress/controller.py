@@ -7,7 +7,7 @@ pools answer through queues that are drained once per turn. The decisions are `S
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -17,9 +17,11 @@ from typing import assert_never
 from ingress.delivery import Assignment, Corrupt, Delivery, Failed, Progressed, Report, Vanished
 from ingress.destinations import DestinationFinder, Found
 from ingress.held import Held, late_policy
-from ingress.sequencer import Deliver, Effect, Late, Lost, Relist, Sequencer
+from ingress.listings import Listings
+from ingress.sequencer import Deliver, Effect, Late, Lost, Passed, Relist, Sequencer
 from replicator import logkeys
 from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.control_store import ControlStore
 from replicator.errors import ReplicatorError
 from replicator.events import Created, Removed
 from replicator.health import Health
@@ -33,7 +35,7 @@ from replicator.protocols import (
     Placement,
     TopicPartition,
 )
-from replicator.segment import SegmentInfo, SourcePartition
+from replicator.segment import SourcePartition
 from replicator.store import SegmentStore
 
 log = logging.getLogger(__name__)
@@ -53,6 +55,7 @@ class IngressParts:
     event_log: EventLog
     checkpoints: CheckpointStore
     store: SegmentStore
+    control: ControlStore
     finder: DestinationFinder
     delivery: Delivery
     pool: ThreadPoolExecutor  # listings, and looks at the archive
@@ -73,6 +76,7 @@ class IngressController:
     """`run` is one thread's; `parts.stop.set()` ends it from anywhere. Also the placement's group listener."""
 
     parts: IngressParts
+    _listings: Listings = field(init=False)
     _found: Found = field(default_factory=lambda: Found({}, {}))
     _held: dict[SourcePartition, Held] = field(default_factory=dict)
     _assigned: set[TopicPartition] = field(default_factory=set)
@@ -81,6 +85,18 @@ class IngressController:
     _look: Future[Found] | None = None
     _look_at: datetime | None = None
     _positions: list[tuple[list[Held], Future[Mapping[CheckpointKey, Checkpoint]]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        parts = self.parts
+        self._listings = Listings(
+            store=parts.store,
+            control=parts.control,
+            pool=parts.pool,
+            clock=parts.clock,
+            jitter=parts.jitter,
+            interval=parts.relist_interval,
+            metrics=parts.metrics,
+        )
 
     def run(self) -> None:
         """Until stopped. Then the round under way is finished within the shutdown's deadline, and the group left."""
@@ -249,7 +265,7 @@ class IngressController:
             "partition_begins",
             extra=held.fields | {logkeys.OFFSET: next_offset if next_offset is not None else "first segment"},
         )
-        self._list(held, full=True, reason="start")
+        self._listings.begin(held, full=True, reason="start")
 
     # --- what is stored ---
 
@@ -259,7 +275,7 @@ class IngressController:
                 log.warning("event_log_reset", extra={logkeys.REASON: event.reason})
                 for held in self._held.values():
                     if held.sequencer is not None:  # else it is listed once its position is known
-                        self._list(held, full=True, reason="reset")
+                        self._listings.begin(held, full=True, reason="reset")
                 continue
             held_ = self._held.get(event.segment.source)
             if held_ is None:
@@ -275,42 +291,12 @@ class IngressController:
         if held.sequencer is not None:
             self._apply(held, held.sequencer.changed(now))
 
-    def _list(self, held: Held, *, full: bool, reason: str) -> None:
-        """A listing under way is forgotten; events that come meanwhile are kept by the view."""
-        self.parts.metrics.count("relists", 1, reason=reason)
-        source, store = held.assignment.source, self.parts.store
-        next_offset = held.sequencer.next_offset if held.sequencer else None
-        held.token, held.full, held.listing_begun_at = held.view.listing_begun(), full, self.parts.clock.now()
-        if full:
-            held.listing = self.parts.pool.submit(store.list, source)
-            held.relist_at = self.parts.clock.now() + self.parts.jitter(self.parts.relist_interval)
-        else:
-            held.listing = self.parts.pool.submit(store.list, source, level=0, start_at=next_offset or 0)
-
     def _tick(self, held: Held, now: datetime) -> None:
-        if held.listing is not None and held.listing.done():
-            listing, held.listing = held.listing, None
-            self._listed(held, listing, now)
+        self._apply(held, self._listings.taken_in(held, now))
         if held.sequencer is None:
             return
-        if held.listing is None and held.relist_at is not None and now >= held.relist_at:
-            # the last segment of a quiet topic leaves no gap when its notification is lost
-            self._list(held, full=True, reason="timer")
+        self._listings.by_timer(held, now)
         self._apply(held, held.sequencer.tick(now))
-
-    def _listed(self, held: Held, listing: Future[Sequence[SegmentInfo]], now: datetime) -> None:
-        assert held.sequencer is not None
-        try:
-            infos = listing.result()
-        except ReplicatorError as error:
-            log.warning("listing_failed", extra=held.fields | {logkeys.ERROR: str(error)})
-            held.view.listing_failed(held.token)
-            held.relist_at = now + RETRY  # nothing else asks again for a listing that the sequencer did not want
-            self._apply(held, held.sequencer.listing_failed(now))
-            return
-        if held.view.listed(held.token, infos, complete=held.full):
-            begun_at = held.listing_begun_at or now
-            self._apply(held, held.sequencer.listed(now, full=held.full, begun_at=begun_at))
 
     # --- what is delivered ---
 
@@ -320,11 +306,19 @@ class IngressController:
                 case Deliver(piece=piece):
                     self.parts.delivery.begin(held.assignment, piece)
                 case Relist(full=full, reason=reason):
-                    self._list(held, full=full, reason=reason)
+                    self._listings.begin(held, full=full, reason=reason)
                 case Late(offsets=offsets):
                     self.parts.metrics.count("late_segments", 1, **held.labels)
                     log.warning(
                         "segment_late", extra=held.fields | {logkeys.START: offsets.start, logkeys.END: offsets.end}
+                    )
+                case Passed(offsets=offsets):
+                    self._resume(held)
+                    self.parts.metrics.count("passed_gaps", 1, **held.labels)
+                    self.parts.metrics.count("passed_offsets", offsets.end - offsets.start + 1, **held.labels)
+                    log.warning(
+                        "recorded_gap_passed",
+                        extra=held.fields | {logkeys.START: offsets.start, logkeys.END: offsets.end},
                     )
                 case Lost(offsets=offsets, skipped=skipped):
                     labels = held.labels

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from ingress.delivery import Assignment
+from ingress.listings import Listing
 from ingress.sequencer import LatePolicy, Sequencer
 from replicator import logkeys
 from replicator.config import IngressSource
 from replicator.metrics import Metrics
-from replicator.segment import SegmentInfo
 from replicator.view import SegmentView
 
 
@@ -27,10 +25,7 @@ class Held:
     resolving: bool = False
     retry_at: datetime | None = None  # of reading the checkpoint
     relist_at: datetime | None = None  # by the timer
-    listing: Future[Sequence[SegmentInfo]] | None = None
-    token: int = 0  # of that listing, for the view
-    full: bool = True
-    listing_begun_at: datetime | None = None
+    listing: Listing | None = None  # under way
     stopped: str = ""  # why it waits for an operator
 
     @property

@@ -46,6 +46,7 @@ from ingress.intake import Intake
 from ingress.pieces import PieceReader
 from replicator import logkeys
 from replicator.config import Config, S3Settings, SqsSettings
+from replicator.control_store import ControlStore
 from replicator.errors import ConfigError, MalformedKey
 from replicator.health import Health
 from replicator.lifecycle import Stop, SystemClock
@@ -195,7 +196,9 @@ def build_ingress(config: Config) -> Service:
             replication_factor=settings.internal_replication_factor,
         )
         malformed = _MalformedKeys(around.metrics)
-        store = SegmentStore(around.objects(config.s3, threads=16), config.s3.prefix, malformed)
+        objects = around.objects(config.s3, threads=16)
+        store = SegmentStore(objects, config.s3.prefix, malformed)
+        control = ControlStore(objects, config.s3.prefix)
         segment_format = load_format(config.format, config.format_options)
         event_log = KafkaEventLog(
             config.kafka.properties("consumer"),
@@ -228,6 +231,7 @@ def build_ingress(config: Config) -> Service:
                 event_log=event_log,
                 checkpoints=checkpoints,
                 store=store,
+                control=control,
                 finder=DestinationFinder(store, segment_format, admin, settings, settings.own_topics),
                 delivery=delivery,
                 pool=around.pool(8, "list"),

@@ -183,14 +183,25 @@ def test_lost_notification_of_the_last_segment_is_mended_by_the_timer(world: Wor
     assert process.metrics.by_label("relists", reason="timer") >= 1
 
 
-def test_lost_notification_before_a_later_one_is_late_and_listed_soon(world: World) -> None:
+def test_lost_notification_before_a_later_one_is_made_up_for_at_once(world: World) -> None:
     world.put(0, 1)
     process = joined(world)
     world.put(2, 3, notify=False)
     world.put(4, 5)
+    process.turn(3)
+    assert world.offsets(C) == numbers((0, 5))
+    assert process.metrics.by_label("relists", reason="gap") == 1
+    assert process.metrics.by_label("late_segments", **LABELS) == 0
+
+
+def test_segment_stored_after_a_later_one_is_late_and_listed_soon(world: World) -> None:
+    world.put(0, 1)
+    process = joined(world)
+    world.put(4, 5)
     process.turn(2)
     assert world.offsets(C) == [0, 1]
     assert process.metrics.by_label("late_segments", **LABELS) == 1
+    world.put(2, 3, notify=False)
     process.later(1)
     assert world.offsets(C) == numbers((0, 5))
     assert process.metrics.by_label("late_segments", **LABELS) == 1
@@ -373,6 +384,82 @@ def test_lost_segment_that_is_found_without_a_notification(world: World) -> None
     process.later(RELIST)
     assert world.offsets(C) == numbers((0, 5))
     assert process.stopped == {}
+
+
+# --- recorded gaps ----------------------------------------------------------------------------------------------------
+
+
+def test_recorded_gap_is_passed_over_at_once(world: World) -> None:
+    world.put(0, 1)
+    process = joined(world)
+    world.record_gap(2, 3)
+    world.put(4, 5)
+    process.turn(3)
+    assert world.offsets(C) == [0, 1, 4, 5]
+    assert process.metrics.by_label("passed_gaps", **LABELS) == 1
+    assert process.metrics.by_label("passed_offsets", **LABELS) == 2
+    assert process.metrics.by_label("late_segments", **LABELS) == 0
+    assert world.checkpoint() == 6
+
+
+def test_recorded_gap_is_passed_over_again_by_who_starts_in_front_of_it(world: World) -> None:
+    world.put(0, 1)
+    process = joined(world)
+    world.record_gap(2, 3)
+    world.target.away = True
+    world.put(4, 5)
+    process.turn(4)
+    assert world.checkpoint() == 2
+    world.target.away = False
+    joined(world)
+    assert world.offsets(C) == [0, 1, 4, 5]
+    assert world.checkpoint() == 6
+
+
+def test_gap_of_another_partition_explains_nothing(world: World) -> None:
+    world.put(0, 1)
+    process = joined(world)
+    world.record_gap(2, 3, partition=1)
+    world.put(4, 5)
+    process.turn(3)
+    assert world.offsets(C) == [0, 1]
+
+
+def test_segment_wins_over_a_recorded_gap(world: World) -> None:
+    world.record_gap(0, 9)
+    world.put(0, 1)
+    world.put(4, 5)
+    joined(world)
+    assert world.offsets(C) == [0, 1, 4, 5]
+
+
+def test_gap_recorded_after_it_stopped_the_partition_lets_it_go_on(world: World) -> None:
+    process = lose_one(world)
+    assert process.stopped
+    world.record_gap(2, 3)
+    process.later(RELIST)
+    assert world.offsets(C) == [0, 1, 4, 5]
+    assert process.stopped == {}
+
+
+def test_recorded_gaps_that_cannot_be_looked_up_are_not_absent() -> None:
+    world = World(source_settings(on_lost="skip", lost_segment_timeout=timedelta(seconds=5)))
+    world.put(0, 1)
+    process = joined(world)
+    world.objects.away = {"list"}
+    world.record_gap(2, 3)
+    world.put(4, 5)
+    for _ in range(10):
+        process.later(3)
+    assert process.metrics.counts["lost_segments"] == 0
+    world.objects.away = set()
+    process.later(10)
+    assert world.offsets(C) == [0, 1, 4, 5]
+    assert process.metrics.counts["lost_segments"] == 0
+    assert process.metrics.by_label("passed_gaps", **LABELS) == 1
+
+
+# --- lost by policy ---------------------------------------------------------------------------------------------------
 
 
 def test_lost_segment_is_skipped_by_policy() -> None:

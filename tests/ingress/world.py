@@ -17,6 +17,8 @@ from ingress.destinations import DestinationFinder
 from ingress.pieces import PieceReader
 from replicator.checkpoint import Checkpoint, CheckpointKey
 from replicator.config import IngressSettings, IngressSource
+from replicator.control import RecordedGap
+from replicator.control_store import ControlStore
 from replicator.events import Created, Removed, SegmentEvent
 from replicator.footer import SegmentOrigin
 from replicator.health import Health
@@ -83,6 +85,7 @@ class World:
         self.log = FakeLog()
         self.objects = FailingStore(self.clock)
         self.store = SegmentStore(self.objects, "data")
+        self.control = ControlStore(self.objects, "data")
         self.peek = SegmentStore(self.objects.memory, "data")  # never fails
         self._publisher = self.log.open()
 
@@ -117,6 +120,13 @@ class World:
         if notify:
             self.notify(segment)
         return segment
+
+    def record_gap(self, start: int, end: int, *, partition: int = 0) -> None:
+        source, offsets = SourcePartition(REGION, "t", partition), OffsetRange(start, end)
+        gap = RecordedGap(
+            source=source, offsets=offsets, reason="test", low=end + 1, high=end + 1, recorded_at=self.clock.at
+        )
+        ControlStore(self.objects.memory, "data").record_gap(gap)
 
     def remove(self, *segments: Segment, notify: bool = True) -> None:
         self.peek.delete_many(segments)
@@ -184,6 +194,7 @@ class Process:
                 event_log=self.event_log,
                 checkpoints=world.target.checkpoint_store(),
                 store=world.store,
+                control=world.control,
                 finder=self.finder,
                 delivery=self.delivery,
                 pool=self.pool,  # type: ignore[arg-type]
