@@ -11,6 +11,7 @@ from ingress.sequencer import LatePolicy, Sequencer
 from replicator import logkeys
 from replicator.config import IngressSource
 from replicator.metrics import Metrics
+from replicator.segment import SourcePartition
 from replicator.view import SegmentView
 
 
@@ -26,17 +27,19 @@ class Held:
     retry_at: datetime | None = None  # of reading the checkpoint
     relist_at: datetime | None = None  # by the timer
     listing: Listing | None = None  # under way
+    listed_at: datetime | None = None  # when the last one was begun that shows all there was
+    finished: dict[SourcePartition, int] = field(default_factory=dict)  # lives before its own: their next offsets
     stopped: str = ""  # why it waits for an operator
 
     @property
     def labels(self) -> dict[str, str]:
         source = self.assignment.source
-        return {"region": source.region, "topic": source.topic, "partition": str(source.partition)}
+        return {"region": source.region, "topic": source.place, "partition": str(source.partition)}
 
     @property
     def fields(self) -> dict[str, object]:
         source = self.assignment.source
-        return {logkeys.REGION: source.region, logkeys.TOPIC: source.topic, logkeys.PARTITION: source.partition}
+        return {logkeys.REGION: source.region, logkeys.TOPIC: source.place, logkeys.PARTITION: source.partition}
 
     def measure(self, metrics: Metrics, now: datetime) -> None:
         """How far delivery is behind what is known to be stored."""

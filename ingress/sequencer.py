@@ -118,6 +118,15 @@ class Sequencer:
         """A lost gap holds this partition until the segment appears or an operator decides."""
         return self._gap is not None and self._gap.lost
 
+    @property
+    def exhausted(self) -> bool:
+        """Nothing that is known is left to deliver, and nothing is asked or waited for. O(n)."""
+        if self.delivering is not None or self._gap is not None or self._listing or self._backing_off:
+            return False
+        if self.next_offset is None or self.view.truncated:
+            return not len(self.view) and not self.view.truncated
+        return next_step(self.view.segments, self.next_offset) is None
+
     def changed(self, now: datetime) -> list[Effect]:
         """The view knows more or less than before."""
         return self._advance(now)

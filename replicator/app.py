@@ -44,6 +44,7 @@ from ingress.delivery import Delivery
 from ingress.destinations import DestinationFinder
 from ingress.intake import Intake
 from ingress.pieces import PieceReader
+from ingress.wishes import WishFinder
 from replicator import logkeys
 from replicator.config import Config, S3Settings, SqsSettings
 from replicator.control_store import ControlStore
@@ -232,7 +233,14 @@ def build_ingress(config: Config) -> Service:
                 checkpoints=checkpoints,
                 store=store,
                 control=control,
-                finder=DestinationFinder(store, segment_format, admin, settings, settings.own_topics),
+                finder=DestinationFinder(
+                    store,
+                    WishFinder(store, control, settings, settings.own_topics),
+                    segment_format,
+                    admin,
+                    settings,
+                    cluster_id=admin.cluster_id(),
+                ),
                 delivery=delivery,
                 pool=around.pool(8, "list"),
                 checkpoint_pool=around.pool(1, "checkpoints"),

@@ -98,7 +98,9 @@ TABLE: dict[MetricName, Metric] = {
     "record_bytes": Metric(SOURCE, "raw bytes (keys, values, headers) of records acknowledged by the target"),
     "ingress_segments": Metric(SOURCE, "segments delivered to their end"),
     "late_segments": Metric(SOURCE, "gaps waited for; now and then is normal, growing = segments arrive out of order"),
-    "passed_gaps": Metric(SOURCE, "gaps that the egress recorded and delivery passed over; why: replicator gaps"),
+    "passed_gaps": Metric(
+        SOURCE, "gaps that the egress recorded and delivery passed over; the archive's gaps/ say why"
+    ),
     "passed_offsets": Metric(SOURCE, "offsets in gaps that the egress recorded; again after a restart inside one"),
     "lost_segments": Metric(
         SOURCE, "gaps given up as lost: data is missing; find the segment, or restore it, before skipping"

@@ -5,6 +5,7 @@ admin.away = True              everything raises BrokerUnavailable
 admin.refuses["t"] = "why"     creating t raises TargetError
 admin.hides["t"] = "why"       describing t raises TargetError
 admin.ids["t"] = "other"       the topic was created again
+admin.cluster = "other"        the address leads to another cluster
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.fakes.kafka_consumer import FakeBroker
 class FakeAdmin:
     broker: FakeBroker
     away: bool = False
+    cluster: str = "cluster"
     ids: dict[str, str] = field(default_factory=dict)
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     refuses: dict[str, str] = field(default_factory=dict)
@@ -32,7 +34,7 @@ class FakeAdmin:
 
     def cluster_id(self) -> str:
         self._ask("cluster_id")
-        return "cluster"
+        return self.cluster
 
     def topics(self) -> Mapping[str, TopicFacts]:
         self._ask("topics")
