@@ -188,7 +188,8 @@ class Sequencer:
         if gap is None or gap.lost or not self._still(gap):
             return self._advance(now)
         if full and begun_at >= gap.since + self.policy.lost_timeout:
-            return self._give_up(gap, now)
+            late = [] if gap.looked else [Late(gap.offsets)]  # every look before this one failed
+            return [*late, *self._give_up(gap, now)]
         if not full and self._is_recorded(gap.offsets):
             return self._relist(full=True, reason="gap")
         if not gap.looked:

@@ -423,6 +423,16 @@ def test_look_that_began_before_the_gap_was_noticed_is_made_again() -> None:
     assert seq.listed(noticed_at, full=False, begun_at=T0) == [Relist(False, "gap")]
 
 
+def test_gap_whose_looks_all_failed_is_late_when_it_is_lost() -> None:
+    seq, later = core(), segment(10, 19)
+    stored(seq, later)
+    now = T0 + timedelta(seconds=60)
+    assert seq.listing_failed(T0) == []
+    seq.tick(now)
+    gap = OffsetRange(0, 9)
+    assert list_again(seq, now, later) == [Late(gap), Lost(gap, skipped=False)]
+
+
 def test_failed_look_is_made_again() -> None:
     seq, later = core(), segment(10, 19)
     stored(seq, later)
