@@ -7,23 +7,24 @@ pools answer through queues that are drained once per turn. The decisions are `S
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from queue import Empty
 from typing import assert_never
 
-from ingress.delivery import Assignment, Corrupt, Delivery, Failed, Progressed, Report, Vanished
+from ingress.delivery import Delivery
 from ingress.destinations import Destination, DestinationFinder, Found
 from ingress.held import Held, late_policy
 from ingress.listings import Listings
 from ingress.lives import Turn, at_hand, turn
+from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
 from ingress.sequencer import Deliver, Effect, Late, Lost, Passed, Relist, Sequencer
 from replicator import logkeys
 from replicator.checkpoint import Checkpoint, CheckpointKey
 from replicator.control_store import ControlStore
-from replicator.errors import ReplicatorError
+from replicator.errors import CheckpointConflict, ReplicatorError
 from replicator.events import Created, Removed, SegmentEvent
 from replicator.health import Health
 from replicator.lifecycle import Deadline, Stop
@@ -32,6 +33,7 @@ from replicator.protocols import (
     CheckpointStore,
     Clock,
     EventLog,
+    Fate,
     LogReset,
     Placement,
     TopicFacts,
@@ -39,13 +41,18 @@ from replicator.protocols import (
 )
 from replicator.segment import SourcePartition
 from replicator.store import SegmentStore
+from replicator.view import SegmentView
 
 log = logging.getLogger(__name__)
+
+Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 
 POLL = timedelta(milliseconds=50)
 RETRY = timedelta(seconds=1)
 MEASURE = timedelta(seconds=5)
 ROUND_ALARM = timedelta(seconds=60)
+PARKED_RETRY = timedelta(seconds=30)  # doubles
+PARKED_RETRY_LIMIT = timedelta(minutes=5)
 OTHER_TARGET_RETRY = timedelta(seconds=30)
 
 
@@ -61,7 +68,7 @@ class IngressParts:
     finder: DestinationFinder
     delivery: Delivery
     pool: ThreadPoolExecutor  # listings, and looks at the archive
-    checkpoint_pool: ThreadPoolExecutor  # one thread: the checkpoint store is not thread safe
+    checkpoint_pool: ThreadPoolExecutor
     clock: Clock
     jitter: Callable[[timedelta], timedelta]
     metrics: Metrics
@@ -88,7 +95,7 @@ class IngressController:
     _look: Future[Found] | None = None
     _look_at: datetime | None = None
     _confirming: list[tuple[set[TopicPartition], Future[Mapping[str, TopicFacts]]]] = field(default_factory=list)
-    _positions: list[tuple[list[Held], Future[Mapping[CheckpointKey, Checkpoint]]]] = field(default_factory=list)
+    _positions: list[tuple[list[Held], Future[Positions]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         parts = self.parts
@@ -290,29 +297,54 @@ class IngressController:
         if waiting:
             for held in waiting:
                 held.resolving = True
-            # asked after the partitions were assigned: the owner before us has checkpointed, or never will
-            self._positions.append((waiting, self.parts.checkpoint_pool.submit(self.parts.checkpoints.read)))
+            targets = [h.assignment.target for h in waiting]
+            self._positions.append((waiting, self.parts.checkpoint_pool.submit(self._checkpoints, targets)))
 
-    def _position(self, held: Held, checkpoint: Checkpoint | None) -> None:
+    def _checkpoints(self, targets: Sequence[TopicPartition]) -> Positions:
+        """Asked after the partitions were assigned. First the end of whatever the owner before us had under way: after
+        that it has checkpointed, or never will. On a pool."""
+        self.parts.placement.settled(targets)
+        return self.parts.checkpoints.read()
+
+    def _position(self, held: Held, checkpoint: Checkpoint | CheckpointConflict | None) -> None:
         held.resolving = False
         if self._held.get(held.assignment.source) is not held:
             return
-        if checkpoint is not None and (reason := _other_target(held, checkpoint)):
+        reason = "" if checkpoint is None else _unusable(held, checkpoint)
+        if reason:
             self._stop(held, reason)
             held.retry_at = self.parts.clock.now() + OTHER_TARGET_RETRY
             return
-        self._resume(held)
+        assert not isinstance(checkpoint, CheckpointConflict)
+        if not held.refusals:
+            self._resume(held)  # else it has to get past what stopped it first
         next_offset = None if checkpoint is None else checkpoint.next_offset
+        if next_offset is None or next_offset < held.view.next_offset:
+            held.view = SegmentView()  # it was set back, and this one has forgotten what lies there
         held.sequencer = Sequencer(held.policy, held.view, next_offset)
         log.info(
             "partition_begins",
             extra=held.fields | {logkeys.OFFSET: next_offset if next_offset is not None else "first segment"},
         )
         self._listings.begin(held, full=True, reason="start")
+        if len(held.view):  # positioned anew: what is known goes on being delivered, whatever the listing does
+            self._changed(held, self.parts.clock.now())
+
+    def _park(self, held: Held, reason: str, now: datetime) -> None:
+        """Tried again from time to time, from the checkpoint as it is then: an operator may have set it."""
+        self._stop(held, reason)
+        pause = min(PARKED_RETRY * 2 ** min(held.refusals, 10), PARKED_RETRY_LIMIT)
+        held.refusals += 1
+        self._reposition(held, now + pause)
+
+    def _reposition(self, held: Held, at: datetime) -> None:
+        """What was delivered is not known, or somebody may have decided about it: the checkpoint says."""
+        held.sequencer, held.resolving, held.retry_at = None, False, at
+        held.listing = None
 
     # --- lives of a topic that follow each other ---
 
-    def _of_life_at_hand(self, held: Held, checkpoints: Mapping[CheckpointKey, Checkpoint]) -> Held:
+    def _of_life_at_hand(self, held: Held, checkpoints: Positions) -> Held:
         assignment = held.assignment
         sources = self._found.destinations[assignment.target.topic].sources(assignment.target.partition)
         keys = {source: CheckpointKey(source, assignment.target.topic) for source in sources}
@@ -321,7 +353,8 @@ class IngressController:
         if source == assignment.source:
             return held
         before = sources[sources.index(assignment.source) : sources.index(source)]
-        return self._change_life(held, source, {s: known[s].next_offset if s in known else 0 for s in before})
+        finished = {s: c.next_offset for s in before if isinstance(c := known.get(s), Checkpoint)}
+        return self._change_life(held, source, dict.fromkeys(before, 0) | finished)
 
     def _change_life(self, held: Held, source: SourcePartition, finished: Mapping[SourcePartition, int]) -> Held:
         target = held.assignment.target
@@ -340,7 +373,7 @@ class IngressController:
         if life is None or held.sequencer is None or held.listing is not None:
             return
         settled_at = life.settled_at(destination.settings.first_segment_delay)
-        match turn(now, exhausted=held.sequencer.exhausted, listed_at=held.listed_at, settled_at=settled_at):
+        match turn(now, exhausted=held.sequencer.exhausted, listed_at=held.sequencer.listed_at, settled_at=settled_at):
             case Turn.WAIT:
                 pass
             case Turn.LOOK:
@@ -454,16 +487,21 @@ class IngressController:
         sequencer = held.sequencer
         match report:
             case Progressed(next_offset=next_offset, done=done):
+                held.refusals = 0
                 self._resume(held)
                 if done:
                     self._delivered(held, now)
                 else:
                     sequencer.progressed(next_offset)
-            case Failed(reason=reason, refused=refused):
-                if refused:
-                    self._stop(held, reason)
+            case Failed(reason=reason, fate=fate):
                 log.warning("delivery_failed", extra=held.fields | {logkeys.REASON: reason})
-                self._apply(held, sequencer.failed(now, refused=refused))
+                if fate is Fate.UNKNOWN:
+                    self._reposition(held, now)
+                    return
+                if fate in (Fate.REFUSED, Fate.STALLED):
+                    self._park(held, reason, now)
+                    return
+                self._apply(held, sequencer.failed(now, refused=False))
             case Vanished(segment=segment):
                 log.info("segment_vanished", extra=held.fields | {logkeys.SEGMENT: str(segment)})
                 self._apply(held, sequencer.vanished(segment, now))
@@ -523,13 +561,16 @@ class IngressController:
         self.parts.metrics.gauge("stopped_partitions", sum(1 for h in self._held.values() if h.stopped))
 
 
-def _other_target(held: Held, checkpoint: Checkpoint) -> str:
-    """Why the checkpoint is not about the topic that is there now; empty when it is."""
+def _unusable(held: Held, checkpoint: Checkpoint | CheckpointConflict) -> str:
+    """Why it is no position, or is not about the topic that is there now; empty when it is."""
+    if isinstance(checkpoint, CheckpointConflict):
+        return str(checkpoint)
     then, now = checkpoint.destination_topic_id, held.assignment.target_topic_id
     if not then or not now or then == now:
         return ""
     return (
         f"the checkpoint is of a topic {held.assignment.target.topic} with id {then}, the one there now has id {now}: "
-        f"it was created again, and going on would leave out everything before offset {checkpoint.next_offset}. To "
-        "deliver from the archive's beginning, delete the checkpoint: a record with its key and no value"
+        f"it was created again, and going on would leave out everything before offset {checkpoint.next_offset}. Say "
+        f"where to begin in it: `replicator checkpoints seed {held.assignment.source} --offset N`, 0 for everything "
+        "that is archived"
     )

@@ -15,6 +15,7 @@ from ingress.lives import Life
 from ingress.wishes import Wish, WishFinder
 from replicator import logkeys
 from replicator.config import IngressSettings, IngressSource
+from replicator.durable import Step, durable
 from replicator.errors import DataError, TargetError
 from replicator.protocols import ClusterAdmin, SegmentFormat, TopicFacts
 from replicator.segment import SourcePartition
@@ -185,9 +186,10 @@ class DestinationFinder:
                 "partitions the source has (the ancestor wrote them): set `partitions` for this source, or create the "
                 "topic"
             )
-        created = self.admin.create_topic(
-            name, partitions=count, replication_factor=self.settings.replication_factor, configs=CREATED_WITH
-        )
+        with durable(Step.CREATE_TOPIC):
+            created = self.admin.create_topic(
+                name, partitions=count, replication_factor=self.settings.replication_factor, configs=CREATED_WITH
+            )
         if created:
             log.info("destination_created", extra={logkeys.DESTINATION: name, logkeys.COUNT: count})
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ingress.delivery import Assignment
 from ingress.listings import Listing
+from ingress.reports import Assignment
 from ingress.sequencer import LatePolicy, Sequencer
 from replicator import logkeys
 from replicator.config import IngressSource
@@ -27,8 +27,8 @@ class Held:
     retry_at: datetime | None = None  # of reading the checkpoint
     relist_at: datetime | None = None  # by the timer
     listing: Listing | None = None  # under way
-    listed_at: datetime | None = None  # when the last one was begun that shows all there was
     finished: dict[SourcePartition, int] = field(default_factory=dict)  # lives before its own: their next offsets
+    refusals: int = 0  # of the same record, in a row
     stopped: str = ""  # why it waits for an operator
 
     @property
@@ -43,7 +43,7 @@ class Held:
 
     def measure(self, metrics: Metrics, now: datetime) -> None:
         """How far delivery is behind what is known to be stored."""
-        next_offset = self.sequencer.next_offset if self.sequencer else None
+        next_offset = self.sequencer.next_offset if self.sequencer else self.view.next_offset or None
         waiting = [i for i in self.view.infos if next_offset is None or i.segment.offsets.end >= next_offset]
         end = max((i.segment.offsets.next_offset for i in waiting), default=0)
         begin = next_offset or min((i.segment.offsets.start for i in waiting), default=0)

@@ -91,8 +91,6 @@ class Listings:
             return held.sequencer.listing_failed(now)
         if not held.view.listed(listing.token, stored.infos, stored.recorded, complete=listing.full):
             return []
-        if listing.full and not held.view.disturbed:
-            held.listed_at = listing.begun_at
         return held.sequencer.listed(now, full=listing.full, begun_at=listing.begun_at)
 
     def _ask(self, source: SourcePartition, *, full: bool, next_offset: int) -> Stored:

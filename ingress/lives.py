@@ -17,6 +17,7 @@ from enum import Enum, auto
 
 from replicator.checkpoint import Checkpoint
 from replicator.control import Place
+from replicator.errors import CheckpointConflict
 from replicator.segment import SourcePartition
 
 
@@ -83,15 +84,19 @@ def _why_unordered(life: Life, missing: int, waiting: Sequence[Life]) -> str:
 def at_hand(
     held: SourcePartition,
     sources: Sequence[SourcePartition],
-    checkpoints: Mapping[SourcePartition, Checkpoint],
+    checkpoints: Mapping[SourcePartition, Checkpoint | CheckpointConflict],
     topic_id: str,
 ) -> SourcePartition:
     """Which of the lives that go to one partition is delivered now: the last one that was begun, since whoever began
     it had delivered everything of those before. `held` and those behind it are asked for; checkpoints of another life
     of the destination (`topic_id` is of the one there now) count only when there are no others."""
     begun = [s for s in sources[sources.index(held) :] if s in checkpoints]
-    here = [s for s in begun if checkpoints[s].destination_topic_id in ("", topic_id)]
+    here = [s for s in begun if _is_about(checkpoints[s], topic_id)]
     return (here or begun or [held])[-1]
+
+
+def _is_about(checkpoint: Checkpoint | CheckpointConflict, topic_id: str) -> bool:
+    return isinstance(checkpoint, CheckpointConflict) or checkpoint.destination_topic_id in ("", topic_id)
 
 
 class Turn(Enum):

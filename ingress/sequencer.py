@@ -95,6 +95,7 @@ class Sequencer:
     view: SegmentView
     next_offset: int | None  # of the next record to deliver; None until the first segment is chosen
     delivering: Piece | None = None
+    listed_at: datetime | None = None  # when the last listing was begun that shows all there was
     wake_at: datetime | None = None  # call `tick` then; None: only news can change anything
     _gap: _Gap | None = None
     _failures: int = 0
@@ -182,6 +183,8 @@ class Sequencer:
             self._failures = 0
         if self.view.disturbed:  # it proves no absence
             full, self._settled = False, False
+        if full:
+            self.listed_at = begun_at
         if full and (passed := self._pass_recorded()):
             return [*passed, *self._advance(now)]
         gap = self._gap

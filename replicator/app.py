@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -34,6 +35,7 @@ from infra.kafka.internal_topics import ensure_internal_topics
 from infra.kafka.placement import KafkaPlacement
 from infra.kafka.producer import AtLeastOnceWriter
 from infra.kafka.timestamps import TargetTimestamps
+from infra.kafka.transactions import TransactionalWriter
 from infra.metered import MeteredObjectStore
 from infra.metrics import PrometheusMetrics
 from infra.retry import RetryingObjectStore
@@ -46,13 +48,13 @@ from ingress.intake import Intake
 from ingress.pieces import PieceReader
 from ingress.wishes import WishFinder
 from replicator import logkeys
-from replicator.config import Config, S3Settings, SqsSettings
+from replicator.config import Config, IngressSettings, S3Settings, SqsSettings
 from replicator.control_store import ControlStore
 from replicator.errors import ConfigError, MalformedKey
 from replicator.health import Health
 from replicator.lifecycle import Stop, SystemClock
 from replicator.metrics import Metrics
-from replicator.protocols import ObjectStore, TopicPartition
+from replicator.protocols import ObjectStore, TargetWriter, TopicPartition
 from replicator.segment import Segment
 from replicator.service import Service
 from replicator.store import SegmentStore
@@ -65,6 +67,8 @@ log = logging.getLogger(__name__)
 MIB = 1024 * 1024
 RUN_BYTES = 8 * MIB
 DELIVERY_WIDTH = 8  # pieces read and produced at a time
+ROUND_RECORDS = 50_000  # of a backlog, in one transaction: below 10,000 they cost throughput
+ROUND_LINGER = timedelta(milliseconds=200)  # how much later records may be seen for it
 PRODUCER_BYTES = 64 * MIB
 GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadline
 SYNC_SHUTDOWN = timedelta(seconds=10)
@@ -209,12 +213,9 @@ def build_ingress(config: Config) -> Service:
         around.resources.callback(event_log.close)
         checkpoints = KafkaCheckpointStore(config.kafka.properties("consumer"), settings.checkpoint_topic)
         around.resources.callback(checkpoints.close)
-        writer = AtLeastOnceWriter(
-            config.kafka.properties("producer"),
-            checkpoint_topic=settings.checkpoint_topic,
-            memory_bytes=PRODUCER_BYTES,
-        )
+        writer = _writer(config, settings)
         around.resources.callback(writer.close, timedelta(seconds=2))
+        placement = KafkaPlacement(config.kafka.properties("consumer"), group_id=settings.group_id)
         delivery = Delivery(
             reader=PieceReader(store, segment_format, settings.batch_size, RUN_BYTES),
             writer=writer,
@@ -224,11 +225,14 @@ def build_ingress(config: Config) -> Service:
             metrics=around.metrics,
             stop=around.stop,
             abandon=around.abandon,
+            fence=placement.fence,
             width=DELIVERY_WIDTH,
+            round_records=ROUND_RECORDS,
+            linger=ROUND_LINGER,
         )
         controller = IngressController(
             IngressParts(
-                placement=KafkaPlacement(config.kafka.properties("consumer"), group_id=settings.group_id),
+                placement=placement,
                 event_log=event_log,
                 checkpoints=checkpoints,
                 store=store,
@@ -297,6 +301,22 @@ def build_sync(config: Config, *, once: bool = False) -> Service:
         if settings.queue is not None:
             loops["sync-queue"] = loop.follow
         return around.service(loops, SYNC_SHUTDOWN)
+
+
+def _writer(config: Config, settings: IngressSettings) -> TargetWriter:
+    properties = config.kafka.properties("producer")
+    if settings.delivery == "at-least-once":
+        return AtLeastOnceWriter(properties, checkpoint_topic=settings.checkpoint_topic, memory_bytes=PRODUCER_BYTES)
+    # with a name of its own a process that comes back ends its last transaction at once; else that takes the timeout
+    instance = config.kafka.properties("consumer").get("group.instance.id", "")
+    return TransactionalWriter(
+        properties,
+        transactional_id=f"{settings.group_id}.{instance or uuid.uuid4().hex}",
+        exclusive=not instance,
+        transaction_timeout=settings.transaction_timeout,
+        checkpoint_topic=settings.checkpoint_topic,
+        memory_bytes=PRODUCER_BYTES,
+    )
 
 
 class _MalformedKeys:

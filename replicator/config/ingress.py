@@ -124,11 +124,19 @@ class IngressSettings:
             maximum=32767,
         ),
     )
-    delivery: Literal["at-least-once"] = field(
-        default="at-least-once",
+    delivery: Literal["exactly-once", "at-least-once"] = field(
+        default="exactly-once",
         metadata=about(
-            "guarantee: after a crash up to one run per partition is delivered again",
-            refused={"exactly-once": 'is not available in this version; use "at-least-once"'},
+            "guarantee: exactly-once, by transactions of the target, whose consumers read with read_committed; or "
+            "at-least-once, where a crash repeats records. Processes may change over one by one"
+        ),
+    )
+    transaction_timeout: timedelta = field(
+        default=timedelta(seconds=30),
+        metadata=about(
+            "when the target aborts the transaction of a process that died; until then its partitions wait, unless "
+            'kafka.consumer."group.instance.id" lets its successor take over at once',
+            minimum=timedelta(seconds=1),
         ),
     )
     batch_size: int = field(

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from ingress.delivery import Progressed
-from replicator.checkpoint import Checkpoint
-from replicator.protocols import TopicPartition
+from replicator.checkpoint import Author, Checkpoint
+from replicator.protocols import Fate, TopicPartition
 from replicator.segment import OffsetRange, SourcePartition
 from tests.fakes.kafka_target import Crashed
 from tests.ingress.world import (
@@ -132,7 +132,37 @@ def test_archive_that_cannot_be_seen_is_looked_at_again(world: World) -> None:
 # --- crashes ----------------------------------------------------------------------------------------------------------
 
 
+def test_crash_before_the_commit_repeats_nothing(world: World) -> None:
+    world.put(0, 9)
+    process = world.process(run_records=4)
+    process.turn(2)
+    process.placement.assign(C, D)
+    process.control(2)
+    process.delivery.turn()
+    process.control()
+    world.target.crash_next()
+    with pytest.raises(Crashed):
+        process.delivery.turn()
+    joined(world, run_records=4).turn(3)
+    assert world.offsets(C) == numbers((0, 9))
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_transaction_of_unknown_outcome_is_looked_up(world: World, committed: bool) -> None:
+    world.put(0, 9)
+    process = world.process(run_records=4)
+    process.turn(2)
+    world.target.stop_next(keep=int(committed))
+    process.placement.assign(C)
+    process.turn(3)
+    assert world.offsets(C) == (numbers((0, 3)) if committed else [])
+    process.later(2, turns=10)
+    assert world.offsets(C) == numbers((0, 9))
+    assert process.stopped == {}
+
+
 def test_crash_between_records_and_checkpoint_repeats_one_run_of_each_partition(world: World) -> None:
+    world.target.exactly_once = False
     world.put(0, 9)
     world.put(0, 5, partition=1)
     process = world.process(run_records=4)
@@ -591,7 +621,7 @@ def test_failure_reported_for_an_earlier_ownership_stops_nothing(world: World) -
     process.turn(2)
     process.placement.assign(C)
     process.control(2)
-    world.target.fail_next(C, transient=False)
+    world.target.fail_next(C, fate=Fate.REFUSED)
     process.delivery.turn()
     process.placement.revoke(C)
     process.placement.assign(C)
@@ -666,6 +696,7 @@ def test_transient_failure_is_tried_again_and_repeats_one_run_at_most(world: Wor
     world.put(0, 9)
     process = world.process(run_records=4)
     process.turn(2)
+    world.target.exactly_once = False
     world.target.fail_next(C, keep=2)
     process.placement.assign(C)
     process.turn(4)
@@ -675,20 +706,38 @@ def test_transient_failure_is_tried_again_and_repeats_one_run_at_most(world: Wor
     assert process.stopped == {}
 
 
-def test_refused_run_stops_that_partition_visibly_and_is_tried_again_later(world: World) -> None:
+def test_refused_record_stops_that_partition_visibly_and_is_tried_again_later(world: World) -> None:
     world.put(0, 3)
     world.put(0, 3, partition=1)
     process = world.process()
     process.turn(2)
-    world.target.fail_next(C, code="MSG_SIZE_TOO_LARGE", transient=False)
+    world.target.poison[C] = {2}
     process.placement.assign(C, D)
-    process.turn(4)
-    assert "MSG_SIZE_TOO_LARGE" in process.stopped[str(SOURCE)]
+    process.turn(8)
+    assert "offset 2 is refused: POISON" in process.stopped[str(SOURCE)]
+    assert world.offsets(C) == [0, 1]
     assert world.offsets(D) == numbers((0, 3))
-    process.later(5)
-    assert world.offsets(C) == []
+    process.later(31, turns=8)
+    assert world.offsets(C) == [0, 1]
+    assert list(process.stopped) == [str(SOURCE)], "said all the time, also while it is tried again"
+    del world.target.poison[C]
     process.later(30)
+    assert world.offsets(C) == [0, 1], "ever more seldom"
+    process.later(31, turns=8)
     assert world.offsets(C) == numbers((0, 3))
+    assert process.stopped == {}
+
+
+def test_record_that_an_operator_skipped_is_passed_without_a_restart(world: World) -> None:
+    world.put(0, 3)
+    process = world.process()
+    process.turn(2)
+    world.target.poison[C] = {2}
+    process.placement.assign(C)
+    process.turn(8)
+    world.target.checkpoints[key()] = Checkpoint(3, "id-copy", world.clock.at, Author.SEED)
+    process.later(31, turns=8)
+    assert world.offsets(C) == [0, 1, 3]
     assert process.stopped == {}
 
 
@@ -729,7 +778,7 @@ def test_timestamps_are_clamped_by_policy() -> None:
 def test_checkpoint_names_the_destination_and_its_topic_id(world: World) -> None:
     world.put(0, 3)
     joined(world)
-    assert world.target.checkpoints[key()] == Checkpoint(4, "id-copy", world.clock.at)
+    assert world.target.checkpoints[key()] == Checkpoint(4, "id-copy", world.clock.at, Author.EXACTLY_ONCE)
 
 
 def test_destination_that_was_created_again_is_not_continued_in_the_middle(world: World) -> None:

@@ -12,11 +12,12 @@ from formats.parquet import ParquetFormat
 from formats.schema import SCHEMA
 from infra.kafka.timestamps import TargetTimestamps
 from ingress.controller import IngressController, IngressParts
-from ingress.delivery import Delivery, Report
+from ingress.delivery import Delivery
 from ingress.destinations import DestinationFinder
 from ingress.pieces import PieceReader
+from ingress.reports import Report
 from ingress.wishes import WishFinder
-from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey
 from replicator.config import IngressSettings, IngressSource
 from replicator.control import Place, RecordedGap
 from replicator.control_store import ControlStore
@@ -167,7 +168,7 @@ class World:
         return None if found is None else found.next_offset
 
     def set_checkpoint(self, next_offset: int, partition: int = 0) -> None:
-        self.target.checkpoints[key(partition)] = Checkpoint(next_offset, "id-copy", self.clock.at)
+        self.target.checkpoints[key(partition)] = Checkpoint(next_offset, "id-copy", self.clock.at, Author.EXACTLY_ONCE)
 
 
 def key(partition: int = 0, *, topic: str = "t", destination: str = "copy", life: str = "") -> CheckpointKey:
