@@ -52,13 +52,10 @@ from ingress.delivery import Delivery
 from ingress.destinations import DestinationFinder
 from ingress.intake import Intake
 from ingress.pieces import PieceReader
+from ingress.wishes import WishFinder
 from replicator import logkeys
-<<<<<<< HEAD
 from replicator.config import Config, IngressSettings, S3Settings, SqsSettings
-=======
-from replicator.config import Config, S3Settings, SqsSettings
 from replicator.control_store import ControlStore
->>>>>>> refs/heads/egress
 from replicator.errors import ConfigError, MalformedKey
 from replicator.health import Health
 from replicator.lifecycle import Stop, SystemClock
@@ -227,7 +224,9 @@ def build_ingress(config: Config) -> Service:
             replication_factor=settings.internal_replication_factor,
         )
         malformed = _MalformedKeys(around.metrics)
-        store = SegmentStore(around.objects(config.s3, threads=16), config.s3.prefix, malformed)
+        objects = around.objects(config.s3, threads=16)
+        store = SegmentStore(objects, config.s3.prefix, malformed)
+        control = ControlStore(objects, config.s3.prefix)
         segment_format = load_format(config.format, config.format_options)
         event_log = KafkaEventLog(
             config.kafka.properties("consumer"),
@@ -264,7 +263,15 @@ def build_ingress(config: Config) -> Service:
                 checkpoints=checkpoints,
                 notes=notes,
                 store=store,
-                finder=DestinationFinder(store, segment_format, admin, settings, settings.own_topics),
+                control=control,
+                finder=DestinationFinder(
+                    store,
+                    WishFinder(store, control, settings, settings.own_topics),
+                    segment_format,
+                    admin,
+                    settings,
+                    cluster_id=admin.cluster_id(),
+                ),
                 delivery=delivery,
                 pool=around.pool(8, "list"),
                 checkpoint_pool=around.pool(1, "checkpoints"),
