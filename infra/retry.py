@@ -24,6 +24,7 @@ from replicator.logkeys import ATTEMPT, ERROR, OPERATION, WAIT_MS
 from replicator.protocols import NotificationQueue, ObjectInfo, ObjectStore
 
 T = TypeVar("T")
+TROUBLED_AFTER = 5  # attempts: then somebody is told
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +54,17 @@ class RetryPolicy:
 class Retries:
     """One policy, applied to any call. Thread safe as far as `random` is: `Random` is."""
 
-    def __init__(self, *, stop: Stop, policy: RetryPolicy | None = None, random: Random | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        stop: Stop,
+        policy: RetryPolicy | None = None,
+        random: Random | None = None,
+        troubled: Callable[[str, str | None], None] = lambda _operation, _reason: None,
+    ) -> None:
+        """`troubled` is told of an operation that fails again and again, with the reason, and with None when it is
+        over."""
+        self._troubled = troubled
         self._stop = stop
         self._policy = policy or RetryPolicy()
         self._random = random or Random()
@@ -61,6 +72,7 @@ class Retries:
     def call(self, operation: str, fn: Callable[[], T]) -> T:
         """`fn()`, again and again while it raises TransientError. `operation` is for the log."""
         failures: list[BaseException] = []
+        told: list[bool] = []
 
         def before_sleep(state: RetryCallState) -> None:
             assert state.outcome is not None
@@ -68,6 +80,9 @@ class Retries:
             error = state.outcome.exception()
             assert error is not None
             failures[:] = [error]
+            if state.attempt_number >= TROUBLED_AFTER:
+                self._troubled(operation, str(error))
+                told[:] = [True]
             log.warning(
                 "retry",
                 extra={
@@ -90,7 +105,10 @@ class Retries:
             sleep=sleep,
             reraise=True,
         )
-        return retrying(fn)
+        answer = retrying(fn)
+        if told:
+            self._troubled(operation, None)
+        return answer
 
     def resume(self, operation: str, error: TransientError) -> None:
         """For a call that failed after it had given something: log, and let the caller begin again, without a wait.
@@ -107,10 +125,16 @@ class RetryingObjectStore:
     """
 
     def __init__(
-        self, store: ObjectStore, *, stop: Stop, policy: RetryPolicy | None = None, random: Random | None = None
+        self,
+        store: ObjectStore,
+        *,
+        stop: Stop,
+        policy: RetryPolicy | None = None,
+        random: Random | None = None,
+        troubled: Callable[[str, str | None], None] = lambda _operation, _reason: None,
     ) -> None:
         self._store = store
-        self._retries = Retries(stop=stop, policy=policy, random=random)
+        self._retries = Retries(stop=stop, policy=policy, random=random, troubled=troubled)
 
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
         """A listing that broke off goes on after the last key it gave."""

@@ -14,6 +14,7 @@ from replicator import logkeys
 from replicator.durable import Step, durable
 from replicator.errors import BrokerUnavailable, QueueUnavailable
 from replicator.events import Created, QueueMessage, SegmentEvent
+from replicator.health import Health
 from replicator.lifecycle import Stop
 from replicator.metrics import Metrics
 from replicator.notifications import parse
@@ -24,6 +25,8 @@ log = logging.getLogger(__name__)
 
 RETRY = timedelta(seconds=1)
 RETRY_LIMIT = timedelta(seconds=30)
+TROUBLED_AFTER = 3
+TROUBLE = "notifications"  # in health
 REMEMBERED = 10_000  # malformed messages whose first sight was logged
 
 
@@ -38,6 +41,7 @@ class Intake:
     wanted: Callable[[SourcePartition], bool]  # other topics' events are counted as foreign
     wait: timedelta
     metrics: Metrics
+    health: Health
     stop: Stop
     _malformed: dict[str, None] = field(default_factory=dict)
     _failures: int = 0
@@ -47,9 +51,12 @@ class Intake:
             try:
                 self.turn()
                 self._failures = 0
+                self.health.resumed(TROUBLE)
             except (QueueUnavailable, BrokerUnavailable) as error:
                 pause = min(RETRY * 2 ** min(self._failures, 10), RETRY_LIMIT)
                 self._failures += 1
+                if self._failures >= TROUBLED_AFTER:
+                    self.health.stopped(TROUBLE, f"new segments are found by listings only: {error}")
                 log.warning(
                     "intake_waits",
                     extra={logkeys.ERROR: str(error), logkeys.WAIT_MS: int(pause.total_seconds() * 1000)},

@@ -119,7 +119,15 @@ class _Surroundings:
             storage_class=settings.storage_class or "", sse=settings.sse or "", kms_key_id=settings.kms_key_id or ""
         )
         store = S3ObjectStore(client, settings.bucket, put_options=options, part_size_bytes=settings.part_size)
-        return RetryingObjectStore(MeteredObjectStore(store, self.metrics), stop=self.abandon)
+
+        def troubled(operation: str, reason: str | None) -> None:
+            what = f"s3://{settings.bucket}: {operation}"
+            if reason is None:
+                self.health.resumed(what)
+            else:
+                self.health.stopped(what, f"fails again and again: {reason}")
+
+        return RetryingObjectStore(MeteredObjectStore(store, self.metrics), stop=self.abandon, troubled=troubled)
 
     def queue(self, settings: SqsSettings) -> SqsQueue:
         client = make_sqs_client(
@@ -294,6 +302,7 @@ def build_ingress(config: Config) -> Service:
             controller.wants,
             min(config.sqs.wait, max(settings.shutdown_timeout / 2, timedelta(seconds=1))),  # a stop waits for it
             around.metrics,
+            around.health,
             around.stop,
         )
         loops = {"ingress": controller.run, "delivery": delivery.run, "intake": intake.run, "notes": notes.run}

@@ -102,7 +102,9 @@ TABLE: dict[MetricName, Metric] = {
     "egress_recorded_gap_offsets": Metric(PARTITION, "offsets in those ranges"),
     # ingress, KIP-382 names
     "record_count": Metric(SOURCE, "records acknowledged by the target"),
-    "record_bytes": Metric(SOURCE, "raw bytes (keys, values, headers) of records acknowledged by the target"),
+    "record_bytes": Metric(
+        SOURCE, "bytes of record columns (offsets and stamps, too) that the target has acknowledged"
+    ),
     "ingress_segments": Metric(SOURCE, "segments delivered to their end"),
     "late_segments": Metric(SOURCE, "gaps waited for; now and then is normal, growing = segments arrive out of order"),
     "passed_gaps": Metric(

@@ -24,7 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs h
 
 from infra.kafka.client_log import client_log
 from infra.kafka.errors import error_of, translate
-from replicator.errors import BrokerUnavailable, TargetError
+from replicator.errors import BrokerUnavailable, ConfigError, TargetError
 from replicator.lifecycle import Deadline, Stop
 from replicator.protocols import TopicFacts, TopicPartition, Watermarks
 
@@ -46,7 +46,10 @@ class KafkaAdmin:
     def __init__(
         self, properties: Mapping[str, str], *, timeout: timedelta = timedelta(seconds=30), stop: Stop | None = None
     ) -> None:
-        self._client = AdminClient(dict(properties), logger=client_log)
+        try:
+            self._client = AdminClient(dict(properties), logger=client_log)
+        except KafkaException as error:  # what the client does not know, or cannot make sense of
+            raise ConfigError([str(error.args[0].str())], source="properties of [kafka]") from error
         self._servers = properties.get("bootstrap.servers", "?")
         self._timeout = timeout
         self._stop = stop or Stop()

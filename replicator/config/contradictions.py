@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from replicator.config.about import Problem, dotted
@@ -10,7 +11,7 @@ from replicator.config.ingress import IngressSettings
 from replicator.config.storage import MAX_PARTS, S3Settings, SqsSettings
 from replicator.config.sync import SyncSettings
 from replicator.config.units import format_size
-from replicator.topics import is_internal
+from replicator.topics import LEGAL_NAME, TopicPattern, is_internal, select
 
 NO_QUEUE: Problem = ("sqs", "missing: [ingress] learns of new segments from the queue of [sqs]")
 _INTERNAL = "is an internal topic (__*, replicator.*, or one of ours)"
@@ -37,6 +38,8 @@ def between(
         yield "ingress.group_id", f"{egress.group_id!r} is egress.group_id too; their offsets mean different things"
     if ingress is not None:
         yield from _of_sources(ingress, region)
+    if ingress is not None and egress is not None:
+        yield from _endless(egress, ingress, region)
     if sync is not None and s3 is not None:
         there = sync.destination
         if (s3.endpoint_url, s3.bucket, s3.prefix) == (there.endpoint_url, there.bucket, there.prefix):
@@ -74,3 +77,33 @@ def _of_sources(ingress: IngressSettings, region: str | None) -> Iterator[Proble
                 destination_path,
                 "would feed this region's archive back into the topic it was read from, for ever; name another topic",
             )
+
+
+def _endless(egress: EgressSettings, ingress: IngressSettings, region: str | None) -> Iterator[Problem]:
+    """This region's own archive delivered here, into topics that are archived again and delivered again."""
+    for n, source in enumerate(ingress.sources):
+        if source.region != region:
+            continue
+        for sample in _samples(source.topic):
+            first = source.destination(sample)
+            again = source.destination(first) if source.topic.matches(first) else None
+            chosen = select([sample, first], egress.topics, ingress.own_topics)
+            if again is not None and len(chosen) == 2:
+                yield (
+                    dotted(("ingress", "sources", n, "topic")),
+                    f"delivers {sample} of this region as {first}, which [egress] archives and this source delivers "
+                    f"again as {again}, for ever; narrow one of the two expressions",
+                )
+                break
+
+
+def _samples(pattern: TopicPattern) -> Iterator[str]:
+    """Names that the pattern selects, as far as they can be guessed."""
+    if not pattern.is_expression:
+        yield pattern.text
+        return
+    plain = pattern.text.removeprefix("^").removesuffix("$").replace("\\.", ".")
+    for filler in ("x", ".x", "-1"):
+        guess = re.sub(r"(\.|\[[^\]]*\]|\\w|\\d)[*+]", filler, plain)
+        if LEGAL_NAME.fullmatch(guess) and pattern.matches(guess):
+            yield guess

@@ -164,6 +164,15 @@ def test_after_a_stop_each_call_has_one_attempt() -> None:
     assert fn.calls == 1
 
 
+def test_what_fails_again_and_again_is_told_and_so_is_its_end() -> None:
+    told: list[tuple[str, str | None]] = []
+    retries = Retries(stop=FastStop(), troubled=lambda operation, reason: told.append((operation, reason)))
+    retries.call("put", Failing(*[StoreUnavailable("down")] * 4))
+    assert told == []
+    retries.call("put", Failing(*[StoreUnavailable("down")] * 6))
+    assert told == [("put", "down"), ("put", "down"), ("put", None)]
+
+
 def test_without_a_limit_it_goes_on() -> None:
     fn = Failing(*[StoreUnavailable("x")] * 500)
     assert Retries(stop=FastStop()).call("open", fn) == "answer"

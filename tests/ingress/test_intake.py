@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -12,6 +12,7 @@ import pytest
 from ingress.intake import REMEMBERED, Intake
 from replicator.errors import BrokerUnavailable, QueueUnavailable
 from replicator.events import Created, QueueMessage, Removed
+from replicator.health import Health
 from replicator.lifecycle import Stop
 from replicator.segment import SourcePartition
 from tests.fakes.kafka_target import FakeLog
@@ -29,10 +30,12 @@ class FakeQueue:
     messages: list[QueueMessage] = field(default_factory=list)
     away: bool = False
     keeps: bool = False  # deleting raises
+    on_receive: Callable[[], None] = lambda: None
 
     def receive(self, wait: timedelta) -> Sequence[QueueMessage]:
         if self.away:
             raise QueueUnavailable("receive: planned")
+        self.on_receive()
         return self.messages[:10]
 
     def delete(self, messages: Iterable[QueueMessage]) -> None:
@@ -50,10 +53,19 @@ class FakeQueue:
 class Bench:
     def __init__(self) -> None:
         self.queue, self.log, self.metrics, self.stop = FakeQueue(), FakeLog(), CountedMetrics(), Stop()
+        self.health = Health()
         self.reader = self.log.open()
         self.reader.start()
         self.intake = Intake(
-            self.queue, self.log.open(), "data", frozenset({"a"}), self._wanted, WAIT, self.metrics, self.stop
+            self.queue,
+            self.log.open(),
+            "data",
+            frozenset({"a"}),
+            self._wanted,
+            WAIT,
+            self.metrics,
+            self.health,
+            self.stop,
         )
 
     @staticmethod
@@ -192,3 +204,29 @@ def test_trouble_ends_no_loop(bench: Bench) -> None:
     bench.intake.run()
     assert [w.total_seconds() for w in waits] == [1, 2, 4, 1], "doubling, and anew after a success"
     assert len(bench.events()) == 1
+
+
+class _HealsAfter(Stop):
+    """The queue is back after so many pauses, and the loop ends with the next message-less turn."""
+
+    def __init__(self, bench: Bench, pauses: int) -> None:
+        super().__init__()
+        self._bench, self._left = bench, pauses
+        self.told: list[bool] = []
+
+    def wait(self, timeout: timedelta) -> bool:
+        self.told.append("notifications" in self._bench.health.snapshot().stopped)
+        self._left -= 1
+        if not self._left:
+            self._bench.queue.away = False
+            self._bench.queue.on_receive = self.set
+        return False
+
+
+def test_queue_that_stays_away_is_told() -> None:
+    bench = Bench()
+    bench.queue.away = True
+    bench.intake.stop = stop = _HealsAfter(bench, pauses=4)
+    bench.intake.run()
+    assert stop.told == [False, False, True, True]
+    assert dict(bench.health.snapshot().stopped) == {}

@@ -507,6 +507,21 @@ class TestSources:
         assert config.ingress.delivery == "exactly-once"
         assert only(ingress(source, more='delivery = "once"')).startswith("ingress.delivery: ")
 
+    @pytest.mark.parametrize(
+        ("source", "archived", "endless"),
+        [
+            ("^orders.*", "^orders.*", True),
+            ("^orders\\\\..*", "^.*", True),
+            ("orders", "^orders.*", False),  # orders.ingress is archived, but not delivered
+            ("^orders", "^orders.*", False),
+            ("^orders.*", "orders", False),
+        ],
+    )
+    def test_what_would_feed_itself_for_ever(self, source: str, archived: str, endless: bool) -> None:
+        text = ingress(f'region = "here"\ntopic = "{source}"') + f'[egress.topics."{archived}"]'
+        found = problems(text)
+        assert [p.startswith("ingress.sources[0].topic: delivers orders") for p in found] == [True] * endless
+
     def test_explain(self) -> None:
         config = parse(ingress('region = "a"\ntopic = "^t.*"', 'region = "b"\ntopic = "u"') + '[egress.topics."^.*"]')
         assert [answer.text for answer in explain_topic(config, "t1")] == [
