@@ -202,17 +202,19 @@ class IngressController:
             self._confirming.append((asked, self.parts.pool.submit(self.parts.finder.facts, names)))
 
     def _confirmed(self, now: datetime) -> None:
-        for partitions, facts in [(p, f) for p, f in self._confirming if f.done()]:
-            self._confirming.remove((partitions, facts))
+        for partitions, future in [(p, f) for p, f in self._confirming if f.done()]:
+            self._confirming.remove((partitions, future))
             try:
-                self._found = self._found.with_facts(facts.result())
+                facts = future.result()
             except ReplicatorError as error:
                 log.warning("destinations_not_seen", extra={logkeys.ERROR: str(error)})
                 self._look_at = min(self._look_at or now, now + RETRY)  # which asks again
                 continue
+            self._found = self._found.with_facts(facts)
             self._drop_others()
             for partition in sorted(partitions & self._assigned):
-                self._hold(partition)
+                if partition.topic in facts:  # else it is just being deleted, and the next look tells
+                    self._hold(partition)
 
     # --- group membership: called inside placement.poll and placement.close ---
 

@@ -56,6 +56,8 @@ class Destination:
 
     def next_life(self, source: SourcePartition) -> Life | None:
         """The one behind that of `source`."""
+        if len(self.lives) == 1:  # nearly always, and asked in every turn of the loop
+            return None
         later = self.sources(source.partition).index(source) + 1
         return self.lives[later] if later < len(self.lives) else None
 

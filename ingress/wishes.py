@@ -28,9 +28,7 @@ class Wish:
 
     @property
     def destination(self) -> str:
-        first = self.lives[0]
-        own_topic = self.settings.on_recreate == "new-topic"
-        return self.settings.destination(first.topic, first.incarnation if own_topic else "")
+        return self.settings.destination(self.lives[0].topic, self.lives[0].incarnation)
 
 
 @dataclass(slots=True)

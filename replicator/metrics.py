@@ -126,7 +126,7 @@ TABLE: dict[MetricName, Metric] = {
         SOURCE, "segments that are not what they say; the partition stops: run verify, restore the object"
     ),
     "segment_events": Metric(("type",), "events read from the event log; label type: created, removed"),
-    "relists": Metric(("reason",), "listings made; label reason: start, timer, gap, late, reset, missing"),
+    "relists": Metric(("reason",), "listings made; by reason: start, timer, gap, late, reset, missing, corrupt, life"),
     # sync
     "sync_objects": Metric(("topic",), "objects copied to the other bucket"),
     "sync_bytes": Metric(("topic",), "stored bytes of objects copied to the other bucket"),

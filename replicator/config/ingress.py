@@ -72,9 +72,9 @@ class IngressSource:
         enforce(self, self._contradictions())
 
     def destination(self, topic: str, incarnation: str = "") -> str:
-        """Name here of the source topic `topic`, or of a later life of it that has a topic of its own."""
+        """Name here of the source topic `topic`, or of a later life of it."""
         name = (self.destination_topic or DEFAULT_DESTINATION).replace(TOPIC, topic)
-        return f"{name}.{incarnation[:LIFE]}" if incarnation else name
+        return f"{name}.{incarnation[:LIFE]}" if incarnation and self.on_recreate == "new-topic" else name
 
     def _contradictions(self) -> Iterator[Problem]:
         if self.topic.is_expression and self.destination_topic is not None and TOPIC not in self.destination_topic:

@@ -42,6 +42,7 @@ class SequencerMachine(RuleBasedStateMachine):
         self.missing: list[Segment] = []  # cut, not stored yet
         self.recorded: list[OffsetRange] = []
         self.passed: set[int] = set()
+        self.shown: set[int] = set()  # offsets stored when the last listing was begun that shows all there was
         self.end = 0
         self.delivered: list[int] = []
         self.at: int | None = None  # target's position by the model
@@ -199,7 +200,12 @@ class SequencerMachine(RuleBasedStateMachine):
             at = self.core.next_offset or 0
             found = [i for i in found if i.segment.level == 0 and i.segment.offsets.start >= at]
         self.view.listed(token, found, recorded, complete=effect.full)
-        self.run(self.core.listed(self.now, full=effect.full, begun_at=self.listing_started))
+        self.listed(full=effect.full)
+
+    def listed(self, *, full: bool) -> None:
+        if full and not self.view.disturbed:
+            self.shown = {o for s in self.listed_store for o in range(s.offsets.start, s.offsets.next_offset)}
+        self.run(self.core.listed(self.now, full=full, begun_at=self.listing_started))
 
     @precondition(lambda self: self.listing is None)
     @rule()
@@ -207,7 +213,7 @@ class SequencerMachine(RuleBasedStateMachine):
         token = self.view.listing_begun()
         self.listing_started, self.listed_store = self.now, dict(self.store)
         self.view.listed(token, list(self.store.values()), self.recorded)
-        self.run(self.core.listed(self.now, full=True, begun_at=self.now))
+        self.listed(full=True)
 
     @rule(seconds=st.integers(0, 12))
     def tick(self, seconds: int) -> None:
@@ -222,6 +228,11 @@ class SequencerMachine(RuleBasedStateMachine):
     def positions_agree(self) -> None:
         if hasattr(self, "core") and self.core.next_offset is not None:
             assert self.core.next_offset == self.at
+
+    @invariant()
+    def exhausted_is_everything_that_was_shown(self) -> None:
+        if hasattr(self, "core") and self.core.exhausted and self.core.listed_at is not None:
+            assert max(self.shown, default=-1) < (self.at or 0)
 
     def teardown(self) -> None:
         """Everything gets stored, no more notifications (the last one is lost too): the timer's listing mends it."""
