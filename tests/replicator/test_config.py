@@ -519,8 +519,10 @@ class TestSources:
     )
     def test_what_would_feed_itself_for_ever(self, source: str, archived: str, endless: bool) -> None:
         text = ingress(f'region = "here"\ntopic = "{source}"') + f'[egress.topics."{archived}"]'
-        found = problems(text)
-        assert [p.startswith("ingress.sources[0].topic: delivers orders") for p in found] == [True] * endless
+        if endless:
+            assert only(text).startswith("ingress.sources[0].topic: delivers orders")
+        else:
+            parse(text)
 
     def test_explain(self) -> None:
         config = parse(ingress('region = "a"\ntopic = "^t.*"', 'region = "b"\ntopic = "u"') + '[egress.topics."^.*"]')
