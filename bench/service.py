@@ -14,7 +14,8 @@ import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -24,16 +25,18 @@ from egress.spool import SpoolFile
 from egress.uploads import Uploader
 from infra.kafka.consumer import KafkaSourceConsumer
 from infra.kafka.producer import AtLeastOnceWriter
+from infra.kafka.transactions import TransactionalWriter
 from infra.logs import configure
 from infra.metrics import PrometheusMetrics
 from infra.tuning import tune
-from ingress.delivery import Assignment, Delivery
+from ingress.delivery import Delivery
+from ingress.reports import Assignment
 from replicator import app
 from replicator.config import from_mapping
 from replicator.coverage import Piece
 from replicator.errors import ShutdownExpired
 from replicator.footer import SegmentFooter
-from replicator.protocols import Fetched, Run, RunFailed, TargetRun
+from replicator.protocols import Fetched, Run, RunFailed, TargetRun, TopicPartition
 from replicator.segment import Segment
 from replicator.service import Service
 
@@ -80,6 +83,24 @@ class Marks:
         return {s.labels["operation"]: int(s.value) for s in samples}
 
 
+class _Counted:
+    """Runs on their way to a writer."""
+
+    def __init__(self, runs: Iterable[TargetRun]) -> None:
+        self._runs = iter(runs)
+        self._counts: Counter[TopicPartition] = Counter()
+
+    def __iter__(self) -> Iterator[TargetRun]:
+        for run in self._runs:
+            self._counts[run.partition] += run.count
+            yield run
+
+    def finish(self, marks: Marks, failures: Sequence[RunFailed]) -> Sequence[RunFailed]:
+        failed = {failure.partition for failure in failures}
+        marks.finish(sum(count for partition, count in self._counts.items() if partition not in failed))
+        return failures
+
+
 def look_on(marks: Marks) -> None:
     """Put the clocks into the composition root."""
 
@@ -102,12 +123,19 @@ def look_on(marks: Marks) -> None:
             marks.begin()
             super().begin(assignment, piece)
 
-    class Writer(AtLeastOnceWriter):
-        def deliver(self, runs: Sequence[TargetRun], *, should_stop: Callable[[], bool]) -> Sequence[RunFailed]:
-            failures = super().deliver(runs, should_stop=should_stop)
-            failed = {failure.partition for failure in failures}
-            marks.finish(sum(run.count for run in runs if run.partition not in failed))
-            return failures
+    class Repeating(AtLeastOnceWriter):
+        def deliver(
+            self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
+        ) -> Sequence[RunFailed]:
+            counted = _Counted(runs)
+            return counted.finish(marks, super().deliver(counted, should_stop=should_stop, fence=fence))
+
+    class Once(TransactionalWriter):
+        def deliver(
+            self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
+        ) -> Sequence[RunFailed]:
+            counted = _Counted(runs)
+            return counted.finish(marks, super().deliver(counted, should_stop=should_stop, fence=fence))
 
     class Seen(PrometheusMetrics):
         def __init__(self) -> None:
@@ -118,7 +146,8 @@ def look_on(marks: Marks) -> None:
         "KafkaSourceConsumer": Consumer,
         "Uploader": Uploads,
         "Delivery": Deliveries,
-        "AtLeastOnceWriter": Writer,
+        "AtLeastOnceWriter": Repeating,
+        "TransactionalWriter": Once,
         "PrometheusMetrics": Seen,
     }
     for name, replacement in names.items():

@@ -1,7 +1,8 @@
 """What is measured, in which order.
 
 for each kind of record     one topic of 6 partitions, filled once
-    for each round          bare consume, egress, bare produce, ingress   (taking turns: a slow minute hits all)
+    for each round          bare consume, egress, bare produce, ingress, ingress at least once
+                            (taking turns: a slow minute hits all)
 many partitions             one topic of 400, egress at its defaults until all is read, then stopped
 """
 
@@ -19,6 +20,7 @@ from bench.place import Place
 from infra.kafka.consumer import BATCH_BYTES, MOST
 
 PARTITIONS = 6
+REPEATING = "ingress, at least once"
 TIMEOUT_SECONDS = 240.0  # of one measurement; hundred times what it takes
 SEGMENT_BYTES = 95_000_000  # at most; a little below the default
 
@@ -41,7 +43,7 @@ class Plan:
 class Line:
     """One service with one kind of record, and the bare loop it took turns with."""
 
-    service: str  # "egress", "ingress"
+    service: str  # "egress", "ingress", or REPEATING
     kind: Kind
     records: int
     raw_bytes: int
@@ -84,8 +86,8 @@ class Suite:
         with self.place.topic(kind, PARTITIONS) as topic:
             filled = self._bare_produce(topic, kind, count, PARTITIONS)
             raw = int(filled.other["raw_bytes"])
-            lines = [Line(service=s, kind=kind, records=count, raw_bytes=raw) for s in ("egress", "ingress")]
-            egress, ingress = lines
+            lines = [Line(service=s, kind=kind, records=count, raw_bytes=raw) for s in ("egress", "ingress", REPEATING)]
+            egress, ingress, repeating = lines
             ratio = 0.0
             for number in range(self.plan.rounds):
                 egress.bare.append(self._bare_consume(topic, count, raw // count))
@@ -99,6 +101,9 @@ class Suite:
                 self._tell(ingress, ingress.bare, "bare produce", number)
                 ingress.ours.append(self._ingress(topic, prefix, count))
                 self._tell(ingress, ingress.ours, "ingress", number)
+                repeating.bare.append(ingress.bare[-1])
+                repeating.ours.append(self._ingress(topic, prefix, count, delivery="at-least-once"))
+                self._tell(repeating, repeating.ours, REPEATING, number)
                 self.place.empty(prefix)
         return lines, ratio
 
@@ -144,9 +149,10 @@ class Suite:
         config = self.place.egress(topic, prefix=prefix, group=f"{topic}.{prefix}", topic_settings=settings)
         return self._child("bench.service", "egress", {"config": config, "records": count})
 
-    def _ingress(self, topic: str, prefix: str, count: int) -> Result:
+    def _ingress(self, topic: str, prefix: str, count: int, **settings: object) -> Result:
         destination = f"{topic}.{prefix}.copy"
         config = self.place.ingress(topic, prefix=prefix, group=destination, destination=destination)
+        config["ingress"] |= settings
         with self._dropped(destination, f"{destination}.events", f"{destination}.checkpoint"):
             return self._child("bench.service", "ingress", {"config": config, "records": count})
 
@@ -165,4 +171,4 @@ class Suite:
 
     def _tell(self, line: Line, results: list[Result], name: str, number: int) -> None:
         rate, cpu = line.records / results[-1].seconds, results[-1].whole_cpu_seconds * 1e6 / line.records
-        self.say(f"{line.kind:5} round {number + 1}  {name:12} {rate:>11,.0f} records/s  {cpu:5.1f} CPU-s per million")
+        self.say(f"{line.kind:5} round {number + 1}  {name:22} {rate:>11,.0f} records/s  {cpu:5.1f} CPU-s per million")
