@@ -61,6 +61,7 @@ class TestJudged:
         ("found", "wanted"),
         [
             (judge(101), "ends at 100"),
+            (judge(50, archived=[OffsetRange(0, 100)]), "but the topic at 100"),
             (judge(60), "ends before 50"),
             (judge(60, archived=[]), "holds nothing"),
             (judge(50, low=55), "now begins at 55"),
