@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, still_parked
-from replicator.errors import TargetError
+from replicator.errors import CheckpointConflict, TargetError
 from replicator.protocols import CheckpointEditor, CheckpointStore, ClusterAdmin, ConsumerGroups, TopicFacts
 from replicator.segment import OffsetRange, SourcePartition
 
@@ -18,7 +18,7 @@ from replicator.segment import OffsetRange, SourcePartition
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seed:
     key: CheckpointKey
-    before: Checkpoint | None
+    before: Checkpoint | CheckpointConflict | None  # a seed ends a conflict
     after: Checkpoint
     parked: bool
 
@@ -55,7 +55,7 @@ class Operator:
                 key=key,
                 before=known.get(key),
                 after=Checkpoint(next_offset, target.topic_id, now, Author.SEED),
-                parked=key in parked and still_parked(parked[key], known.get(key)),
+                parked=_parked(parked.get(key), known.get(key)) is not None,
             )
             for key, next_offset in ((CheckpointKey(s, destination), n) for s, n in sorted(next_offsets.items()))
         ]
@@ -113,9 +113,10 @@ class Operator:
         self.open_editor().park(key, None)
 
     def _state(self, key: CheckpointKey) -> tuple[Checkpoint | None, Parked | None]:
-        checkpoint = self.checkpoints.read().get(key)
-        parked = self.checkpoints.parked().get(key)
-        return checkpoint, parked if parked is not None and still_parked(parked, checkpoint) else None
+        word = self.checkpoints.read().get(key)
+        if isinstance(word, CheckpointConflict):
+            raise word  # it says what to do: nobody knows what would be skipped
+        return word, _parked(self.checkpoints.parked().get(key), word)
 
     def _target(self, destination: str, sources: Iterable[SourcePartition]) -> TopicFacts:
         target = self.admin.describe([destination]).get(destination)
@@ -127,3 +128,9 @@ class Operator:
             if source.partition >= target.partition_count:
                 raise TargetError(f"{destination} has {target.partition_count} partitions, none for {source}")
         return target
+
+
+def _parked(parked: Parked | None, word: Checkpoint | CheckpointConflict | None) -> Parked | None:
+    """What still holds of it; a conflict is beyond nothing."""
+    checkpoint = word if isinstance(word, Checkpoint) else None
+    return parked if parked is not None and still_parked(parked, checkpoint) else None

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped
+from replicator.errors import CheckpointConflict
 from replicator.events import QueueMessage, SegmentEvent
 from replicator.footer import SegmentFooter, SegmentOrigin
 from replicator.segment import Segment
@@ -254,6 +256,10 @@ class ClusterAdmin(Protocol):
     def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         """Partitions that do not exist are left out."""
 
+    def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where the oldest open transaction begins, else the high watermark: up to here `read_committed` reads.
+        Partitions that do not exist are left out."""
+
     def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
         """First offset stamped at or after `at`, else the high watermark."""
 
@@ -270,23 +276,44 @@ class TargetRun:
     checkpoint: Checkpoint
 
 
+class Fate(Enum):
+    """What became of runs that are not known to be in the target, and what to do about it."""
+
+    RETRY = "retry"  # not there; the same may work a little later
+    AT_ONCE = "at once"  # not there, and nothing is wrong with them: they shared another's fate, or go differently
+    REFUSED = "refused"  # a record of them is refused, and will be again; which one is not said
+    STALLED = "stalled"  # the target takes nothing for this partition now; waiting for it holds up the others
+    UNKNOWN = "unknown"  # there, whole and with their checkpoint, or not: read the position again
+
+
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """Nothing says how much of the run is in the target; `transient` tells whether trying again may help."""
+    """Of all runs of one partition in one call."""
 
     partition: TopicPartition
     code: str
     reason: str
-    transient: bool
+    fate: Fate
 
 
 class TargetWriter(Protocol):
     """Produces runs and their checkpoints, with the delivery guarantee it was built for. One thread."""
 
-    def deliver(self, runs: Sequence[TargetRun], *, should_stop: Callable[[], bool]) -> Sequence[RunFailed]:
-        """Produce all runs, wait until the target has them, then record their checkpoints and wait for those too.
-        Answers the runs that failed; every other run and its checkpoint are in the target. Raises BrokerUnavailable
-        when nothing can be said of any run, or when `should_stop` ended the wait."""
+    @property
+    def author(self) -> Author:
+        """What its checkpoints prove."""
+
+    def lane(self, topic: str) -> int:
+        """Only topics of one lane go into one call of `deliver`."""
+
+    def deliver(
+        self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
+    ) -> Sequence[RunFailed]:
+        """Produce runs as they come, wait until the target has them all, and record the last checkpoint of each
+        partition, as the guarantee demands. Answers the partitions that failed; all runs of every other one and their
+        checkpoint are in the target. `fence` is what `Placement.fence` answered when the caller made sure that the
+        partitions are its own; None when nobody else can have them. Raises BrokerUnavailable when nothing can be said
+        of any run: read the positions again."""
 
     def close(self, timeout: timedelta) -> None: ...
 
@@ -332,9 +359,9 @@ class EventLog(Protocol):
 class CheckpointStore(Protocol):
     """Reads the compacted checkpoint topic. Writing is the TargetWriter's, with the records."""
 
-    def read(self) -> Mapping[CheckpointKey, Checkpoint]:
-        """Every checkpoint, as of records acknowledged before this call began. Raises BrokerUnavailable. The cost is
-        that of what was written since the last call."""
+    def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
+        """Every checkpoint, as of records acknowledged before this call began, and as `checkpoint.follow` puts them
+        together. Raises BrokerUnavailable. The cost is that of what was written since the last call."""
 
     def parked(self) -> Mapping[CheckpointKey, Parked]:
         """What partitions said when they stopped, as of the last `read`; `still_parked` says which of it holds."""
@@ -381,6 +408,15 @@ class Placement(Protocol):
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None: ...
 
     def poll(self, timeout: timedelta) -> Sequence[ConsumerDisturbed]: ...
+
+    def fence(self) -> object:
+        """This member and its generation: what the target refuses once another generation rules. Take it under the
+        lock that the revocation takes, with the look at who owns what, and keep it for the whole transaction: a fresh
+        one would let a member write what it lost. From any thread."""
+
+    def settled(self, partitions: Collection[TopicPartition]) -> None:
+        """Returns when no transaction of an earlier owner of these is pending any more. From any thread. Raises
+        BrokerUnavailable: ask again."""
 
     def close(self, timeout: timedelta) -> None: ...
 

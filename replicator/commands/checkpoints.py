@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,9 +14,19 @@ from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, encode, enc
 from replicator.commands.arguments import SourceName, destination_of, instant, source_name
 from replicator.commands.parked import operator_of
 from replicator.commands.reach import Reach
-from replicator.commands.terminal import AsJson, ConfigFile, Yes, group, load_config, print_json, print_text, table
+from replicator.commands.terminal import (
+    DIFFERENCES,
+    AsJson,
+    ConfigFile,
+    Yes,
+    group,
+    load_config,
+    print_json,
+    print_text,
+    table,
+)
 from replicator.commands.writing import Written, tell
-from replicator.errors import TargetError
+from replicator.errors import CheckpointConflict, TargetError
 from replicator.lifecycle import SystemClock
 from replicator.protocols import TopicPartition
 from replicator.segment import SourcePartition
@@ -36,15 +46,33 @@ def show(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print every checkpoint: the source offset of the next record wanted, and who said so when."""
+    """Print every checkpoint: the source offset of the next record wanted, and who said so when.
+
+    Exit code 3 when two of them cannot both be true.
+    """
     wanted = source_name(source) if source else None
     with Reach(load_config(config)) as reach:
-        known = reach.checkpoints.read()
+        said = reach.checkpoints.read()
         parked = reach.checkpoints.parked()
-    keys = sorted(k for k in {*known, *parked} if wanted is None or k.source in wanted)
+    known = {key: word for key, word in said.items() if isinstance(word, Checkpoint)}
+    conflicts = {key: str(word) for key, word in said.items() if isinstance(word, CheckpointConflict)}
+    keys = sorted(k for k in {*said, *parked} if wanted is None or k.source in wanted)
     if as_json:
-        print_json([_json(key, known.get(key), parked.get(key)) for key in keys])
-        return
+        print_json([{**_json(k, known.get(k), parked.get(k)), "conflict": conflicts.get(k)} for k in keys])
+    else:
+        _print(keys, known, parked)
+        for key in keys:
+            if key in conflicts:
+                print_text(f"! {conflicts[key]}")
+    if any(key in conflicts for key in keys):
+        raise typer.Exit(DIFFERENCES)
+
+
+def _print(
+    keys: Sequence[CheckpointKey],
+    known: Mapping[CheckpointKey, Checkpoint],
+    parked: Mapping[CheckpointKey, Parked],
+) -> None:
     rows = []
     for key in keys:
         c, p = known.get(key), parked.get(key)
@@ -153,13 +181,15 @@ def seed(
         seeds = operator.plan_seeds(found, destination, SystemClock().now(), force=force)
         if yes:
             operator.seed(seeds)
-    changes = [
-        f"{one.key.source} to {destination}: {one.before.next_offset if one.before else 'none'} -> "
-        f"{one.after.next_offset}"
-        for one in seeds
-    ]
+    changes = [f"{one.key.source} to {destination}: {_told(one.before)} -> {one.after.next_offset}" for one in seeds]
     written = [Written(key=encode_key(one.key), value=encode(one.after)) for one in seeds]
     tell(changes, written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
+
+
+def _told(word: Checkpoint | CheckpointConflict | None) -> str:
+    if isinstance(word, Checkpoint):
+        return str(word.next_offset)
+    return "none" if word is None else "a conflict"
 
 
 def _archived(reach: Reach, name: SourceName) -> list[SourcePartition]:

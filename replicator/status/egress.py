@@ -26,7 +26,6 @@ from replicator.status.archive import Extent, extents, joined
 from replicator.store import SegmentStore
 from replicator.topics import select
 
-STUCK_AFTER = timedelta(minutes=15)
 _NOTE = re.compile(r"start=(?P<start>\d{1,19})( partitions=\d+)?( topic=(?P<life>\S+))?")  # in a commit's metadata
 
 
@@ -121,6 +120,7 @@ class EgressSources:
                             gaps=gaps.get(source, ()),
                             open_since=since.get(partition),
                             now=now,
+                            stuck_after=self.settings.stuck_transaction_after,
                         )
                     )
         return EgressStatus(group_id=self.settings.group_id, group=group.result(), partitions=tuple(rows), topics=held)
@@ -148,6 +148,7 @@ def judged(
     gaps: Sequence[OffsetRange],
     open_since: datetime | None,
     now: datetime,
+    stuck_after: timedelta,
 ) -> EgressPartition:
     """With what is wrong, as far as it can be seen from outside. Pure."""
     note = _NOTE.match(committed.metadata) if committed else None
@@ -170,7 +171,7 @@ def judged(
                 f"the group committed {at}, but the topic now begins at {ends.low}: retention, or a deletion of "
                 "records, overtook the egress"
             )
-    if ends.stable < ends.high and open_since is not None and now - open_since > STUCK_AFTER:
+    if ends.stable < ends.high and open_since is not None and now - open_since > stuck_after:
         problems.append(
             f"a transaction has been open since {open_since.isoformat(timespec='seconds')} and holds everything from "
             f"{ends.stable} back: find its producer, or abort it (kafka-transactions.sh abort)"

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, still_parked
 from replicator.config import IngressSettings
 from replicator.control_store import ControlStore
+from replicator.errors import CheckpointConflict
 from replicator.protocols import CheckpointStore, ClusterAdmin, ConsumerGroups, GroupFacts, TopicFacts
 from replicator.segment import OffsetRange, SourcePartition
 from replicator.status.archive import Extent, extents, joined, source_places
@@ -79,10 +80,12 @@ class IngressSources:
             if source is not None and not is_internal(topic, self.own_topics):
                 wanted[region, place] = source.destination(topic)
         archived = extents(self.store, wanted, pool)
-        checkpoints = positions.result()
+        said = positions.result()
+        checkpoints = {key: word for key, word in said.items() if isinstance(word, Checkpoint)}
+        conflicts = {key: str(word) for key, word in said.items() if isinstance(word, CheckpointConflict)}
         parked, skipped = self.checkpoints.parked(), self.checkpoints.skipped()
         keys = {CheckpointKey(source, wanted[source.region, source.place]): True for source in archived}
-        for key in [*checkpoints, *parked]:
+        for key in [*said, *parked]:
             keys.setdefault(key, wanted.get((key.source.region, key.source.place)) == key.destination_topic)
         # a later life waits in the archive for a policy; until it is delivered, it is no lag
         configured = {k: v and (not k.source.incarnation or k in checkpoints or k in parked) for k, v in keys.items()}
@@ -93,6 +96,7 @@ class IngressSources:
                 key,
                 configured=configured[key],
                 checkpoint=checkpoints.get(key),
+                conflict=conflicts.get(key, ""),
                 archived=archived.get(key.source, Extent()),
                 gaps=gaps.get(key.source, ()),
                 parked=parked.get(key),
@@ -117,6 +121,7 @@ def judged(
     *,
     configured: bool,
     checkpoint: Checkpoint | None,
+    conflict: str = "",
     archived: Extent,
     gaps: Sequence[OffsetRange],
     parked: Parked | None,
@@ -125,7 +130,7 @@ def judged(
 ) -> IngressPartition:
     """With what is wrong, as far as it can be seen from outside. Pure."""
     stands = parked if parked is not None and still_parked(parked, checkpoint) else None
-    problems = []
+    problems = [conflict] if conflict else []
     if stands is not None:
         where = "without a position" if stands.next_offset is None else f"at {stands.next_offset}"
         problems.append(f"parked {where} since {stands.since.isoformat(timespec='seconds')}: {stands.reason}")

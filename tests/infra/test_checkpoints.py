@@ -42,7 +42,7 @@ class TestFakeCheckpointStore(CheckpointContract):
         if checkpoint is None:
             del self._target.checkpoints[key]
         else:
-            self._target.checkpoints[key] = checkpoint
+            self._target.put_checkpoint(key, checkpoint)
 
     @contextmanager
     def away(self) -> Iterator[None]:

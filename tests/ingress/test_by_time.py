@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.objects import MemoryObjectStore
@@ -61,6 +61,7 @@ def test_what_cannot_be_read_is_no_answer() -> None:
         finder(world).next_offset(SOURCE, at(STAMP))
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 30), max_size=4), min_size=1, max_size=5), st.integers(0, 31))
 def test_no_record_at_or_after_the_time_lies_before_the_answer(segments: list[list[int]], wanted: int) -> None:
     """Stamps in any order, one segment for each list; a list's records are apart, so that there are holes."""

@@ -6,7 +6,7 @@ import contextlib
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingress.foreign_positions import (
@@ -53,6 +53,7 @@ def test_as_the_ancestor_wrote_it() -> None:
     assert ancestor_position(b"\n\x02eu\x12\x06orders\x18\x03 \xac\x02") == (WHERE, 301)
 
 
+@settings(deadline=None)
 @given(
     st.text(min_size=1, max_size=9), st.text(min_size=1, max_size=9), st.integers(0, 2**32 - 1), st.integers(0, 2**63)
 )
@@ -61,6 +62,7 @@ def test_the_last_produced_becomes_the_next_wanted(region: str, topic: str, part
     assert ancestor_position(data) == (ForeignPartition(region, topic, partition), offset + 1)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=30))
 def test_garbage_is_a_typed_error(data: bytes) -> None:
     for read in (lambda: ancestor_position(data), lambda: connect_position(data, data)):

@@ -8,7 +8,7 @@ import pytest
 
 from ingress.operator import Operator
 from replicator.checkpoint import Author, Checkpoint, Parked, Skipped, still_parked
-from replicator.errors import BrokerUnavailable, TargetError
+from replicator.errors import BrokerUnavailable, CheckpointConflict, TargetError
 from replicator.segment import OffsetRange, SourcePartition
 from tests.fakes.cluster_facts import FakeGroups
 from tests.fakes.kafka_target import Crashed, FakeEditor, FakeTarget
@@ -96,6 +96,14 @@ class TestSeed:
         with pytest.raises(TargetError, match="a/t/0 is not parked"):
             desk.operator().plan_seeds(sources(5), "copy", NOW, force=False)
 
+    def test_a_conflict_ends(self) -> None:
+        desk = Desk()
+        desk.target.conflicts[key()] = CheckpointConflict("both cannot be true")
+        (seed,) = desk.operator().plan_seeds(sources(5), "copy", NOW, force=False)
+        assert isinstance(seed.before, CheckpointConflict)
+        desk.operator().seed([seed])
+        assert desk.world.checkpoint() == 5
+
     def test_the_destination_must_be_there(self) -> None:
         desk = Desk()
         with pytest.raises(TargetError, match="no topic elsewhere"):
@@ -157,6 +165,13 @@ class TestSkip:
             again.skip(again.plan_skip(key(), ONE, "poison", NOW))
         assert not desk.is_parked
         assert {s.offsets for s in desk.target.skipped} == {ONE}
+
+    def test_not_while_two_checkpoints_contradict_each_other(self) -> None:
+        desk = Desk()
+        desk.park()
+        desk.target.conflicts[key()] = CheckpointConflict("both cannot be true")
+        with pytest.raises(CheckpointConflict):
+            desk.operator().plan_skip(key(), ONE, "poison", NOW)
 
     def test_away(self) -> None:
         desk = Desk()

@@ -16,14 +16,15 @@ def test_a_parked_partition_says_where_why_and_since_when() -> None:
     world.put(0, 3)
     world.put(0, 3, partition=1)
     process = joined(world)
-    world.target.fail_next(C, code="MSG_SIZE_TOO_LARGE", transient=False)
+    world.target.poison[C] = {6}
     world.put(4, 9)
-    process.turn(4)
+    process.turn(8)
     (note,) = world.target.parked.values()
     assert list(world.target.parked) == [key()]
-    assert (note.next_offset, note.since) == (4, world.clock.at)
-    assert "MSG_SIZE_TOO_LARGE" in note.reason
-    process.later(40)
+    assert (note.next_offset, note.since) == (6, world.clock.at)
+    assert "POISON" in note.reason
+    del world.target.poison[C]
+    process.later(40, turns=8)
     assert world.offsets(C) == numbers((0, 9))
     assert world.target.parked == {}
 

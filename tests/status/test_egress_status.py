@@ -46,6 +46,7 @@ def judge(
         gaps=gaps or [],
         open_since=None if open_for is None else NOW - open_for,
         now=NOW,
+        stuck_after=timedelta(minutes=15),
     )
 
 
