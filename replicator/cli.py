@@ -13,8 +13,12 @@ from typing import Annotated
 import typer
 
 from replicator.commands import services
+from replicator.commands.adopt import adopt
+from replicator.commands.checkpoints import checkpoints_app
 from replicator.commands.config import config_app, explain_app
+from replicator.commands.gaps import gaps
 from replicator.commands.local import demo, local_app
+from replicator.commands.parked import release, skip
 from replicator.commands.status import status
 from replicator.commands.terminal import CONFIG_VARIABLE, FAILED, USAGE, complain, group, print_text
 from replicator.errors import ConfigError, ReplicatorError
@@ -22,13 +26,12 @@ from replicator.errors import ConfigError, ReplicatorError
 __all__ = ["CONFIG_VARIABLE", "app", "main"]
 
 app = group("Mirrors, backs up and restores Kafka topics across regions with object storage in between.")
-for command in (services.egress, services.ingress, services.sync):
+for command in (services.egress, services.ingress, services.sync, status, gaps, skip, release, adopt, demo):
     app.command()(command)
+app.add_typer(checkpoints_app, name="checkpoints")
 app.add_typer(config_app, name="config")
 app.add_typer(explain_app, name="explain")
 app.add_typer(local_app, name="local")
-app.command()(status)
-app.command()(demo)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -436,8 +436,8 @@ class ConsumerGroups(Protocol):
 
     def facts(self, group_id: str) -> GroupFacts: ...
 
-    def committed(self, group_id: str) -> Mapping[TopicPartition, Committed]:
-        """Everything it has committed, of whatever topic; pending transactions are not waited for."""
+    def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        """Those of `partitions` that have a committed offset; pending transactions are not waited for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

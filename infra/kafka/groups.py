@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import closing
 from datetime import timedelta
 from typing import TypeVar
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from infra.kafka.client_log import client_log
 from infra.kafka.errors import error_of, translate
+from infra.kafka.group_offsets import GroupOffsets
+from infra.kafka.settings import lookup_properties
 from replicator.errors import BrokerUnavailable
 from replicator.lifecycle import Deadline, Stop
 from replicator.protocols import Committed, GroupFacts, TopicPartition
@@ -28,8 +31,12 @@ _ABSENT = KafkaError.GROUP_ID_NOT_FOUND  # brokers told "dead" instead before KI
 class KafkaGroups:
     """A ConsumerGroups. Each call waits at most about `timeout`."""
 
-    def __init__(self, properties: Mapping[str, str], *, timeout: timedelta = timedelta(seconds=30)) -> None:
-        self._client = AdminClient(dict(properties), logger=client_log)
+    def __init__(
+        self, admin: Mapping[str, str], consumer: Mapping[str, str], *, timeout: timedelta = timedelta(seconds=30)
+    ) -> None:
+        """Properties of an admin client and of a consumer."""
+        self._client = AdminClient(dict(admin), logger=client_log)
+        self._consumer = consumer
         self._timeout = timeout
         self._never = Stop()
 
@@ -47,21 +54,17 @@ class KafkaGroups:
             partitions=frozenset(TopicPartition(p.topic, p.partition) for p in held),
         )
 
-    def committed(self, group_id: str) -> Mapping[TopicPartition, Committed]:
-        doing = f"read the committed offsets of group {group_id}"
-        asked = [ConsumerGroupTopicPartitions(group_id)]
-        answer = self._ask(
-            lambda seconds: self._client.list_consumer_group_offsets(asked, request_timeout=seconds)[group_id], doing
-        )
-        found: dict[TopicPartition, Committed] = {}
-        for each in (answer.topic_partitions or ()) if answer is not None else ():
-            if each.error is not None:  # an error is not an absence
-                raise translate(each.error, f"{doing} for {each.topic}/{each.partition}")
-            if each.offset >= 0:
-                found[TopicPartition(each.topic, each.partition)] = Committed(
-                    each.offset, each.metadata or "", each.leader_epoch
-                )
-        return found
+    def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
+        """By a consumer's client: the admin client's own question for it ends the process when the broker answers that
+        it does not coordinate the group (seen in librdkafka 2.16: it looks for the member that it is not)."""
+        properties = {
+            **lookup_properties(self._consumer),
+            "group.id": group_id,
+            "isolation.level": "read_uncommitted",  # pending offsets are not waited for
+            "enable.auto.commit": "false",
+        }
+        with closing(GroupOffsets(properties, timeout=self._timeout)) as offsets:
+            return offsets.committed(partitions)
 
     def _ask(self, ask: Callable[[float], Future[T]], doing: str) -> T | None:
         """None when there is no such group. Asked more than once: the first question of a cluster's life has the

@@ -14,11 +14,13 @@ from replicator.errors import ConfigError
 from replicator.store import SegmentStore
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from infra.kafka.admin import KafkaAdmin
     from infra.kafka.groups import KafkaGroups
     from infra.kafka.log_probe import KafkaLogProbe
+    from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped
     from replicator.config import Config, IngressSettings
     from replicator.protocols import CheckpointEditor, CheckpointStore, ObjectStore, SegmentFormat
 
@@ -96,7 +98,7 @@ class Reach:
     def groups(self) -> KafkaGroups:
         from infra.kafka.groups import KafkaGroups
 
-        return KafkaGroups(self.config.kafka.properties("admin"))
+        return KafkaGroups(self.config.kafka.properties("admin"), self.config.kafka.properties("consumer"))
 
     @cached_property
     def probe(self) -> KafkaLogProbe:
@@ -106,16 +108,46 @@ class Reach:
 
     @cached_property
     def checkpoints(self) -> CheckpointStore:
+        """Nothing is said by a topic that does not exist yet."""
         from infra.kafka.checkpoints import KafkaCheckpointStore
 
-        store = KafkaCheckpointStore(self.config.kafka.properties("consumer"), self.ingress.checkpoint_topic)
+        topic = self.ingress.checkpoint_topic
+        if topic not in self.admin.describe([topic]):
+            return NoCheckpoints()
+        store = KafkaCheckpointStore(self.config.kafka.properties("consumer"), topic)
         self._opened.callback(store.close)
         return store
 
     @cached_property
     def editor(self) -> CheckpointEditor:
+        """Makes the topic if it does not exist yet, as ingress would."""
         from infra.kafka.checkpoint_editor import KafkaCheckpointEditor
+        from infra.kafka.internal_topics import ensure_internal_topics
 
-        editor = KafkaCheckpointEditor(self.config.kafka.properties("producer"), self.ingress.checkpoint_topic)
+        settings = self.ingress
+        ensure_internal_topics(
+            self.admin,
+            segment_events_topic=settings.segment_events_topic,
+            segment_events_retention=settings.segment_events_retention,
+            checkpoint_topic=settings.checkpoint_topic,
+            replication_factor=settings.internal_replication_factor,
+        )
+        editor = KafkaCheckpointEditor(self.config.kafka.properties("producer"), settings.checkpoint_topic)
         self._opened.callback(editor.close)
         return editor
+
+
+class NoCheckpoints:
+    """A CheckpointStore of a topic that does not exist."""
+
+    def read(self) -> Mapping[CheckpointKey, Checkpoint]:
+        return {}
+
+    def parked(self) -> Mapping[CheckpointKey, Parked]:
+        return {}
+
+    def skipped(self) -> Sequence[Skipped]:
+        return ()
+
+    def close(self) -> None:
+        pass

@@ -26,7 +26,6 @@ from replicator.status.archive import Extent, extents, joined
 from replicator.store import SegmentStore
 from replicator.topics import select
 
-STUCK_AFTER = timedelta(minutes=15)
 _NOTE = re.compile(r"start=(?P<start>\d{1,19})( partitions=\d+)?( topic=(?P<life>\S+))?")  # in a commit's metadata
 
 
@@ -85,10 +84,11 @@ class EgressSources:
     def look(self, now: datetime, pool: Executor) -> EgressStatus:
         """Raises StoreUnavailable, BrokerUnavailable, TargetError."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
-        committed = pool.submit(self.groups.committed, self.settings.group_id)
         cluster_id = pool.submit(self.admin.cluster_id)
         gap_sources = pool.submit(self.control.gap_sources, self.region)
         topics = self.admin.describe(select(self.admin.topics(), self.settings.topics, self.own_topics))
+        partitions = [TopicPartition(n, p) for n, f in topics.items() for p in range(f.partition_count)]
+        committed = pool.submit(self.groups.committed, self.settings.group_id, partitions)
         claims = dict(zip(topics, pool.map(lambda name: self.control.place(self.region, name), topics), strict=True))
         later = self.control.places(self.region)
         lives = {name: life_of(facts, claims[name], later, cluster_id.result()) for name, facts in topics.items()}
@@ -96,10 +96,10 @@ class EgressSources:
         archived = extents(self.store, places, pool)
         with_gaps = gap_sources.result()
         gaps = dict(zip(with_gaps, pool.map(self.control.gap_ranges, with_gaps), strict=True))
-        ends = self.probe.ends([TopicPartition(n, p) for n, f in topics.items() for p in range(f.partition_count)])
+        ends = self.probe.ends(partitions)
         since = self.probe.stamps({p: e.stable for p, e in ends.items() if e.stable < e.high})
         commits = committed.result()
-        partitions, held = [], {}
+        rows, held = [], {}
         for name, facts in topics.items():
             sources = [SourcePartition(self.region, name, p, lives[name]) for p in range(facts.partition_count)]
             if claims[name] is None and any(source in archived for source in sources):
@@ -110,7 +110,7 @@ class EgressSources:
             for source in sources:
                 partition = TopicPartition(name, source.partition)
                 if partition in ends:
-                    partitions.append(
+                    rows.append(
                         judged(
                             source,
                             topic_id=facts.topic_id,
@@ -120,11 +120,10 @@ class EgressSources:
                             gaps=gaps.get(source, ()),
                             open_since=since.get(partition),
                             now=now,
+                            stuck_after=self.settings.stuck_transaction_after,
                         )
                     )
-        return EgressStatus(
-            group_id=self.settings.group_id, group=group.result(), partitions=tuple(partitions), topics=held
-        )
+        return EgressStatus(group_id=self.settings.group_id, group=group.result(), partitions=tuple(rows), topics=held)
 
 
 def life_of(facts: TopicFacts, plain: Place | None, places: Collection[str], cluster_id: str) -> str:
@@ -149,6 +148,7 @@ def judged(
     gaps: Sequence[OffsetRange],
     open_since: datetime | None,
     now: datetime,
+    stuck_after: timedelta,
 ) -> EgressPartition:
     """With what is wrong, as far as it can be seen from outside. Pure."""
     note = _NOTE.match(committed.metadata) if committed else None
@@ -156,6 +156,8 @@ def judged(
         committed = note = None  # of a topic that had this name before
     at = committed.next_offset if committed else None
     problems = []
+    if archived.next_offset is not None and archived.next_offset > ends.high:
+        problems.append(f"the archive ends before {archived.next_offset}, but the topic at {ends.high}: truncated")
     if at is not None:
         begun_here = note is not None and int(note["start"]) == at  # nothing had to be archived yet
         known = joined([*archived.runs, *gaps])
@@ -169,7 +171,7 @@ def judged(
                 f"the group committed {at}, but the topic now begins at {ends.low}: retention, or a deletion of "
                 "records, overtook the egress"
             )
-    if ends.stable < ends.high and open_since is not None and now - open_since > STUCK_AFTER:
+    if ends.stable < ends.high and open_since is not None and now - open_since > stuck_after:
         problems.append(
             f"a transaction has been open since {open_since.isoformat(timespec='seconds')} and holds everything from "
             f"{ends.stable} back: find its producer, or abort it (kafka-transactions.sh abort)"

@@ -27,9 +27,9 @@ class FakeGroups:
         members = self.members.get(group_id, 0)
         return GroupFacts(state="stable" if members else "empty", members=members, partitions=frozenset())
 
-    def committed(self, group_id: str) -> Mapping[TopicPartition, Committed]:
+    def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         self._ask()
-        return dict(self.offsets.get(group_id, {}))
+        return {p: c for p, c in self.offsets.get(group_id, {}).items() if p in partitions}
 
     def _ask(self) -> None:
         if self.away:

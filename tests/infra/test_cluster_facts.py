@@ -18,6 +18,7 @@ from replicator.protocols import LogEnds, TopicPartition
 from tests.infra.cluster import Cluster
 
 PATIENCE = timedelta(seconds=30)
+SOME = TopicPartition("some", 0)
 
 
 @pytest.fixture
@@ -32,15 +33,15 @@ def properties(cluster: Cluster) -> dict[str, str]:
 @pytest.mark.integration
 class TestGroups:
     def test_a_group_that_never_was(self, cluster: Cluster, unique: Callable[[str], str]) -> None:
-        groups, name = KafkaGroups(properties(cluster)), unique("group")
-        assert (groups.facts(name).members, groups.committed(name)) == (0, {})
+        groups, name = KafkaGroups(properties(cluster), properties(cluster)), unique("group")
+        assert (groups.facts(name).members, groups.committed(name, [SOME])) == (0, {})
 
     @pytest.mark.parametrize("protocol", ["classic", "consumer"])
     def test_members_come_and_go(
         self, cluster: Cluster, unique: Callable[[str], str], topic_name: str, protocol: str
     ) -> None:
         first, second = cluster.create(topic_name, 2)
-        groups, name = KafkaGroups(properties(cluster)), unique("group")
+        groups, name = KafkaGroups(properties(cluster), properties(cluster)), unique("group")
         member = Consumer(properties(cluster) | {"group.id": name, "group.protocol": protocol})
         try:
             member.subscribe([topic_name])
@@ -55,7 +56,7 @@ class TestGroups:
             member.commit(offsets=[Place(topic_name, 1, 7, metadata="start=3")], asynchronous=False)
         finally:
             member.close()
-        found = groups.committed(name)
+        found = groups.committed(name, [first, second])
         assert {p: (c.next_offset, c.metadata) for p, c in found.items()} == {second: (7, "start=3")}
         assert wait_until(lambda: groups.facts(name).members == 0, PATIENCE)
 
@@ -97,8 +98,8 @@ def test_an_unreachable_broker_is_no_answer() -> None:
     nowhere = {"bootstrap.servers": "127.0.0.1:9", "log_level": "0"}
     quick = timedelta(milliseconds=200)
     with pytest.raises(BrokerUnavailable, match="describe group g"):
-        KafkaGroups(nowhere, timeout=quick).facts("g")
+        KafkaGroups(nowhere, nowhere, timeout=quick).facts("g")
     with pytest.raises(BrokerUnavailable, match="committed offsets of group g"):
-        KafkaGroups(nowhere, timeout=quick).committed("g")
+        KafkaGroups(nowhere, nowhere, timeout=quick).committed("g", [SOME])
     with pytest.raises(BrokerUnavailable, match="list offsets of t/0"):
         KafkaLogProbe(nowhere, timeout=quick).ends([TopicPartition("t", 0)])

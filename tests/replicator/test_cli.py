@@ -63,19 +63,40 @@ class TestUsage:
         result = run("--version")
         assert (result.code, result.out) == (0, f"replicator {version('kafka-segment-replicator')}\n")
 
-    @pytest.mark.parametrize("group", [(), ("config",), ("explain",), ("local",)])
+    @pytest.mark.parametrize("group", [(), ("config",), ("explain",), ("local",), ("checkpoints",)])
     def test_help_names_every_command(self, run: Run, group: tuple[str, ...]) -> None:
         result = run(*group, "--help")
         assert result.code == 0
         wanted = {
-            (): ["egress", "ingress", "sync", "config", "explain", "local", "demo"],
+            (): [
+                *("egress", "ingress", "sync", "config", "explain", "local", "demo"),
+                *("status", "gaps", "skip", "release", "adopt", "checkpoints"),
+            ],
             ("config",): ["check", "show", "schema"],
             ("explain",): ["topic"],
             ("local",): ["up", "status", "down"],
+            ("checkpoints",): ["show", "seed"],
         }[group]
         assert all(word in result.out for word in wanted)
 
-    @pytest.mark.parametrize("arguments", [("nope",), ("config", "check", "--nope"), ("explain", "topic")])
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("nope",),
+            ("config", "check", "--nope"),
+            ("explain", "topic"),
+            ("skip", "a/t/0", "5"),
+            ("skip", "a/t/0", "5", "--reason", " "),
+            ("skip", "a/t/0", "5", "--reason", "x", "--through", "4"),
+            ("skip", "a/t/0", "-5", "--reason", "x"),
+            ("release", "a"),
+            ("checkpoints", "seed", "a/t"),
+            ("checkpoints", "seed", "a/t", "--offset", "1", "--ancestor-topic", "x"),
+            ("checkpoints", "seed", "a/t", "--group", "g"),
+            ("checkpoints", "seed", "a/t", "--timestamp", "2026-01-01T00:00:00"),
+            ("checkpoints", "show", "--source", "a"),
+        ],
+    )
     def test_wrong_usage(self, run: Run, arguments: tuple[str, ...]) -> None:
         result = run(*arguments)
         assert result.code == 2
@@ -110,7 +131,9 @@ class TestConfigFile:
         file.rename(file.with_name("replicator.toml"))
         assert run("config", "check").out.startswith("replicator.toml: no problems")
 
-    @pytest.mark.parametrize("command", [("egress",), ("ingress",), ("sync", "--once"), ("config", "show")])
+    @pytest.mark.parametrize(
+        "command", [("egress",), ("ingress",), ("sync", "--once"), ("config", "show"), ("status",), ("gaps",)]
+    )
     def test_missing(self, run: Run, command: tuple[str, ...]) -> None:
         result = run(*command)
         assert result.code == 2
@@ -162,6 +185,28 @@ class TestConfigCommands:
             "required": False,
             "default": '"data"',
         }.items() <= next(entry for entry in entries if (entry["section"], entry["name"]) == ("[s3]", "prefix")).items()
+
+
+class TestOperator:
+    """Without a cluster: what is refused before anything is asked."""
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ("checkpoints", "show"),
+            ("checkpoints", "seed", "a/t", "--offset", "1"),
+            ("release", "a/t/0"),
+            ("skip", "a/t/0", "5", "--reason", "x"),
+        ],
+    )
+    def test_a_file_that_delivers_nothing(self, run: Run, file: Path, command: tuple[str, ...]) -> None:
+        result = run(*command, "--config", str(file))
+        assert (result.code, "ingress: missing" in result.err) == (2, True)
+
+    def test_a_file_without_flows(self, run: Run, file: Path) -> None:
+        file.write_text(CONFIG.split("[egress", maxsplit=1)[0])
+        result = run("status", "--config", str(file))
+        assert (result.code, "neither [egress] nor [ingress]" in result.out) == (0, True)
 
 
 class TestExplain:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicator.checkpoint import (
@@ -80,6 +80,7 @@ def test_what_says_nothing_changes_nothing(record_key: bytes, value: bytes) -> N
     assert (notes.parked, notes.skipped) == ({key(0): PARKED}, [])
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(["eu-1", "x"]),
     st.integers(0, 2**62),

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from replicator.segment import OffsetRange, SourcePartition
@@ -13,6 +13,7 @@ ranges = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(ranges)
 def test_runs_hold_what_the_ranges_hold(given_ranges: list[OffsetRange]) -> None:
     extent = joined(given_ranges)
@@ -22,6 +23,7 @@ def test_runs_hold_what_the_ranges_hold(given_ranges: list[OffsetRange]) -> None
     assert (extent.start, extent.next_offset) == ((min(covered), max(covered) + 1) if covered else (None, None))
 
 
+@settings(deadline=None)
 @given(ranges, st.integers(0, 50))
 def test_what_is_missing_at_an_offset(given_ranges: list[OffsetRange], at: int) -> None:
     covered = {o for r in given_ranges for o in range(r.start, r.next_offset)}

@@ -46,6 +46,7 @@ def judge(
         gaps=gaps or [],
         open_since=None if open_for is None else NOW - open_for,
         now=NOW,
+        stuck_after=timedelta(minutes=15),
     )
 
 
@@ -61,6 +62,7 @@ class TestJudged:
         ("found", "wanted"),
         [
             (judge(101), "ends at 100"),
+            (judge(50, archived=[OffsetRange(0, 100)]), "but the topic at 100"),
             (judge(60), "ends before 50"),
             (judge(60, archived=[]), "holds nothing"),
             (judge(50, low=55), "now begins at 55"),

@@ -1,0 +1,136 @@
+"""What an operator does to positions: seed them, skip a record that cannot be delivered, release a parked partition.
+
+Each step is acknowledged before the next, in an order in which a crash between them leaves nothing unsaid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, still_parked
+from replicator.errors import CheckpointConflict, TargetError
+from replicator.protocols import CheckpointEditor, CheckpointStore, ClusterAdmin, ConsumerGroups, TopicFacts
+from replicator.segment import OffsetRange, SourcePartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    key: CheckpointKey
+    before: Checkpoint | CheckpointConflict | None  # a seed ends a conflict
+    after: Checkpoint
+    parked: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    skipped: Skipped
+    before: Checkpoint | None
+    after: Checkpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One thread. Planning reads only; raises BrokerUnavailable, and TargetError for what must not be done."""
+
+    checkpoints: CheckpointStore
+    open_editor: Callable[[], CheckpointEditor]  # called when something is written, and not before
+    admin: ClusterAdmin
+    groups: ConsumerGroups
+    group_id: str
+
+    # --- seed ---
+
+    def plan_seeds(
+        self, next_offsets: Mapping[SourcePartition, int], destination: str, now: datetime, *, force: bool
+    ) -> list[Seed]:
+        """Refused while ingress runs, unless the partition is parked: an owner would go on where it is, and its next
+        checkpoint would contradict the seed."""
+        target = self._target(destination, next_offsets)
+        known = self.checkpoints.read()
+        parked = self.checkpoints.parked()
+        seeds = [
+            Seed(
+                key=key,
+                before=known.get(key),
+                after=Checkpoint(next_offset, target.topic_id, now, Author.SEED),
+                parked=_parked(parked.get(key), known.get(key)) is not None,
+            )
+            for key, next_offset in ((CheckpointKey(s, destination), n) for s, n in sorted(next_offsets.items()))
+        ]
+        going = [seed for seed in seeds if not seed.parked]
+        if going and not force and (members := self.groups.facts(self.group_id).members):
+            raise TargetError(
+                f"group {self.group_id} has {members} member(s), and {going[0].key.source} is not parked: its owner "
+                "would go on where it is. Stop ingress first, or use --force if you know that it does not hold it"
+            )
+        return seeds
+
+    def seed(self, seeds: Iterable[Seed]) -> None:
+        """After an exception, those before it are written; saying all again is harmless."""
+        editor = self.open_editor()
+        for seed in seeds:
+            editor.seed(seed.key, seed.after)
+
+    # --- skip and release ---
+
+    def plan_skip(self, key: CheckpointKey, offsets: OffsetRange, reason: str, now: datetime) -> Skip:
+        """Only where the partition is parked at the first of `offsets`: what is given up is named exactly."""
+        target = self._target(key.destination_topic, [key.source])
+        before, parked = self._state(key)
+        if parked is None:
+            raise TargetError(f"{key.source} to {key.destination_topic} is not parked: there is nothing to skip")
+        if parked.next_offset != offsets.start:
+            where = "without a position" if parked.next_offset is None else f"at {parked.next_offset}"
+            raise TargetError(
+                f"{key.source} to {key.destination_topic} is parked {where}, not at {offsets.start}: {parked.reason}"
+            )
+        return Skip(
+            skipped=Skipped(key=key, offsets=offsets, reason=reason, at=now),
+            before=before,
+            after=Checkpoint(offsets.next_offset, target.topic_id, now, Author.SEED),
+        )
+
+    def skip(self, skip: Skip) -> None:
+        editor = self.open_editor()
+        # 1. The loss is written down, for ever. A crash behind it: recorded, and still parked; skipping again says
+        #    the same under the same key.
+        editor.skip(skip.skipped)
+        # 2. The position goes behind it. A crash behind this: the note is older than the checkpoint, which is beyond
+        #    it, so nobody takes it for parked any more.
+        editor.seed(skip.skipped.key, skip.after)
+        # 3. The note goes last: as long as it is there and holds, an operator can say it all again.
+        editor.park(skip.skipped.key, None)
+
+    def plan_release(self, key: CheckpointKey) -> Parked | None:
+        """What is said of it now; None when it is not parked."""
+        self.checkpoints.read()
+        return self.checkpoints.parked().get(key)
+
+    def release(self, key: CheckpointKey) -> None:
+        """The owner tries again by itself; if it still cannot go on, it says so again."""
+        self.open_editor().park(key, None)
+
+    def _state(self, key: CheckpointKey) -> tuple[Checkpoint | None, Parked | None]:
+        word = self.checkpoints.read().get(key)
+        if isinstance(word, CheckpointConflict):
+            raise word  # it says what to do: nobody knows what would be skipped
+        return word, _parked(self.checkpoints.parked().get(key), word)
+
+    def _target(self, destination: str, sources: Iterable[SourcePartition]) -> TopicFacts:
+        target = self.admin.describe([destination]).get(destination)
+        if target is None:
+            raise TargetError(
+                f"there is no topic {destination}: start ingress once, or create it, so that it has an id"
+            )
+        for source in sources:
+            if source.partition >= target.partition_count:
+                raise TargetError(f"{destination} has {target.partition_count} partitions, none for {source}")
+        return target
+
+
+def _parked(parked: Parked | None, word: Checkpoint | CheckpointConflict | None) -> Parked | None:
+    """What still holds of it; a conflict is beyond nothing."""
+    checkpoint = word if isinstance(word, Checkpoint) else None
+    return parked if parked is not None and still_parked(parked, checkpoint) else None

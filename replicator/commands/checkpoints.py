@@ -1,0 +1,235 @@
+"""`replicator checkpoints show|seed`: how far each source partition was delivered, and where it goes on."""
+
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, encode, encode_key, still_parked
+from replicator.commands.arguments import SourceName, destination_of, instant, source_name
+from replicator.commands.parked import operator_of
+from replicator.commands.reach import Reach
+from replicator.commands.terminal import (
+    DIFFERENCES,
+    AsJson,
+    ConfigFile,
+    Yes,
+    group,
+    load_config,
+    print_json,
+    print_text,
+    table,
+)
+from replicator.commands.writing import Written, tell
+from replicator.errors import CheckpointConflict, TargetError
+from replicator.lifecycle import SystemClock
+from replicator.protocols import TopicPartition
+from replicator.segment import SourcePartition
+
+if TYPE_CHECKING:
+    from ingress.foreign_positions import ForeignPartition, Record
+
+checkpoints_app = group("How far each source partition was delivered: show it, or say where to go on.")
+
+
+@checkpoints_app.command()
+def show(
+    source: Annotated[
+        str | None,
+        typer.Option("--source", metavar="REGION/TOPIC[/PARTITION]", help="Only of this topic or partition."),
+    ] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print every checkpoint: the source offset of the next record wanted, and who said so when.
+
+    Exit code 3 when two of them cannot both be true.
+    """
+    wanted = source_name(source) if source else None
+    with Reach(load_config(config)) as reach:
+        said = reach.checkpoints.read()
+        parked = reach.checkpoints.parked()
+    known = {key: word for key, word in said.items() if isinstance(word, Checkpoint)}
+    conflicts = {key: str(word) for key, word in said.items() if isinstance(word, CheckpointConflict)}
+    keys = sorted(k for k in {*said, *parked} if wanted is None or k.source in wanted)
+    if as_json:
+        print_json([{**_json(k, known.get(k), parked.get(k)), "conflict": conflicts.get(k)} for k in keys])
+    else:
+        _print(keys, known, parked)
+        for key in keys:
+            if key in conflicts:
+                print_text(f"! {conflicts[key]}")
+    if any(key in conflicts for key in keys):
+        raise typer.Exit(DIFFERENCES)
+
+
+def _print(
+    keys: Sequence[CheckpointKey],
+    known: Mapping[CheckpointKey, Checkpoint],
+    parked: Mapping[CheckpointKey, Parked],
+) -> None:
+    rows = []
+    for key in keys:
+        c, p = known.get(key), parked.get(key)
+        at = c.at.isoformat(timespec="seconds") if c else ""
+        said = (c.next_offset, c.author, at, c.destination_topic_id) if c else (None, "", "", "")
+        rows.append((key.source, key.destination_topic, *said, "yes" if p and still_parked(p, c) else ""))
+    head = ("source", "destination", "next offset", "by", "at", "destination's id", "parked")
+    print_text(table(head, rows) if rows else "no checkpoints")
+
+
+@checkpoints_app.command()
+def seed(
+    source: Annotated[
+        str, typer.Argument(metavar="REGION/TOPIC[/PARTITION]", help="A source partition, or every one of a topic.")
+    ],
+    *,
+    to: Annotated[
+        str | None, typer.Option("--to", metavar="TOPIC", help="Destination; default: what the file says.")
+    ] = None,
+    offset: Annotated[int | None, typer.Option("--offset", min=0, help="Source offset of the next record.")] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option(
+            "--timestamp",
+            metavar="TIME",
+            help="The smallest archived offset whose record is stamped at or after this time (ISO 8601, with a zone).",
+        ),
+    ] = None,
+    group_id: Annotated[
+        str | None,
+        typer.Option(
+            "--group", metavar="GROUP", help="What this consumer group of the source's cluster has committed."
+        ),
+    ] = None,
+    source_config: Annotated[
+        Path | None,
+        typer.Option("--source-config", metavar="FILE", help="With --group: the file of the source's region."),
+    ] = None,
+    ancestor_topic: Annotated[
+        str | None,
+        typer.Option("--ancestor-topic", metavar="TOPIC", help="The Go replicator's checkpoint topic, here."),
+    ] = None,
+    connect_offsets: Annotated[
+        str | None,
+        typer.Option("--connect-offsets", metavar="TOPIC", help="MirrorMaker 2's Kafka Connect offsets topic, here."),
+    ] = None,
+    connect_cluster: Annotated[
+        str | None,
+        typer.Option("--connect-cluster", metavar="ALIAS", help="MirrorMaker 2's name of the source; default: REGION."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Even while ingress runs.")] = False,
+    config: ConfigFile = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say where the delivery of a source partition goes on, by exactly one of the options that name a position.
+
+    Records between the old and the new position are left out, or delivered again. Refused while ingress has members,
+    unless the partition is parked.
+    """
+    name = source_name(source)
+    given = [
+        option
+        for option, value in (
+            ("--offset", offset),
+            ("--timestamp", timestamp),
+            ("--group", group_id),
+            ("--ancestor-topic", ancestor_topic),
+            ("--connect-offsets", connect_offsets),
+        )
+        if value is not None
+    ]
+    if len(given) != 1:
+        named = " and ".join(given) or "none was given"
+        raise typer.BadParameter(
+            f"one of --offset, --timestamp, --group, --ancestor-topic, --connect-offsets, and only one: {named}"
+        )
+    if (group_id is None) != (source_config is None):
+        raise typer.BadParameter(
+            "--group and --source-config go together: a group's offsets are source offsets only in the source's cluster"
+        )
+    at = instant(timestamp) if timestamp else None
+    with Reach(load_config(config)) as reach:
+        destination = destination_of(reach.ingress, name, to)
+        if offset is not None:
+            found: Mapping[SourcePartition, int] = dict.fromkeys(_archived(reach, name), offset)
+        elif at is not None:
+            from ingress.by_time import TimeFinder
+
+            finder = TimeFinder(reach.store, reach.format, reach.pool)
+            times = {s: finder.next_offset(s, at) for s in _archived(reach, name)}
+            found = {s: n for s, n in times.items() if n is not None}
+        elif group_id is not None:
+            with Reach(load_config(source_config)) as there:
+                facts = there.admin.describe([name.topic]).get(name.topic)
+                if facts is None:
+                    raise TargetError(f"there is no topic {name.topic} in the cluster of {source_config}")
+                wanted = [TopicPartition(name.topic, p) for p in range(facts.partition_count) if name.at(p) in name]
+                committed = there.groups.committed(group_id, wanted)
+            found = {name.at(p.partition): c.next_offset for p, c in committed.items()}
+        else:
+            found = _foreign(reach, name, ancestor_topic, connect_offsets, connect_cluster or name.region)
+        if not found:
+            raise TargetError(f"{given[0]} says nothing of {name}: nothing to seed")
+        operator = operator_of(reach)
+        seeds = operator.plan_seeds(found, destination, SystemClock().now(), force=force)
+        if yes:
+            operator.seed(seeds)
+    changes = [f"{one.key.source} to {destination}: {_told(one.before)} -> {one.after.next_offset}" for one in seeds]
+    written = [Written(key=encode_key(one.key), value=encode(one.after)) for one in seeds]
+    tell(changes, written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
+
+
+def _told(word: Checkpoint | CheckpointConflict | None) -> str:
+    if isinstance(word, Checkpoint):
+        return str(word.next_offset)
+    return "none" if word is None else "a conflict"
+
+
+def _archived(reach: Reach, name: SourceName) -> list[SourcePartition]:
+    """The partition named, or every one that the archive has."""
+    if name.partition is not None:
+        return [name.at(name.partition)]
+    return [name.at(partition) for partition in reach.store.partitions(name.region, name.place)]
+
+
+def _foreign(
+    reach: Reach, name: SourceName, ancestor_topic: str | None, connect_offsets: str | None, alias: str
+) -> Mapping[SourcePartition, int]:
+    from infra.kafka.whole_topic import read_whole
+    from ingress.foreign_positions import ancestor_positions, connect_positions
+
+    read: Callable[[list[Record]], Mapping[ForeignPartition, int]]
+    topic, region, read = (
+        (ancestor_topic, name.region, ancestor_positions)
+        if ancestor_topic is not None
+        else (connect_offsets or "", alias, connect_positions)
+    )
+    if topic not in reach.admin.describe([topic]):
+        raise TargetError(f"there is no topic {topic} in this cluster")
+    positions = read(list(read_whole(reach.config.kafka.properties("consumer"), topic)))
+    return {
+        name.at(where.partition): next_offset
+        for where, next_offset in positions.items()
+        if (where.region, where.topic) == (region, name.topic) and name.at(where.partition) in name
+    }
+
+
+def _json(key: CheckpointKey, checkpoint: Checkpoint | None, parked: Parked | None) -> dict[str, object]:
+    stands = parked if parked is not None and still_parked(parked, checkpoint) else None
+    return {
+        "source": str(key.source),
+        "destination": key.destination_topic,
+        "next_offset": checkpoint and checkpoint.next_offset,
+        "author": checkpoint and str(checkpoint.author),
+        "at": checkpoint and checkpoint.at.isoformat(),
+        "destination_topic_id": checkpoint and checkpoint.destination_topic_id,
+        "parked": stands
+        and {"next_offset": stands.next_offset, "since": stands.since.isoformat(), "reason": stands.reason},
+    }

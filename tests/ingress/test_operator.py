@@ -1,0 +1,192 @@
+"""Seeds, skips and releases: what is refused, what is written, and what a crash between two writes leaves."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from ingress.operator import Operator
+from replicator.checkpoint import Author, Checkpoint, Parked, Skipped, still_parked
+from replicator.errors import BrokerUnavailable, CheckpointConflict, TargetError
+from replicator.segment import OffsetRange, SourcePartition
+from tests.fakes.cluster_facts import FakeGroups
+from tests.fakes.kafka_target import Crashed, FakeEditor, FakeTarget
+from tests.fakes.surroundings import T0
+from tests.ingress.world import World, key
+
+GROUP = "g"
+NOW = T0 + timedelta(hours=1)
+ONE = OffsetRange(4, 4)
+
+
+class Desk:
+    def __init__(self, *, members: int = 0) -> None:
+        self.world = World()
+        self.world.broker.create("copy", partitions=2)
+        self.groups = FakeGroups(members={GROUP: members})
+
+    @property
+    def target(self) -> FakeTarget:
+        return self.world.target
+
+    def operator(self, editor: FakeEditor | None = None) -> Operator:
+        return Operator(
+            checkpoints=self.target.checkpoint_store(),
+            open_editor=lambda: editor or self.target.editor(),
+            admin=self.world.admin,
+            groups=self.groups,
+            group_id=GROUP,
+        )
+
+    def park(self, next_offset: int | None = 4, *, checkpoint: int | None = 4) -> None:
+        self.target.parked[key()] = Parked(next_offset, "too large", T0)
+        if checkpoint is not None:
+            self.world.set_checkpoint(checkpoint)
+
+    @property
+    def is_parked(self) -> bool:
+        note = self.target.parked.get(key())
+        return note is not None and still_parked(note, self.target.checkpoints.get(key()))
+
+
+class DiesAfter(FakeEditor):
+    """The process ends once so many records are acknowledged."""
+
+    left = 0
+
+    def _edit(self, what: str) -> None:
+        if not self.left:
+            raise Crashed
+        self.left -= 1
+        super()._edit(what)
+
+
+def sources(*next_offsets: int) -> dict[SourcePartition, int]:
+    return {SourcePartition("a", "t", p): n for p, n in enumerate(next_offsets)}
+
+
+class TestSeed:
+    def test_planning_writes_nothing(self) -> None:
+        desk = Desk()
+        desk.world.set_checkpoint(9)
+        seeds = desk.operator().plan_seeds(sources(5, 6), "copy", NOW, force=False)
+        assert desk.target.edits == []
+        assert [(s.key, s.before and s.before.next_offset, s.after) for s in seeds] == [
+            (key(0), 9, Checkpoint(5, "id-copy", NOW, Author.SEED)),
+            (key(1), None, Checkpoint(6, "id-copy", NOW, Author.SEED)),
+        ]
+        desk.operator().seed(seeds)
+        assert desk.target.checkpoints == {s.key: s.after for s in seeds}
+
+    def test_refused_while_ingress_runs(self) -> None:
+        desk = Desk(members=2)
+        with pytest.raises(TargetError, match="2 member"):
+            desk.operator().plan_seeds(sources(5), "copy", NOW, force=False)
+        assert desk.operator().plan_seeds(sources(5), "copy", NOW, force=True)
+
+    def test_allowed_where_parked(self) -> None:
+        desk = Desk(members=2)
+        desk.park()
+        (seed,) = desk.operator().plan_seeds(sources(5), "copy", NOW, force=False)
+        assert seed.parked
+        with pytest.raises(TargetError, match="a/t/1 is not parked"):
+            desk.operator().plan_seeds(sources(5, 5), "copy", NOW, force=False)
+        desk.world.set_checkpoint(9)  # beyond the note
+        with pytest.raises(TargetError, match="a/t/0 is not parked"):
+            desk.operator().plan_seeds(sources(5), "copy", NOW, force=False)
+
+    def test_a_conflict_ends(self) -> None:
+        desk = Desk()
+        desk.target.conflicts[key()] = CheckpointConflict("both cannot be true")
+        (seed,) = desk.operator().plan_seeds(sources(5), "copy", NOW, force=False)
+        assert isinstance(seed.before, CheckpointConflict)
+        desk.operator().seed([seed])
+        assert desk.world.checkpoint() == 5
+
+    def test_the_destination_must_be_there(self) -> None:
+        desk = Desk()
+        with pytest.raises(TargetError, match="no topic elsewhere"):
+            desk.operator().plan_seeds(sources(5), "elsewhere", NOW, force=False)
+        with pytest.raises(TargetError, match="none for a/t/2"):
+            desk.operator().plan_seeds(sources(1, 2, 3), "copy", NOW, force=False)
+
+
+class TestSkip:
+    def test_the_record_is_given_up_and_written_down(self) -> None:
+        desk = Desk(members=3)
+        desk.park()
+        operator = desk.operator()
+        operator.skip(operator.plan_skip(key(), ONE, "poison", NOW))
+        assert desk.target.skipped == [Skipped(key=key(), offsets=ONE, reason="poison", at=NOW)]
+        assert desk.target.checkpoints[key()] == Checkpoint(5, "id-copy", NOW, Author.SEED)
+        assert desk.target.parked == {}
+        assert desk.target.edits == ["skip", "seed", "release"]
+
+    def test_a_range(self) -> None:
+        desk = Desk()
+        desk.park(checkpoint=None)
+        plan = desk.operator().plan_skip(key(), OffsetRange(4, 9), "corrupt", NOW)
+        assert (plan.before, plan.after.next_offset) == (None, 10)
+
+    @pytest.mark.parametrize(
+        ("next_offset", "checkpoint", "wanted"),
+        [(5, 4, "parked at 5, not at 4"), (None, 4, "without a position"), (4, 5, "is not parked")],
+    )
+    def test_only_where_it_is_parked_at_exactly_that_offset(
+        self, next_offset: int | None, checkpoint: int, wanted: str
+    ) -> None:
+        desk = Desk()
+        desk.park(next_offset, checkpoint=checkpoint)
+        if next_offset is None:
+            desk.target.checkpoints[key()] = Checkpoint(4, "earlier", T0)
+        with pytest.raises(TargetError, match=wanted):
+            desk.operator().plan_skip(key(), ONE, "poison", NOW)
+        with pytest.raises(TargetError, match="is not parked"):
+            desk.operator().plan_skip(key(1), ONE, "poison", NOW)
+        assert desk.target.edits == []
+
+    @pytest.mark.parametrize("written", [0, 1, 2])
+    def test_a_crash_in_between_loses_no_word(self, written: int) -> None:
+        """Whatever was written: a position beyond the record only with the loss recorded, and no note that lies."""
+        desk = Desk()
+        desk.park()
+        dying = DiesAfter(desk.target)
+        dying.left = written
+        operator = desk.operator(dying)
+        with pytest.raises(Crashed):
+            operator.skip(operator.plan_skip(key(), ONE, "poison", NOW))
+        beyond = desk.world.checkpoint() == 5
+        assert bool(desk.target.skipped) == (written > 0)
+        assert beyond == (written > 1)
+        assert desk.is_parked is not beyond
+        if not beyond:  # said again
+            again = desk.operator()
+            again.skip(again.plan_skip(key(), ONE, "poison", NOW))
+        assert not desk.is_parked
+        assert {s.offsets for s in desk.target.skipped} == {ONE}
+
+    def test_not_while_two_checkpoints_contradict_each_other(self) -> None:
+        desk = Desk()
+        desk.park()
+        desk.target.conflicts[key()] = CheckpointConflict("both cannot be true")
+        with pytest.raises(CheckpointConflict):
+            desk.operator().plan_skip(key(), ONE, "poison", NOW)
+
+    def test_away(self) -> None:
+        desk = Desk()
+        desk.park()
+        desk.target.away = True
+        with pytest.raises(BrokerUnavailable):
+            desk.operator().plan_skip(key(), ONE, "poison", NOW)
+
+
+class TestRelease:
+    def test_the_note_goes_and_nothing_else(self) -> None:
+        desk = Desk()
+        desk.park()
+        operator = desk.operator()
+        assert operator.plan_release(key()) == Parked(4, "too large", T0)
+        operator.release(key())
+        assert (desk.target.parked, desk.world.checkpoint()) == ({}, 4)
+        assert operator.plan_release(key()) is None
