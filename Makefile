@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-long lint format bench golden java clean
+.PHONY: demo test test-long test-faults soak lint format bench golden java clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: set PYTHON=python3.x")'
@@ -21,12 +21,20 @@ demo: java
 
 SHORT := -m "not long and not real_s3"
 test: java  # what runs whole processes comes by itself: it measures, in part by the clock
-	$(BIN)/python -m pytest -n 2 --dist loadfile $(SHORT) --ignore=tests/processes
+	$(BIN)/python -m pytest -n 2 --dist loadfile $(SHORT) --ignore=tests/processes --ignore=tests/faults
 	$(BIN)/python -m pytest $(SHORT) tests/processes
+	$(BIN)/python -m pytest $(SHORT) tests/faults
 
 test-long: java
-	$(BIN)/python -m pytest -m "long or real_s3"
+	$(BIN)/python -m pytest -m "long or real_s3" --ignore=tests/faults
 	REPLICATOR_TEST_LONG=1 $(BIN)/python -m pytest --override-ini faulthandler_timeout=7200 tests/stateful
+
+test-faults: java  # every crash point, and thirty random schedules
+	$(BIN)/python -m pytest tests/faults
+
+SEEDS ?= 1000-1024
+soak: java  # plays these schedules, and says in docs/faults.md what it saw
+	$(BIN)/python -m tests.faults.soak $(SEEDS)
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 
 from egress.held import Held
 from replicator import logkeys
+from replicator.durable import Step, durable
 from replicator.errors import ReplicatorError
 from replicator.protocols import Committed, SourceConsumer, TopicPartition
 
@@ -43,7 +44,8 @@ class Commits:
         if not self._waiting or (self._not_before is not None and now < self._not_before):
             return {}
         try:
-            self.consumer.commit(self._waiting)
+            with durable(Step.COMMIT_OFFSETS):  # sent: the answer comes by `commit_failures`
+                self.consumer.commit(self._waiting)
         except ReplicatorError as error:
             log.warning("commit_failed", extra={logkeys.ERROR: str(error)})
             self._not_before = now + RETRY
@@ -58,6 +60,7 @@ class Commits:
         if not leaving:
             return
         try:
-            self.consumer.commit(leaving, wait=timeout)
+            with durable(Step.COMMIT_OFFSETS):
+                self.consumer.commit(leaving, wait=timeout)
         except ReplicatorError as error:
             log.warning("commit_failed_at_revoke", extra={logkeys.ERROR: str(error), logkeys.COUNT: len(leaving)})

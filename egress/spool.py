@@ -17,6 +17,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, cast
 
+from replicator.durable import Step, durable
+
 _NAME = "replicator-spool-"
 _LOCK = "lock"
 _APPEND_BYTES = 256 * 1024  # buffered before the file is opened again
@@ -73,7 +75,7 @@ class SpoolFile(RawIOBase):
 
     def _append(self) -> None:
         data = self._buffer.getbuffer()
-        with self._path.open("ab") as file:
+        with durable(Step.SPOOL_SEGMENT), self._path.open("ab") as file:
             # a file that lost its beginning (a wiped spool directory) must not become a short segment
             if file.tell() != self._in_file:
                 raise OSError(f"spool file {self._path} has {file.tell()} bytes, {self._in_file} were written")

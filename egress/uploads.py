@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from formats.compare import compare
 from replicator import logkeys
+from replicator.durable import Step, durable
 from replicator.errors import SegmentExists, SegmentNotFound, SegmentsDiffer
 from replicator.footer import SegmentFooter
 from replicator.protocols import SegmentFormat
@@ -41,7 +42,8 @@ class Uploader:
         while True:
             body = file.reader()
             try:
-                self.store.store(segment, body, file.size_bytes)
+                with durable(Step.PUT_SEGMENT):
+                    self.store.store(segment, body, file.size_bytes)
                 return True
             except SegmentExists:
                 pass

@@ -25,6 +25,7 @@ from infra.aws import ATTEMPTS, CONNECT_TIMEOUT, READ_TIMEOUT, AwsCredentials, c
 from infra.s3_body import Slice, cut
 from infra.s3_errors import FAILURES, translate, translated
 from infra.s3_file import open_object
+from replicator.durable import Step, durable
 from replicator.errors import SegmentExists, StoreUnavailable
 from replicator.logkeys import BUCKET, ERROR, KEY, NEXT
 from replicator.protocols import ObjectInfo
@@ -197,7 +198,7 @@ class S3ObjectStore:
 
     def _put_parts(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         where = {"Bucket": self._bucket, "Key": key}
-        with translated("CreateMultipartUpload", self._bucket, key):
+        with durable(Step.CREATE_MULTIPART), translated("CreateMultipartUpload", self._bucket, key):
             upload = where | {
                 "UploadId": self._client.create_multipart_upload(**where, **self._options.arguments())["UploadId"]
             }
@@ -206,14 +207,14 @@ class S3ObjectStore:
                 self._put_part(upload, number, Slice(body, start, length))
                 for number, (start, length) in enumerate(cut(size_bytes, self._part_size_bytes), start=1)
             ]
-            with self._conditional("CompleteMultipartUpload", key):
+            with durable(Step.COMPLETE_MULTIPART), self._conditional("CompleteMultipartUpload", key):
                 self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
         except BaseException:
             self._abort(upload)
             raise
 
     def _put_part(self, upload: Mapping[str, str], number: int, body: Slice) -> Mapping[str, Any]:
-        with translated("UploadPart", self._bucket, upload["Key"]):
+        with durable(Step.PUT_PART), translated("UploadPart", self._bucket, upload["Key"]):
             answer = self._client.upload_part(
                 **upload, PartNumber=number, Body=body, ContentLength=len(body), **self._options.checksum
             )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from replicator import logkeys
+from replicator.durable import Step, durable
 from replicator.errors import BrokerUnavailable, QueueUnavailable
 from replicator.events import Created, QueueMessage, SegmentEvent
 from replicator.lifecycle import Stop
@@ -66,7 +67,8 @@ class Intake:
         if events:
             self.event_log.publish(events)
         if understood:
-            self.queue.delete(understood)
+            with durable(Step.DELETE_MESSAGE):
+                self.queue.delete(understood)
         return len(understood)
 
     def _read(self, message: QueueMessage, events: list[SegmentEvent]) -> bool:

@@ -72,6 +72,16 @@ def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[Piece | Gap
         next_offset = step.offsets.next_offset
 
 
+def explained_until(recorded: Iterable[OffsetRange], next_offset: int) -> int:
+    """First offset at or after `next_offset` that the unbroken run of recorded gaps from there does not hold. What a
+    segment covers is for the caller to look at first: the segment wins."""
+    for offsets in sorted(recorded):
+        if offsets.start > next_offset:
+            break
+        next_offset = max(next_offset, offsets.next_offset)
+    return next_offset
+
+
 def covered_until(segments: Iterable[Segment], next_offset: int) -> int:
     """First offset at or after `next_offset` that the unbroken run of segments from there does not cover."""
     for step in steps(segments, next_offset):

@@ -28,6 +28,8 @@ CounterName = Literal[
     "record_bytes",
     "ingress_segments",
     "late_segments",
+    "passed_gaps",
+    "passed_offsets",
     "lost_segments",
     "lost_offsets",
     "skipped_records",
@@ -102,7 +104,11 @@ TABLE: dict[MetricName, Metric] = {
     "record_count": Metric(SOURCE, "records acknowledged by the target"),
     "record_bytes": Metric(SOURCE, "raw bytes (keys, values, headers) of records acknowledged by the target"),
     "ingress_segments": Metric(SOURCE, "segments delivered to their end"),
-    "late_segments": Metric(SOURCE, "gaps waited for; now and then is normal, growing = notifications get lost"),
+    "late_segments": Metric(SOURCE, "gaps waited for; now and then is normal, growing = segments arrive out of order"),
+    "passed_gaps": Metric(
+        SOURCE, "gaps that the egress recorded and delivery passed over; the archive's gaps/ say why"
+    ),
+    "passed_offsets": Metric(SOURCE, "offsets in gaps that the egress recorded; again after a restart inside one"),
     "lost_segments": Metric(
         SOURCE, "gaps given up as lost: data is missing; find the segment, or restore it, before skipping"
     ),
@@ -118,7 +124,7 @@ TABLE: dict[MetricName, Metric] = {
         SOURCE, "segments that are not what they say; the partition stops: run verify, restore the object"
     ),
     "segment_events": Metric(("type",), "events read from the event log; label type: created, removed"),
-    "relists": Metric(("reason",), "listings made; label reason: start, timer, late, reset, missing"),
+    "relists": Metric(("reason",), "listings made; label reason: start, timer, gap, late, reset, missing"),
     # sync
     "sync_objects": Metric(("topic",), "objects copied to the other bucket"),
     "sync_bytes": Metric(("topic",), "stored bytes of objects copied to the other bucket"),

@@ -11,6 +11,7 @@ from confluent_kafka import Message
 from infra.kafka.errors import told
 from infra.kafka.idempotent import IdempotentProducer, producer_properties
 from infra.kafka.topic_log import PositionLost, TopicLog
+from replicator.durable import Step, durable
 from replicator.errors import BrokerUnavailable, MalformedEvent
 from replicator.events import SegmentEvent, decode, encode, encode_key
 from replicator.lifecycle import Deadline
@@ -57,11 +58,12 @@ class KafkaEventLog:
                 raise BrokerUnavailable(f"{self._topic}: no acknowledgement within {self._publish_within}")
 
         try:
-            for event in events:
-                producer.put(self._topic, key=encode_key(event), value=encode(event), owner="", wait=wait)
-            failures = producer.settle(wait=wait, grace=timedelta(seconds=1))
-            for failure in failures.values():
-                raise BrokerUnavailable(f"publish to {self._topic}: {told(failure)}")
+            with durable(Step.PUBLISH_EVENT):
+                for event in events:
+                    producer.put(self._topic, key=encode_key(event), value=encode(event), owner="", wait=wait)
+                failures = producer.settle(wait=wait, grace=timedelta(seconds=1))
+                for failure in failures.values():
+                    raise BrokerUnavailable(f"publish to {self._topic}: {told(failure)}")
         except BrokerUnavailable:
             # what is still queued must not come behind what is published next
             self._producer = None

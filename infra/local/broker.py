@@ -101,8 +101,10 @@ class Broker:
         config: Mapping[str, str],
         abort: threading.Event,
         java_options: tuple[str, ...] = (),
+        behind: tuple[int, int] | None = None,
     ) -> None:
-        """`config` goes over DEFAULTS, `java_options` (heap) over ours. `abort`: set it to end every wait."""
+        """`config` goes over DEFAULTS, `java_options` (heap) over ours. `abort`: set it to end every wait. `behind`: a
+        proxy; the broker listens on the first port too, and tells who comes there to come to the second one."""
         self.region = region
         self.log = log
         self._folder = folder
@@ -111,6 +113,7 @@ class Broker:
         self._config = dict(config)
         self._abort = abort
         self._java_options = java_options
+        self._behind = behind
         self._server = Server(
             name=f"broker-{region}", log=log, port_count=2, launch=self._launch, answers=self._answers, abort=abort
         )
@@ -174,14 +177,19 @@ class Broker:
         (self._folder / "tmp").mkdir(parents=True, exist_ok=True)
         self.log.parent.mkdir(parents=True, exist_ok=True)
         (self._folder / "log4j2.properties").write_text(_LOG4J, encoding="ascii")
+        theirs, told, protocol = "", "", ""
+        if self._behind is not None:
+            here, there = self._behind
+            theirs, told, protocol = f",PROXIED://{HOST}:{here}", f",PROXIED://{HOST}:{there}", ",PROXIED:PLAINTEXT"
         settings = {
             **DEFAULTS,
             "process.roles": "broker,controller",
             "node.id": str(NODE_ID),
             "controller.quorum.voters": f"{NODE_ID}@{HOST}:{controller_port}",
-            "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}{theirs}",
+            "advertised.listeners": f"PLAINTEXT://{HOST}:{port}{told}",
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocol}",
             "controller.listener.names": "CONTROLLER",
             "log.dirs": str(self._folder / "data"),
             **self._config,

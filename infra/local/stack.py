@@ -48,12 +48,13 @@ class LocalStack:
         *,
         keep_dir: bool | None = None,
         java_options: tuple[str, ...] = (),
+        behind: Mapping[str, tuple[int, int]] = MappingProxyType({}),
     ) -> None:
         """`dir`: where data and logs are; None: a new folder that is removed at the end.
 
         `keep_dir`: whether `dir` outlives the stack; by default if it was given. A kept one may be used again: the
         brokers find their data, on other ports; moto is empty. `broker_config`: properties of every broker.
-        `java_options`: of every broker, such as "-Xmx2g".
+        `java_options`: of every broker, such as "-Xmx2g". `behind`: ports of a region's proxy, see Broker.
         """
         if not regions or len(set(regions)) != len(regions) or not all(_REGION.fullmatch(region) for region in regions):
             raise ValueError(f"regions must be different words of a-z, 0-9 and '-': {regions!r}")
@@ -63,6 +64,7 @@ class LocalStack:
         self._config = dict(broker_config)
         self._kafka_version = kafka_version
         self._java_options = java_options
+        self._behind = dict(behind)
         self._abort = threading.Event()
         self._dir: Path | None = None
         self._owner: Supervisor | None = None
@@ -192,6 +194,7 @@ class LocalStack:
                 config=self._config,
                 abort=self._abort,
                 java_options=self._java_options,
+                behind=self._behind.get(region),
             )
             for region in self._regions
         }

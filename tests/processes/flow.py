@@ -19,10 +19,17 @@ class Flow:
     """Closes its reader with the `with` statement; processes are the site's."""
 
     def __init__(
-        self, site: Site, word: str = "t", partitions: int = 6, config: Mapping[str, str] = KEEPS_EVERYTHING
+        self,
+        site: Site,
+        word: str = "t",
+        partitions: int = 6,
+        config: Mapping[str, str] = KEEPS_EVERYTHING,
+        *,
+        isolation: str = "read_uncommitted",
     ) -> None:
-        """Creates the source topic."""
+        """Creates the source topic. `isolation`: how the target is read."""
         self.site, self.partitions = site, partitions
+        self._isolation = isolation
         self.topic = f"{site.name}.{word}"
         self.target = f"{self.topic}.ingress"
         self._reader: judge.Reader | None = None
@@ -56,9 +63,7 @@ class Flow:
             admin = AdminClient({"bootstrap.servers": self.site.bootstrap(B), "log_level": 0})
             if self.target not in admin.list_topics(timeout=ASK_SECONDS).topics:
                 return 0
-            self._reader = judge.Reader(
-                self.site.bootstrap(B), self.target, self.partitions, isolation="read_uncommitted"
-            )
+            self._reader = judge.Reader(self.site.bootstrap(B), self.target, self.partitions, isolation=self._isolation)
         self._reader.read()
         return self._reader.count()
 
@@ -90,16 +95,16 @@ class Flow:
         return judge.read_topic(self.site.bootstrap(A), self.topic, self.partitions)
 
     def read_target(self) -> Mapping[int, judge.Log]:
-        """As it is, aborted records too."""
-        return judge.read_topic(self.site.bootstrap(B), self.target, self.partitions, isolation="read_uncommitted")
+        """As it is; aborted records too, if the target is read so."""
+        return judge.read_topic(self.site.bootstrap(B), self.target, self.partitions, isolation=self._isolation)
 
-    def judge_target(self, *, rewinds: int) -> Mapping[int, judge.Verdict]:
+    def judge_target(self, *, rewinds: int, run: int = RUN) -> Mapping[int, judge.Verdict]:
         """Raises Guilty."""
         source, target = self.source(), self.read_target()
         return {
             p: _named(
                 f"{self.target}/{p}",
-                lambda p=p: judge.judge_target(source[p].records, target[p].records, rewinds=rewinds, run=RUN),  # type: ignore[misc]
+                lambda p=p: judge.judge_target(source[p].records, target[p].records, rewinds=rewinds, run=run),  # type: ignore[misc]
             )
             for p in source
         }

@@ -87,16 +87,24 @@ class Worker:
         self.log = site.stack.log_dir / f"{site.name}.{name}.log"
         self._site = site
         self._config = site.folder / f"{name}.toml"
-        self._argv = [sys.executable, "-m", "replicator", *command, "--config", str(self._config)]
+        self._command = [*command, "--config", str(self._config)]
         self._process: Process | None = None
         self.kills = 0
+        self.doomed = False  # this life ends by its own hand: see `start`
 
-    def start(self) -> Worker:
+    def start(self, *, module: str = "replicator", environment: Mapping[str, str] | None = None) -> Worker:
+        """`module`: what runs the command in this life. With an `environment` it may kill itself at any time; who gave
+        it asks `exit_code`, and calls `kill` or `end` then."""
+        self.doomed = environment is not None
         (self._port,) = free_ports(1)  # a new one for each life: somebody may have taken the last one meanwhile
         tables = {**self._tables, "metrics": {"listen": f"127.0.0.1:{self._port}"}}
         self._config.write_text(to_toml(tables), encoding="utf-8")
         self._process = self._site.supervisor.start(
-            f"{self._site.name}.{self.name}", self._argv, log=self.log, cwd=ROOT, env=self._site.environment
+            f"{self._site.name}.{self.name}",
+            [sys.executable, "-m", module, *self._command],
+            log=self.log,
+            cwd=ROOT,
+            env={**self._site.environment, **(environment or {})},
         )
         return self
 
@@ -136,6 +144,10 @@ class Worker:
             self.watch()
             self._process.kill()
             self._process = None
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
 
     @property
     def expected(self) -> bool:
@@ -226,9 +238,18 @@ class Site:
     # --- processes
 
     def egress(
-        self, name: str, topics: Tables, *, endpoint_url: str = "", session_ms: int = 3000, **egress: Any
+        self,
+        name: str,
+        topics: Tables,
+        *,
+        endpoint_url: str = "",
+        session_ms: int = 3000,
+        kafka: Tables | None = None,
+        s3: Tables | None = None,
+        **egress: Any,
     ) -> Worker:
-        """`topics`: settings by name or expression, over those that suit a test. Not started."""
+        """`topics`: settings by name or expression, over those that suit a test; `kafka` and `s3` likewise. Not
+        started."""
         quick = {"max_segment_age": "1s", "max_segment_messages": 2000, "max_segment_size": "2MiB"}
         settings = {
             "group_id": self.egress_group,
@@ -239,7 +260,11 @@ class Site:
             "spool_dir": str(self.folder / "spool"),
             "topics": {topic: {**quick, **own} for topic, own in topics.items()},
         }
-        tables = {**self._cluster(A, session_ms), "s3": self.s3(endpoint_url), "egress": {**settings, **egress}}
+        tables = {
+            **self._cluster(A, session_ms, kafka),
+            "s3": {**self.s3(endpoint_url), **(s3 or {})},
+            "egress": {**settings, **egress},
+        }
         return self._worker(name, ["egress"], tables)
 
     def ingress(
@@ -250,9 +275,11 @@ class Site:
         session_ms: int = 3000,
         bucket: str = "",
         queue: str = "",
+        queue_endpoint_url: str = "",
+        kafka: Tables | None = None,
         **ingress: Any,
     ) -> Worker:
-        """`sources`: over those that suit a test. Not started."""
+        """`sources`: over those that suit a test; `kafka` likewise. Not started."""
         quick = {"region": A, "first_segment_delay": "0s"}
         settings = {
             "group_id": self.ingress_group,
@@ -265,9 +292,9 @@ class Site:
             "sources": [{**quick, **own} for own in sources],
         }
         tables = {
-            **self._cluster(B, session_ms),
+            **self._cluster(B, session_ms, kafka),
             "s3": self.s3(endpoint_url, bucket),
-            "sqs": {**self._endpoint(), "queue": queue or self.queue, "wait": "1s"},
+            "sqs": {**self._endpoint(queue_endpoint_url), "queue": queue or self.queue, "wait": "1s"},
             "ingress": {**settings, **ingress},
         }
         return self._worker(name, ["ingress"], tables)
@@ -275,7 +302,7 @@ class Site:
     def sync(self, name: str, bucket: str, *, endpoint_url: str = "", **sync: Any) -> Worker:
         """From the site's bucket to `bucket`. Not started."""
         tables = {
-            **self._cluster(A, 3000),
+            **self._cluster(A, 3000, None),
             "s3": self.s3(endpoint_url),
             "sync": {"interval": "1s", **sync, "destination": self.s3("", bucket)},
         }
@@ -292,13 +319,12 @@ class Site:
     def _endpoint(self, endpoint_url: str = "") -> Tables:
         return {"endpoint_url": endpoint_url or self.stack.moto.endpoint_url, "region_name": REGION}
 
-    def _cluster(self, region: str, session_ms: int) -> Tables:
+    def _cluster(self, region: str, session_ms: int, kafka: Tables | None) -> Tables:
+        """`kafka`: over ours; its "consumer" is taken as it is."""
         consumer = {"session.timeout.ms": str(session_ms), "heartbeat.interval.ms": "500"}
         quick = {"reconnect.backoff.max.ms": "1000", "topic.metadata.refresh.interval.ms": "5000"}
-        return {
-            "region": region,
-            "kafka": {"bootstrap.servers": self.bootstrap(region), **quick, "consumer": consumer},
-        }
+        ours = {"bootstrap.servers": self.bootstrap(region), **quick, "consumer": consumer}
+        return {"region": region, "kafka": {**ours, **(kafka or {})}}
 
     # --- waiting
 
@@ -316,7 +342,7 @@ class Site:
     def check(self) -> None:
         """No process ended that nobody ended."""
         for worker in self.workers:
-            if worker.expected and (code := worker.exit_code) is not None:
+            if worker.expected and not worker.doomed and (code := worker.exit_code) is not None:
                 raise AssertionError(worker.explain(f"died: exit code {code}"))
 
     # --- the archive

@@ -1,18 +1,24 @@
-"""A proxy in front of an S3 server, with faults that hold until they are healed."""
+"""A proxy in front of an S3 and SQS server, with faults that hold until they are healed."""
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
+from tests.processes.notices import Dropped, Mailbag, Notices, Shuffled, Twice
+
 ANY = "*"  # every operation that has no fault of its own
+TARGET = "X-Amz-Target"
+SQS = frozenset({"ReceiveMessage", "DeleteMessageBatch", "DeleteMessage", "GetQueueUrl"})
 UPSTREAM_SECONDS = 30
 IDLE_SECONDS = 120
 
@@ -51,10 +57,18 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class Hang:
-    """No answer until `heal` or `close`; then the connection ends."""
+    """No answer until `heal`, `mend` or `close`; then the connection ends."""
 
 
-Fault = Answer | Slow | Reset | Lose | Cut | Hang
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """What was answered to the same request before the fault; the server is asked if there is nothing."""
+
+
+Fault = Answer | Slow | Reset | Lose | Cut | Hang | Stale | Notices
+
+
+Reply = tuple[int, dict[str, str], bytes]  # status, headers, body
 
 
 class S3Proxy:
@@ -66,7 +80,9 @@ class S3Proxy:
         self._healed = threading.Event()
         self._lock = threading.Lock()
         self._met: dict[Fault, int] = {}
-        self._server = _Server(("127.0.0.1", 0), _handler(self._upstream, self._fault))
+        self._listings: dict[str, Reply] = {}
+        self._mail = Mailbag()
+        self._server = _Server(("127.0.0.1", 0), _handler(self._upstream, self._fault, self._listings, self._mail))
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
         self._thread.start()
 
@@ -75,9 +91,16 @@ class S3Proxy:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def break_(self, operation: str, fault: Fault) -> None:
-        """`operation` by S3's name, or ANY."""
+        """`operation` by S3's or SQS's name, or ANY, which is any of S3's."""
         with self._lock:
             self._faults = {**self._faults, operation: fault}
+
+    def mend(self, operation: str) -> None:
+        """This one only; but everything that hangs is let go."""
+        with self._lock:
+            self._faults = {name: fault for name, fault in self._faults.items() if name != operation}
+            healed, self._healed = self._healed, threading.Event()
+        healed.set()
 
     def heal(self) -> None:
         with self._lock:
@@ -100,7 +123,8 @@ class S3Proxy:
 
     def _fault(self, operation: str) -> tuple[Fault | None, threading.Event]:
         with self._lock:
-            fault = self._faults.get(operation) or self._faults.get(ANY)
+            others = None if operation in SQS else self._faults.get(ANY)
+            fault = self._faults.get(operation) or others
             if fault is not None:
                 self._met[fault] = self._met.get(fault, 0) + 1
             return fault, self._healed
@@ -142,7 +166,12 @@ class _Server(ThreadingHTTPServer):
         """Clients that were killed, and connections that we cut."""
 
 
-def _handler(upstream: str, ask: Callable[[str], tuple[Fault | None, threading.Event]]) -> type[BaseHTTPRequestHandler]:
+def _handler(
+    upstream: str,
+    ask: Callable[[str], tuple[Fault | None, threading.Event]],
+    listings: dict[str, Reply],
+    mail: Mailbag,
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         timeout = IDLE_SECONDS
@@ -156,7 +185,8 @@ def _handler(upstream: str, ask: Callable[[str], tuple[Fault | None, threading.E
             super().finish()
 
         def handle_any(self) -> None:
-            fault, healed = ask(operation(self.command, self.path))
+            asked = operation(self.command, self.path, self.headers.get(TARGET, ""))
+            fault, healed = ask(asked)
             length = int(self.headers.get("Content-Length", 0))
             if isinstance(fault, Reset):
                 self.rfile.read(length // 2)
@@ -179,13 +209,37 @@ def _handler(upstream: str, ask: Callable[[str], tuple[Fault | None, threading.E
                 case Slow(seconds):
                     healed.wait(seconds)
                     self._reply(*self._forward(body))
+                case Stale():
+                    self._reply(*(listings.get(self.path) or self._forward(body)))
+                case Twice() | Shuffled() | Dropped():
+                    self._receive(body, fault)
                 case None | Reset():
-                    self._reply(*self._forward(body))
+                    if asked == "ReceiveMessage":
+                        self._receive(body, None)
+                        return
+                    answer = self._forward(body)
+                    if asked == "ListObjectsV2":
+                        listings[self.path] = answer
+                    self._reply(*answer)
 
         do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = handle_any  # noqa: N815, the library calls them so
 
-        def _forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
+        def _receive(self, body: bytes, fault: Notices | None) -> None:
+            status, headers, answer = self._forward(body)
+            if status != HTTPStatus.OK:
+                self._reply(status, headers, answer)
+                return
+            queue = json.loads(body)["QueueUrl"]
+
+            def delete(receipt: str) -> None:
+                asked = json.dumps({"QueueUrl": queue, "ReceiptHandle": receipt}).encode()
+                self._forward(asked, {TARGET: "AmazonSQS.DeleteMessage", "Content-Length": str(len(asked))})
+
+            self._reply(status, headers, mail.received(answer, fault, delete))
+
+        def _forward(self, body: bytes, others: Mapping[str, str] | None = None) -> Reply:
             headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+            headers |= others or {}
             try:
                 self.server_side.request(self.command, self.path, body, headers)
                 answer = self.server_side.getresponse()
@@ -217,8 +271,10 @@ def _handler(upstream: str, ask: Callable[[str], tuple[Fault | None, threading.E
     return Handler
 
 
-def operation(method: str, target: str) -> str:
-    """S3's name of a path-style request."""
+def operation(method: str, target: str, service: str = "") -> str:
+    """S3's name of a path-style request; SQS says its own in the header TARGET, `service`."""
+    if service:
+        return service.rpartition(".")[2]
     parts = urlsplit(target)
     query = parse_qs(parts.query, keep_blank_values=True)
     if "/" not in parts.path.strip("/"):

@@ -156,6 +156,12 @@ class Traffic:
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="traffic")
         self.bursts = 0
+        self._plainly = self._committed = 0  # records
+
+    @property
+    def taken(self) -> int:
+        """Records that the broker has and that readers of committed records see; may lag behind by a few."""
+        return self._plainly - len(self._plain) + self._committed
 
     def start(self) -> None:
         self._thread.start()
@@ -190,6 +196,7 @@ class Traffic:
                     break
                 if burst.kind is Kind.PLAIN or not self._transactions:
                     self._send(self._plain, burst.drafts)
+                    self._plainly += len(burst.drafts)
                     self._plain.poll(0)
                 else:
                     self._transact(burst)
@@ -218,6 +225,7 @@ class Traffic:
             self._send(producer, burst.drafts)
             if burst.kind is Kind.COMMITTED:
                 _again(lambda: producer.commit_transaction(CALL_SECONDS), self._stop)
+                self._committed += len(burst.drafts)
             else:
                 producer.flush(CALL_SECONDS)  # else they would be dropped here and never reach the log
                 _again(lambda: producer.abort_transaction(CALL_SECONDS), self._stop)

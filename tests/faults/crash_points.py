@@ -1,0 +1,80 @@
+"""Where each durable step is made, and how a process gets there; or why nothing here gets there.
+
+A new step belongs here as soon as product code makes it: a test asks.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+
+from replicator.durable import Step
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PRODUCT = ("replicator", "egress", "ingress", "compaction", "formats", "infra")
+
+
+class Side(Enum):
+    EGRESS = "egress"
+    INGRESS = "ingress"
+
+    def __lt__(self, other: Side) -> bool:
+        return self.value < other.value
+
+
+class Scene(Enum):
+    """What goes on when the victim gets there."""
+
+    FLOW = auto()  # records of every kind
+    BIG = auto()  # and segments above the part size, with little memory
+    HANDOVER = auto()  # and another process joins the group
+    REFUSED = auto()  # and the target refuses what is being written
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    side: Side
+    scene: Scene = Scene.FLOW
+    occurrence: int = 2
+
+
+EGRESS, INGRESS = Side.EGRESS, Side.INGRESS
+
+WAYS: Mapping[Step, Way] = {
+    Step.SPOOL_SEGMENT: Way(side=EGRESS, scene=Scene.BIG, occurrence=1),
+    Step.PUT_SEGMENT: Way(side=EGRESS, occurrence=3),
+    Step.CREATE_MULTIPART: Way(side=EGRESS, scene=Scene.BIG, occurrence=1),
+    Step.PUT_PART: Way(side=EGRESS, scene=Scene.BIG, occurrence=2),
+    Step.COMPLETE_MULTIPART: Way(side=EGRESS, scene=Scene.BIG, occurrence=1),
+    Step.COMMIT_OFFSETS: Way(side=EGRESS, occurrence=2),
+    Step.CREATE_TOPIC: Way(side=INGRESS, occurrence=1),
+    Step.PUBLISH_EVENT: Way(side=INGRESS, occurrence=2),
+    Step.DELETE_MESSAGE: Way(side=INGRESS, occurrence=2),
+    Step.CLAIM_PLACE: Way(side=EGRESS, occurrence=1),
+    Step.BEGIN_TRANSACTION: Way(side=INGRESS, occurrence=3),
+    Step.PRODUCE_RECORDS: Way(side=INGRESS, occurrence=3),
+    Step.PRODUCE_CHECKPOINT: Way(side=INGRESS, occurrence=3),
+    Step.SEND_OFFSETS: Way(side=INGRESS, occurrence=3),
+    Step.COMMIT_TRANSACTION: Way(side=INGRESS, occurrence=3),
+}
+
+ELSEWHERE: Mapping[Step, str] = {}
+"""Steps that product code makes and that no process gets to here, each with the reason."""
+
+
+def made(root: Path = ROOT) -> Mapping[Step, str]:
+    """Every step that product code makes: `durable(Step.X)`, with the place of one."""
+    found: dict[Step, str] = {}
+    for package in PRODUCT:
+        for path in sorted((root / package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                match node:
+                    case ast.Call(
+                        func=ast.Name(id="durable"),
+                        args=[ast.Attribute(value=ast.Name(id="Step"), attr=name)],
+                    ):
+                        found[Step[name]] = f"{path.relative_to(root)}:{node.lineno}"
+    return found

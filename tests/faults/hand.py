@@ -1,0 +1,147 @@
+"""A process of the product that may be ordered to kill itself, and how it is a member of its group."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.faults.crash_points import Side
+from tests.faults.schedule import SESSION_SECONDS, SLOTS, Membership, Slot
+from tests.faults.victim import CrashPoint, Orders
+from tests.processes.harness import A, B
+
+if TYPE_CHECKING:
+    from tests.faults.place import Place
+    from tests.processes.harness import Site, Worker
+
+LEAVE = timedelta(seconds=30)
+YOUNG_SECONDS = 5.0
+
+
+class Hand:
+    """One slot, through all its lives."""
+
+    def __init__(self, worker: Worker, orders: Orders) -> None:
+        self.worker, self._orders = worker, orders
+        self._frozen = False
+        self._leaving = False
+        self._began = self._left_after = 0.0
+
+    @property
+    def name(self) -> str:
+        return self.worker.name
+
+    @property
+    def up(self) -> bool:
+        """It runs, and nothing is being done to it."""
+        return self.worker.expected and not self._frozen and not self._leaving and self.worker.exit_code is None
+
+    def start(self, point: CrashPoint | None = None) -> None:
+        """No error if it runs."""
+        if self.worker.expected:
+            return
+        self._frozen = self._leaving = False
+        if point is not None:
+            self._orders.give(point)
+        self._began = time.monotonic()
+        self.worker.start(module="tests.faults.victim", environment=self._orders.environment)
+
+    def order(self, point: CrashPoint) -> None:
+        self._orders.give(point)
+
+    @property
+    def ordered(self) -> bool:
+        return self._orders.standing
+
+    def withdraw(self) -> None:
+        self._orders.withdraw()
+
+    def crashed(self) -> CrashPoint | None:
+        """Where it killed itself since it was asked last; it is down then. Raises AssertionError if it ended of
+        anything else."""
+        if not self.worker.expected or self._leaving or (code := self.worker.exit_code) is None:
+            return None
+        point = self._orders.carried_out()
+        if code != -signal.SIGKILL or point is None:
+            raise AssertionError(self.worker.explain(f"died: exit code {code}"))
+        self.worker.end()
+        return point
+
+    def kill(self) -> None:
+        self.worker.kill()
+
+    def freeze(self) -> None:
+        self.worker.signal(signal.SIGSTOP)
+        self._frozen = True
+
+    def thaw(self) -> None:
+        if self._frozen and self.worker.expected:
+            self.worker.signal(signal.SIGCONT)
+        self._frozen = False
+
+    def leave(self) -> None:
+        """SIGTERM; `left` waits for its end."""
+        self._orders.withdraw()
+        self._left_after = time.monotonic() - self._began
+        self.worker.signal(signal.SIGTERM)
+        self._leaving = True
+
+    def left(self) -> None:
+        """Raises AssertionError if it did not end as it should."""
+        if not self._leaving:
+            return
+        self._leaving = False
+        code = self.worker.wait(LEAVE)
+        early = code == -signal.SIGTERM and self._left_after < YOUNG_SECONDS  # the interpreter was still starting
+        assert code == 0 or early, self.worker.explain(f"ended with {code} after SIGTERM, not with 0")
+
+    def peak_bytes(self) -> int:
+        """The most memory that this life ever held; 0 when there is none."""
+        try:
+            status = Path(f"/proc/{self.worker.pid}/status").read_text(encoding="utf-8", errors="replace")
+        except (OSError, AssertionError):
+            return 0
+        return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:")), 0)
+
+
+def hand(site: Site, worker: Worker) -> Hand:
+    return Hand(worker, Orders(site.folder / f"{worker.name}.orders"))
+
+
+def crew(
+    site: Site, place: Place, membership: Membership, *, endpoint_url: str, slots: int = SLOTS
+) -> Mapping[Slot, Hand]:
+    """Not started. They serve every topic whose name begins with the site's."""
+    topics = f"^{site.name}[.]t.*"
+    found: dict[Slot, Hand] = {}
+    for number in range(slots):
+        for side in Side:
+            slot = Slot(side=side, number=number)
+            kafka = {**place.bootstrap(A if side is Side.EGRESS else B), "consumer": member(membership, str(slot))}
+            if side is Side.EGRESS:
+                worker = site.egress(str(slot), {topics: {}}, endpoint_url=endpoint_url, kafka=kafka)
+            else:
+                worker = site.ingress(
+                    str(slot),
+                    {"topic": f"^{site.name}[.]t[0-9]*"},
+                    endpoint_url=endpoint_url,
+                    queue_endpoint_url=endpoint_url,
+                    kafka=kafka,
+                )
+            found[slot] = hand(site, worker)
+    return found
+
+
+def member(membership: Membership, name: str) -> Mapping[str, Any]:
+    """Properties of a consumer. Under the consumer protocol the session is the broker's affair (place.py)."""
+    session_ms = round(SESSION_SECONDS * 1000)
+    found: dict[str, Any] = (
+        {"group.protocol": "consumer"}
+        if membership.protocol == "consumer"
+        else {"session.timeout.ms": str(session_ms), "heartbeat.interval.ms": str(session_ms // 5)}
+    )
+    return {**found, **({"group.instance.id": name} if membership.static else {})}

@@ -1,0 +1,90 @@
+"""kill -9 at every durable step, before and after it, while records flow: started again, nothing is lost or doubled."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from replicator.durable import Step
+from tests.faults.crash_points import ELSEWHERE, WAYS, Scene, Side, Way, made
+from tests.faults.hand import Hand, hand, member
+from tests.faults.rig import Rig, stop
+from tests.faults.schedule import Membership
+from tests.faults.victim import WHENS, CrashPoint
+from tests.processes.harness import A
+from tests.processes.traffic import BIG_BYTES, EPOCH_MS, Draft, produce_all
+
+if TYPE_CHECKING:
+    from tests.processes.harness import Site, Tables
+
+SAMPLE = {  # what `make test` has time for
+    "before put-segment",
+    "after commit-offsets",
+    "after publish-event",
+    "before commit-transaction",
+    "after commit-transaction",
+}
+BIG: Tables = {"max_segment_size": "14MiB", "max_segment_age": "3s", "max_segment_messages": 100_000}
+LITTLE: Tables = {"s3": {"part_size": "5MiB"}, "memory_budget": "16MiB"}
+
+
+def points() -> list[object]:
+    named = [CrashPoint(step=step, when=when, occurrence=WAYS[step].occurrence) for step in WAYS for when in WHENS]
+    return [
+        pytest.param(point, id=point.name.replace(" ", "-"), marks=() if point.name in SAMPLE else pytest.mark.long)
+        for point in named
+        if point.step in made()
+    ]
+
+
+def test_every_step_has_a_way() -> None:
+    steps = made()
+    assert {step: where for step, where in steps.items() if step not in WAYS and step not in ELSEWHERE} == {}
+
+
+def test_a_crash_point_survives_its_text() -> None:
+    point = CrashPoint(step=Step.PUT_PART, when="after", occurrence=3)
+    assert CrashPoint.parse(str(point)) == point
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("point", points())
+def test_killed_at(site: Site, point: CrashPoint) -> None:
+    way = WAYS[point.step]
+    with Rig(site, seed=sum(map(ord, point.name))) as rig:
+        egress, ingress = pair(site, rig, way)
+        victim, other = (egress, ingress) if way.side is Side.EGRESS else (ingress, egress)
+        rig.traffic()
+        victim.start(point)
+        other.start()
+        if way.scene is Scene.BIG:
+            produce_all(site.bootstrap(A), rig.flow.topic, incompressible(20))
+        site.wait(f"{victim.name} gets to {point.name}", lambda: rig.crashed(victim))
+        victim.start()
+        rig.drain()
+        stop([ingress, egress])
+        rig.judge()
+        assert rig.tally.honest, f"nothing was on its way: {rig.tally}"
+    print(dict(rig.tally.faults))
+
+
+def pair(site: Site, rig: Rig, way: Way) -> tuple[Hand, Hand]:
+    """Static members: the group gives a life's partitions to the next one at once."""
+    big = way.scene is Scene.BIG
+    stays = Membership(protocol="classic", static=True)
+    egress = site.egress(
+        "egress",
+        {rig.flow.topic: BIG if big else {}},
+        kafka={"consumer": member(stays, "egress")},
+        **(LITTLE if big else {}),
+    )
+    ingress = site.ingress("ingress", {"topic": rig.flow.topic}, kafka={"consumer": member(stays, "ingress")})
+    return hand(site, egress), hand(site, ingress)
+
+
+def incompressible(count: int) -> list[Draft]:
+    """For partition 0."""
+    random = Random(count)
+    return [Draft(0, b"big-%d" % n, random.randbytes(BIG_BYTES), (), EPOCH_MS + n) for n in range(count)]
