@@ -8,7 +8,7 @@ effects.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -17,6 +17,7 @@ from egress.assembly import Assembly, Foreign, Outcome, Refused, SpoolLost, Stor
 from egress.commits import Commits
 from egress.confirm import Confirmations
 from egress.held import Held
+from egress.holdings import RETRY, Holdings, report
 from egress.lag import LagGauge
 from egress.partition import (
     Append,
@@ -49,16 +50,12 @@ from replicator.protocols import (
     SourceConsumer,
     TopicPartition,
 )
-from replicator.segment import LEVEL_STREAMING, OffsetRange, Segment, SourcePartition
+from replicator.segment import LEVEL_STREAMING, Segment
 
 log = logging.getLogger(__name__)
 
 POLL = timedelta(milliseconds=100)
-RETRY = timedelta(seconds=1)  # of anything the cluster refused for now
-RETRY_LIMIT = timedelta(seconds=30)
 OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
-STOPPED_RETRY = timedelta(seconds=30)  # a stopped partition looks whether its cause is gone; doubles
-STOPPED_RETRY_LIMIT = timedelta(minutes=5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,13 +84,16 @@ class EgressController:
     """`run` is the poll thread's; `parts.stop.set()` ends it from anywhere. Also the consumer's group listener."""
 
     parts: EgressParts
-    _held: dict[TopicPartition, Held] = field(default_factory=dict)
-    _by_source: dict[SourcePartition, Held] = field(default_factory=dict)
     _commits: Commits = field(init=False)
+    _holdings: Holdings = field(init=False)
     _paused: bool = False
 
     def __post_init__(self) -> None:
-        self._commits = Commits(self.parts.consumer)
+        parts = self.parts
+        self._commits = Commits(parts.consumer)
+        self._holdings = Holdings(
+            parts.region, parts.consumer, self._commits, parts.assembly, parts.lag, parts.metrics, parts.health
+        )
 
     def run(self) -> None:
         """Until stopped. Then: what is open is sealed, stored and committed within the shutdown's deadline."""
@@ -102,7 +102,7 @@ class EgressController:
                 self._turn()
         except BaseException:
             # a turn that broke off may have grown a range without its records: nothing of that is stored or committed
-            self._forget(list(self._held))
+            self._holdings.forget(self._holdings.partitions)
             raise
         finally:
             try:
@@ -123,14 +123,14 @@ class EgressController:
         parts.confirmations.turn(now)
         for outcome in parts.assembly.outcomes():
             self._finished(outcome, now)
-        for held, answer in parts.positioning.turn(self._held.values(), parts.watcher.topics, now):
-            if self._held.get(held.partition) is held:  # else it moved away since
+        for held, answer in parts.positioning.turn(self._holdings, parts.watcher.topics, now):
+            if held in self._holdings:  # else it moved away since
                 self._position(held, answer, now)
-        for held in list(self._held.values()):
+        for held in self._holdings:
             self._tick(held, now)
         self._press(now)
-        parts.lag.committed(self._commits.turn(self._held, now))
-        parts.lag.turn(now, {h.partition: h.source for h in self._held.values()})
+        parts.lag.committed(self._commits.turn(self._holdings.partitions, now))
+        parts.lag.turn(now, {h.partition: h.source for h in self._holdings})
         parts.metrics.gauge("egress_memory_bytes", parts.assembly.held_bytes)
         parts.metrics.gauge("egress_spool_bytes", parts.assembly.spool_bytes)
         parts.health.turn(now)
@@ -145,30 +145,27 @@ class EgressController:
     def _look(self, now: datetime) -> None:
         """The cluster may be another, and a topic another life of its name, without the consumer noticing."""
         watcher = self.parts.watcher
-        for held in self._held.values():
+        for held in self._holdings:
             if watcher.other_cluster is not None:
                 reason = another_cluster(watcher.other_cluster, watcher.cluster_id)
                 if (core := held.going) is not None:
                     self._apply(held, core.drain(Reason.STOPPED), now)
-                self._stop(held, reason, now)
+                self._holdings.stop(held, reason, now)
                 continue
             seen = watcher.topics.get(held.partition.topic)
             if seen is not None and held.life is not None and seen.facts.topic_id != held.life.facts.topic_id:
-                self._reopen(held, f"topic id {seen.facts.topic_id}, it was {held.life.facts.topic_id}")
+                self._holdings.reopen(held, f"topic id {seen.facts.topic_id}, it was {held.life.facts.topic_id}")
 
     # --- group membership: called inside consumer.poll and consumer.close ---
 
     def assigned(self, partitions: Collection[TopicPartition]) -> None:
-        for partition in partitions:
-            source = SourcePartition(self.parts.region, partition.topic, partition.partition)
-            self._held[partition] = Held(partition, source)
-        self._count()
+        self._holdings.add(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Seal, store and commit within the deadline; what is not stored by then is read again by the next owner."""
         reason = Reason.STOPPED if self.parts.stop.is_set() else Reason.MOVED
         deadline = Deadline(self.parts.shutdown_timeout)
-        leaving = [self._held[p] for p in partitions if p in self._held]
+        leaving = [h for h in self._holdings if h.partition in partitions]
         try:
             for held in leaving:
                 if (core := held.going) is not None:
@@ -182,36 +179,22 @@ class EgressController:
             # stored, then committed: everything below these offsets is in the archive
             self._commits.settle(partitions, max(deadline.left, timedelta(seconds=2)))
         finally:
-            self._forget(partitions)
+            self._holdings.forget(partitions)
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         log.warning("partitions_lost", extra={logkeys.COUNT: len(partitions)})
-        self._forget(partitions)
-
-    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
-        for partition in partitions:
-            held = self._held.pop(partition, None)
-            self._commits.forget(partition)
-            if held is not None:
-                self._by_source.pop(held.source, None)
-                self.parts.assembly.discard(held.source)
-                self.parts.health.resumed(str(held.source))
-                self.parts.lag.forget(partition)
-        self._count()
+        self._holdings.forget(partitions)
 
     # --- where to begin ---
 
     def _position(self, held: Held, answer: Begin | Hold, now: datetime) -> None:
         if isinstance(answer, Hold):
-            self._stop(held, answer.reason, now)
+            self._holdings.stop(held, answer.reason, now)
             return
         selected = self.parts.watcher.topics.get(held.partition.topic)
         if selected is None:
             return  # vanished while we asked: the revocation follows
-        self.parts.health.resumed(str(held.source))
-        held.begin(answer, selected.settings)
-        self._by_source[held.source] = held
-        self._count()
+        self._holdings.begin(held, answer, selected.settings)
         start, core = answer.start, held.core
         assert core is not None
         if start.lost:
@@ -226,15 +209,6 @@ class EgressController:
         self._commits.add(held.partition, held.position(start.next_offset))
         self._apply(held, core.begin(), now)
 
-    def _reopen(self, held: Held, why: str) -> None:
-        """What was read may be of another log: nothing of it is stored or committed; where to begin is asked anew."""
-        log.warning("topic_created_again", extra=held.fields | {logkeys.REASON: why})
-        self.parts.assembly.forsake(held.source)
-        self.parts.lag.forget(held.partition)
-        self._commits.forget(held.partition)
-        self._by_source.pop(held.source, None)
-        held.reset()
-
     # --- records ---
 
     def _on(self, event: Fetched, now: datetime) -> None:
@@ -242,11 +216,11 @@ class EgressController:
             case Run():
                 self._run(event, now)
             case Reached(partition=partition, next_offset=next_offset):
-                held = self._held.get(partition)
+                held = self._holdings.get(partition)
                 if held is not None and (core := held.going) is not None:
                     self._apply(held, core.reached(next_offset, now), now)
             case PartitionFailed(partition=partition, code=code, reason=reason):
-                held = self._held.get(partition)
+                held = self._holdings.get(partition)
                 if held is not None:
                     if (core := held.going) is not None:
                         # what was read is stored all the same: the source may not have it any more
@@ -256,17 +230,17 @@ class EgressController:
                         held.end(now + RETRY)
                         log.warning("partition_out_of_range", extra=held.fields | {logkeys.REASON: reason})
                     else:
-                        self._stop(held, f"{held.partition}: the broker refuses it: {code}, {reason}", now)
+                        self._holdings.stop(held, f"{held.partition}: the broker refuses it: {code}, {reason}", now)
             case ConsumerDisturbed(reason=reason):
                 log.error("consumer_disturbed", extra={logkeys.REASON: reason})
-                for held in self._held.values():
+                for held in self._holdings:
                     if (core := held.going) is not None:
                         self._apply(held, core.disturbed(), now)
             case _:
                 assert_never(event)
 
     def _run(self, run: Run, now: datetime) -> None:
-        held = self._held.get(run.partition)
+        held = self._holdings.get(run.partition)
         while held is not None and (core := held.going) is not None:
             head, rest = split(run, core.room)
             start = core.open_start
@@ -307,7 +281,7 @@ class EgressController:
         try:
             self.parts.consumer.start(held.partition, seek.next_offset)
         except BrokerUnavailable as error:
-            self._later(held, now, f"seek: {error}")
+            self._holdings.later(held, now, f"seek: {error}")
             return
         except OwnershipLost:
             return  # the revocation follows
@@ -316,19 +290,10 @@ class EgressController:
         if self._paused:
             self.parts.consumer.pause([held.partition])
 
-    def _later(self, held: Held, now: datetime, why: str) -> None:
-        pause = min(RETRY * 2 ** min(held.failures, 10), RETRY_LIMIT)
-        held.failures += 1
-        held.retry_at = now + pause
-        log.warning(
-            "partition_waits",
-            extra=held.fields | {logkeys.REASON: why, logkeys.WAIT_MS: int(pause.total_seconds() * 1000)},
-        )
-
     # --- what the pools answer ---
 
     def _finished(self, outcome: Outcome, now: datetime) -> None:
-        held = self._by_source.get(outcome.source)
+        held = self._holdings.of(outcome.source)
         if held is None or held.core is None:
             return  # moved away since
         if held.contested is not None and not isinstance(outcome, Stored):
@@ -337,16 +302,16 @@ class EgressController:
             case Stored(seal=seal):
                 held.failures = 0
                 held.epochs[seal.offsets.next_offset] = outcome.footer.origin.last_leader_epoch
-                self._report(held, outcome)
+                report(self.parts.metrics, held, outcome)
                 self._apply(held, held.core.stored(seal.offsets), now)
             case SpoolLost(start=start, reason=reason):
                 self._read_again(held, start, f"the spool lost the segment that begins at {start}: {reason}", now)
             case Refused(offsets=offsets, error=error):
                 held.contested = Segment(held.source, LEVEL_STREAMING, offsets)
                 self.parts.assembly.discard(held.source)
-                self._stop(held, str(error), now)
+                self._holdings.stop(held, str(error), now)
             case Foreign(offsets=offsets):
-                self._reopen(held, f"another topic, or none, once {offsets} was read")
+                self._holdings.reopen(held, f"another topic, or none, once {offsets} was read")
             case Unstored(offsets=offsets, error=error):
                 self._read_again(held, offsets.start, f"the segment {offsets} was not stored: {error}", now)
             case _:
@@ -356,44 +321,8 @@ class EgressController:
         assert held.core is not None
         effects = held.core.spool_lost(start)
         if effects:  # else it was given up already
-            self._later(held, now, why)
+            self._holdings.later(held, now, why)
             self._apply(held, effects, now)
-
-    def _report(self, held: Held, stored: Stored) -> None:
-        metrics, labels, footer = self.parts.metrics, held.labels, stored.footer
-        metrics.count("egress_segments", 1, reason=stored.seal.reason.value, **labels)
-        metrics.count("egress_records", footer.count, **labels)
-        metrics.count("egress_bytes", footer.raw_bytes, **labels)
-        metrics.count("egress_stored_bytes", stored.stored_bytes, **labels)
-        metrics.observe("upload_latency_seconds", stored.seconds, **labels)
-        if not stored.new:
-            metrics.count("egress_upload_conflicts", 1, **labels)
-        offsets: OffsetRange = stored.seal.offsets
-        log.info(
-            "segment_stored",
-            extra=held.fields
-            | {
-                logkeys.START: offsets.start,
-                logkeys.END: offsets.end,
-                logkeys.RECORDS: footer.count,
-                logkeys.BYTES: footer.raw_bytes,
-                logkeys.STORED_BYTES: stored.stored_bytes,
-                logkeys.REASON: stored.seal.reason.value,
-                logkeys.UPLOAD_MS: round(stored.seconds * 1000),
-            },
-        )
-
-    def _stop(self, held: Held, reason: str, now: datetime) -> None:
-        """This partition waits for an operator, and looks from time to time whether the cause is gone."""
-        if held.stopped != reason:
-            log.error("partition_stopped", extra=held.fields | {logkeys.REASON: reason})
-            held.refusals = 0
-        held.stopped, held.ended, held.seek = reason, False, None
-        held.retry_at = now + min(STOPPED_RETRY * 2 ** min(held.refusals, 10), STOPPED_RETRY_LIMIT)
-        held.refusals += 1
-        self.parts.consumer.pause([held.partition])
-        self.parts.health.stopped(str(held.source), reason)
-        self._count()
 
     # --- pressure and commits ---
 
@@ -402,18 +331,18 @@ class EgressController:
         assembly, consumer = self.parts.assembly, self.parts.consumer
         if not self._paused and assembly.pressed:
             self._paused = True
-            consumer.pause([p for p, h in self._held.items() if h.going])
-            for held in self._held.values():
+            consumer.pause([p for p, h in self._holdings.partitions.items() if h.going])
+            for held in self._holdings:
                 self.parts.metrics.count("egress_pauses", 1, **held.labels)
             log.info("fetching_paused", extra={logkeys.BYTES: assembly.held_bytes + assembly.spool_bytes})
             # what is waiting to be stored goes by itself; what is open would stay until it is full or old
             for source in assembly.heaviest_open():
-                held = self._by_source[source]
-                if (core := held.going) is not None:
-                    self._apply(held, core.relieve(), now)
+                heavy = self._holdings.of(source)
+                if heavy is not None and (core := heavy.going) is not None:
+                    self._apply(heavy, core.relieve(), now)
         elif self._paused and assembly.relieved:
             self._paused = False
-            going = [p for p, h in self._held.items() if h.going and h.seek is None]
+            going = [p for p, h in self._holdings.partitions.items() if h.going and h.seek is None]
             consumer.resume(going)
             log.info("fetching_resumed", extra={logkeys.BYTES: assembly.held_bytes + assembly.spool_bytes})
 
@@ -429,7 +358,3 @@ class EgressController:
             created_at=now,
             writer=self.parts.writer,
         )
-
-    def _count(self) -> None:
-        self.parts.metrics.gauge("assigned_partitions", len(self._held))
-        self.parts.metrics.gauge("stopped_partitions", sum(1 for h in self._held.values() if h.stopped))

@@ -1,21 +1,16 @@
 """Open source transactions: a partition is archived up to its last stable offset, where the oldest open one began.
 
 A producer that died without a word holds it there until the broker gives it up (`transaction.timeout.ms`), and a lost
-one (a hanging transaction, KAFKA-12671) for ever: Kafka's own `kafka-transactions.sh` finds and ends it.
+one (a hanging transaction) for ever: Kafka's own `kafka-transactions.sh` finds and ends it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from replicator.protocols import ClusterAdmin, TopicPartition, Watermarks
-
-RUNGS = tuple(
-    timedelta(seconds=seconds)
-    for seconds in (1, 10, 60, 5 * 60, 15 * 60, 3600, 6 * 3600, 24 * 3600, 7 * 24 * 3600, 30 * 24 * 3600)
-)
+from replicator.protocols import TopicPartition, Watermarks
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +20,7 @@ class OpenTail:
     partition: TopicPartition
     stable: int  # first offset of the oldest open transaction: nothing from here on is archived
     high: int  # next offset to be written
-    age: timedelta  # at least
+    age: timedelta  # since it was first seen to stand still
 
 
 @dataclass(slots=True)
@@ -66,21 +61,3 @@ class StuckTransactions:
             self.forget(partition)
             before = self._since[partition] = (stable, now)
         return now - before[1]
-
-
-def open_tails(admin: ClusterAdmin, partitions: Collection[TopicPartition], now: datetime) -> Sequence[OpenTail]:
-    """Partitions with an open transaction now, for who looks only once: the age is the largest of `RUNGS` (or zero)
-    that the stamp of the first open record is older than, so it is as right as the producer's clock. Asks the cluster
-    once for each rung that somebody reaches. Raises BrokerUnavailable, TargetError."""
-    stable = admin.stable_offsets(partitions)
-    marks = admin.watermarks(stable)
-    ages = {p: timedelta() for p, offset in stable.items() if p in marks and offset < marks[p].high}
-    older = set(ages)
-    for rung in RUNGS:
-        if not older:
-            break
-        # the first record stamped since then lies behind the open one: that one is older
-        found = admin.offsets_at(older, now - rung)
-        older = {p for p in older if found.get(p, -1) > stable[p]}
-        ages |= dict.fromkeys(older, rung)
-    return [OpenTail(p, stable[p], marks[p].high, age) for p, age in sorted(ages.items())]

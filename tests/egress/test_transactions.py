@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from egress.transactions import OpenTail, StuckTransactions, open_tails
+from egress.transactions import StuckTransactions
 from replicator.protocols import TopicPartition, Watermarks
 from tests.egress.world import STUCK, World
-from tests.fakes.kafka_consumer import FakeRecord
 from tests.fakes.surroundings import T0
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -72,20 +71,3 @@ def test_a_stuck_transaction_is_a_metric_and_one_warning(world: World, caplog: p
     process.consumer.revoke(P)
     process.turn()
     assert process.metrics.value("stuck_transaction_seconds", **LABELS) is None
-
-
-def test_who_looks_once_learns_a_lower_bound_of_the_age(world: World) -> None:
-    now = world.clock.at
-
-    def record(age: timedelta) -> FakeRecord:
-        return FakeRecord(value=b"x", timestamp_ms=int((now - age).timestamp() * 1000))
-
-    world.broker.append(P, record(timedelta(days=3)))
-    assert list(open_tails(world.admin, [P, Q], now)) == []
-    world.broker.begin(P, record(timedelta(minutes=20)))
-    world.broker.append(P, record(timedelta(minutes=1)))
-    world.broker.begin(Q, record(timedelta(milliseconds=10)))
-    assert list(open_tails(world.admin, [P, Q], now)) == [
-        OpenTail(P, 1, 3, timedelta(minutes=15)),
-        OpenTail(Q, 0, 1, timedelta()),
-    ]

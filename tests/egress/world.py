@@ -67,6 +67,7 @@ class World:
         self.store = SegmentStore(self.objects, "data")
         self.peek = SegmentStore(self.objects.memory, "data")  # never fails
         self.control = ControlStore(self.objects, "data")
+        self.control_peek = ControlStore(self.objects.memory, "data")
         self.processes: list[Process] = []
         self._values = itertools.count()
 

@@ -8,7 +8,15 @@ from replicator.metrics import COUNTERS, GAUGES, HISTOGRAMS
 
 pytestmark = pytest.mark.integration
 
-OTHERS = ("test_kills", "test_outages", "test_garbage", "test_bucket_sync", "test_found_later", "test_shutdown")
+OTHERS = (
+    "test_kills",
+    "test_outages",
+    "test_garbage",
+    "test_bucket_sync",
+    "test_dropped_at_source",
+    "test_found_later",
+    "test_shutdown",
+)
 
 
 def test_every_metric_moves(moved_metrics: set[str], request: pytest.FixtureRequest) -> None:

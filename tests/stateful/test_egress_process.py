@@ -9,17 +9,17 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from egress.positions import read_note
+from egress.positions import Note, read_note
 from replicator.coverage import covered_until
-from replicator.protocols import TopicPartition
+from replicator.protocols import Committed, TopicPartition
 from replicator.segment import Segment
 from tests.egress.world import AGE, Process, World
 from tests.examples import machine
 from tests.fakes.executors import HandExecutor
-from tests.fakes.kafka_consumer import FakeTransaction
+from tests.fakes.kafka_consumer import FakeLog, FakeTransaction
 
 PARTITIONS = (TopicPartition("t", 0), TopicPartition("t", 1))
-POOLS = ("encoders", "uploads", "pool")
+POOLS = ("encoders", "uploads", "pool", "asks")
 SMALL = 600  # bytes of memory: a few records press it
 
 partitions = st.sampled_from(PARTITIONS)
@@ -36,6 +36,8 @@ class EgressProcesses(RuleBasedStateMachine):
         self.world = World(Path(self.directory.name))
         self.world.broker.create("t", partitions=2)
         self.verified: set[Segment] = set()
+        self.logs: dict[tuple[str, TopicPartition], FakeLog] = {}  # of every life, dead ones too
+        self.born()
         self.zombies: list[HandExecutor] = []
         self.transactions: dict[TopicPartition, list[FakeTransaction]] = {p: [] for p in PARTITIONS}
         self.owner: dict[TopicPartition, int | None] = dict.fromkeys(PARTITIONS)
@@ -55,6 +57,21 @@ class EgressProcesses(RuleBasedStateMachine):
         process = self.world.process(**self.options)
         process.turn(2)
         return process
+
+    def born(self) -> None:
+        self.life = self.world.admin.describe(["t"])["t"].topic_id
+        self.logs |= {(self.life, p): self.world.broker.logs[p] for p in PARTITIONS}
+
+    def place(self, life: str) -> str:
+        """Which incarnation of the archive's partitions a life is filed under; the life's name, if it never was."""
+        plain = self.world.control_peek.place("a", "t")
+        return "" if plain is not None and plain.topic_id == life else life
+
+    def committed(self, p: TopicPartition) -> Committed | None:
+        """Of this life: a commit that was under way when the topic was deleted is nobody's."""
+        committed = self.world.committed(p)
+        note = None if committed is None else read_note(committed)
+        return committed if note is not None and note.life == self.life else None
 
     # --- work: most of what happens ---
 
@@ -94,7 +111,7 @@ class EgressProcesses(RuleBasedStateMachine):
     @rule(p=partitions, count=st.integers(1, 3))
     def begin_transaction(self, p: TopicPartition, count: int) -> None:
         first = self.world.broker.logs[p].high
-        values = [b"transaction %d" % (first + i) for i in range(count)]
+        values = [b"transaction %d of %s" % (first + i, self.life.encode()) for i in range(count)]
         self.transactions[p].append(self.world.broker.begin(p, *values))
 
     @precondition(lambda self: any(self.transactions.values()))
@@ -111,9 +128,24 @@ class EgressProcesses(RuleBasedStateMachine):
     @rule(p=partitions)
     def retention(self, p: TopicPartition) -> None:
         """Takes what is archived."""
-        if (position := self.world.position(p)) > self.world.broker.logs[p].low:
+        if (committed := self.committed(p)) and committed.next_offset > self.world.broker.logs[p].low:
             self.verify()
-            self.world.broker.trim(p, position)
+            self.world.broker.trim(p, committed.next_offset)
+
+    @rule(longer=st.booleans(), late=st.booleans())
+    def create_again(self, longer: bool, late: bool) -> None:
+        """No consumer is told. What was not stored of the life before is gone. `late`: the broker deletes the topic's
+        offsets with it, and then takes commits that were under way."""
+        commits = dict(self.world.broker.committed("group"))
+        ends = {p: self.world.broker.logs[p].high for p in PARTITIONS}
+        for some in self.transactions.values():
+            some.clear()
+        self.world.broker.recreate("t", partitions=2)
+        self.born()
+        if late:
+            self.world.broker.committed("group").update(commits)
+        for p in PARTITIONS:
+            self.world.produce(p, ends[p] + 3 if longer else 1)
 
     # --- processes and their partitions ---
 
@@ -205,19 +237,17 @@ class EgressProcesses(RuleBasedStateMachine):
     @invariant()
     def committed_is_stored_without_a_seam(self) -> None:
         for p in PARTITIONS:
-            committed = self.world.committed(p)
+            committed = self.committed(p)
             if committed is not None:
-                assert covered_until(self.world.segments(p), 0) >= committed.next_offset, self.world.ranges(p)
-                note = read_note(committed)
-                assert note is not None
-                assert (note.begun_at, note.partition_count) == (0, 2)
+                place = self.place(self.life)
+                assert covered_until(self.world.segments(p, place), 0) >= committed.next_offset
+                assert read_note(committed) == Note(0, 2, self.life)
 
     @invariant()
     def verify(self) -> None:
-        """Each segment holds exactly the log's records of its range, so that overlapping ones agree."""
-        for p in PARTITIONS:
-            log = self.world.broker.logs[p]
-            for segment in self.world.segments(p):
+        """Each segment holds exactly its life's records of its range, so that overlapping ones agree."""
+        for (life, p), log in self.logs.items():
+            for segment in self.world.segments(p, self.place(life)):
                 if segment not in self.verified:
                     wanted = {o: r.value for o, r in log.records.items() if o in segment.offsets}
                     found = {o: v for o, v in self.world.read(segment).items() if o >= log.low}
@@ -265,8 +295,10 @@ class EgressProcesses(RuleBasedStateMachine):
             zombie.run_all()
         self.verify()
         for p in PARTITIONS:
-            end = world.broker.logs[p].stable
-            assert covered_until(world.segments(p), 0) == world.position(p) == end, (p, world.ranges(p))
+            end, place = world.broker.logs[p].stable, self.place(self.life)
+            assert covered_until(world.segments(p, place), 0) == end, (p, world.ranges(p, place))
+            assert world.position(p) == end
+            assert self.committed(p) is not None
         for process in self.running:
             assert process.stopped == {}
             assert process.assembly.held_bytes == 0

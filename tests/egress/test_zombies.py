@@ -1,0 +1,158 @@
+"""A process frozen past its session and thawed in mid-upload changes nothing that a later owner wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from replicator.errors import OwnershipLost
+from replicator.protocols import Committed, TopicPartition
+from tests.egress.world import Process, World, rule, source
+from tests.fakes.kafka_consumer import FakeSourceConsumer
+
+P = TopicPartition("t", 0)
+
+
+class Member(FakeSourceConsumer):
+    """As a broker sees it: what a member says that the group has put out is refused, and it hears of it last."""
+
+    fenced = False
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
+        if not self.fenced:
+            super().commit(offsets, wait=wait)
+        elif wait is not None:
+            raise OwnershipLost("commit: ILLEGAL_GENERATION")
+        else:
+            self._commit_failures.update(dict.fromkeys(offsets, "ILLEGAL_GENERATION"))
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    world.broker.create("t", partitions=1)
+    yield world
+    world.close()
+
+
+def joined(world: World, **options: object) -> Process:
+    process = world.process(consumer=Member(world.broker), **options)
+    process.join(P)
+    return process
+
+
+def frozen(world: World, count: int, **options: object) -> Process:
+    """With a sealed segment whose upload has begun."""
+    zombie = joined(world, **options)
+    zombie.uploads.holding = True
+    world.produce(P, count)
+    zombie.turn(2)
+    zombie.later()
+    assert zombie.uploads.waiting
+    zombie.consumer.fenced = True  # type: ignore[attr-defined]
+    return zombie
+
+
+def everything(world: World) -> dict[str, bytes]:
+    found = {}
+    for key in [info.key for info in world.objects.memory.list("")]:
+        with world.objects.memory.open(key) as body:
+            found[key] = body.read()
+    return found
+
+
+def thaw(zombie: Process, world: World) -> dict[str, bytes]:
+    """Its uploads end, and it turns, before it hears that it lost the partition. Answers the objects it added."""
+    before, committed = everything(world), world.committed(P)
+    zombie.uploads.holding = False
+    zombie.uploads.run_all()
+    zombie.later(turns=5)
+    zombie.consumer.lose(P)
+    zombie.turn()
+    zombie.later()
+    after = everything(world)
+    assert {key: after.get(key) for key in before} == before, "it changed what another wrote"
+    assert world.committed(P) == committed
+    return {key: body for key, body in after.items() if key not in before}
+
+
+def test_the_same_segment_is_found_stored(world: World) -> None:
+    zombie = frozen(world, 5)
+    joined(world).stop()
+    assert thaw(zombie, world) == {}
+    assert zombie.metrics.counts["egress_upload_conflicts"] == 1
+    assert zombie.stopped == {}
+    world.expect(P)
+
+
+@pytest.mark.parametrize("more", [1, 9])
+def test_a_shorter_one_is_a_legal_overlap(world: World, more: int) -> None:
+    zombie = frozen(world, 3)
+    world.produce(P, more)
+    joined(world).stop()
+    assert min(key[-41:] for key in thaw(zombie, world)) == "00000000000000000000-00000000000000000002"
+    assert zombie.stopped == {}
+    world.agree(P)
+    world.produce(P, 2)
+    joined(world).stop()
+    assert world.position(P) == 5 + more
+    world.agree(P)
+
+
+def test_it_goes_on_reading_before_it_hears_and_all_of_it_agrees(world: World) -> None:
+    zombie = frozen(world, 3)
+    second = joined(world)
+    world.produce(P, 1)
+    second.turn(2)
+    second.later()
+    world.produce(P, 8)
+    second.turn(3)
+    assert world.ranges(P) == [(0, 3), (4, 8)]
+    assert len(thaw(zombie, world)) == 2, "[0,2], and what it read from 3 on: [3,7]"
+    second.later()
+    world.agree(P)
+    assert world.position(P) == 12
+    assert second.stopped == {}
+
+
+def test_a_difference_stops_the_zombie_and_changes_nothing(world: World) -> None:
+    """Other records under the same offsets and the same topic id: an unclean leader threw away what the zombie read."""
+    zombie = frozen(world, 5)
+    world.broker.truncate(P, 0)
+    world.broker.append(P, *[b"other"] * 5)
+    joined(world).stop()
+    before = everything(world)
+    zombie.uploads.holding = False
+    zombie.uploads.run_all()
+    zombie.turn(2)
+    [reason] = zombie.stopped.values()
+    assert "differ at offset 0" in reason
+    zombie.consumer.lose(P)
+    zombie.turn()
+    assert everything(world) == before
+    assert zombie.stopped == {}
+    world.expect(P)
+
+
+def test_a_thinner_copy_stands_where_the_log_may_have_dropped_records(world: World) -> None:
+    zombie = frozen(world, 5, may_thin=True)
+    world.broker.compact(P, 1, 3)
+    joined(world, may_thin=True).stop()
+    assert thaw(zombie, world) == {}
+    assert zombie.stopped == {}
+    assert world.values(P) == [r.value for r in world.broker.logs[P].records.values()]
+
+
+def test_a_gap_the_later_owner_wrote_down_stays(world: World) -> None:
+    """What the zombie read is stored all the same: a segment says more than a gap, and readers prefer it."""
+    zombie = frozen(world, 3)
+    world.broker.trim(P, 3)
+    world.produce(P, 4)
+    world.rules = (rule("t", on_gap="record"),)
+    joined(world).stop()
+    assert [str(o) for o in world.control.gap_ranges(source(P))] == ["[0,2]"]
+    assert len(thaw(zombie, world)) == 1
+    assert world.ranges(P) == [(0, 2), (3, 6)]
