@@ -7,6 +7,8 @@ Rules
   2. A partition that comes is paused at an explicit offset. Never at END: the answer to the question where that is
      may arrive after a seek and override it (seen), which reads as a hole.
   3. A partition that goes is given up after the listener was told, so that it can still be committed.
+  4. After a loss the subscription is left alone until the group has assigned anew: the client aborts the process when
+     it is changed while joining again (seen).
 """
 
 from __future__ import annotations
@@ -53,6 +55,8 @@ class Membership:
         self._kept: list[BaseException] = []
         self._fatal: KafkaError | None = None
         self._closed = False
+        self._joining_again = False
+        self._subscribe_later: frozenset[str] | None = None
         config: dict[str, object] = {**properties, "error_cb": self._guarded(self._on_error)}
         if on_commit is not None:
             config["on_commit"] = self._guarded(on_commit)
@@ -65,6 +69,13 @@ class Membership:
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
         self._listener = listener
+        if self._joining_again:
+            self._subscribe_later = frozenset(topics)
+        else:
+            self._subscribe(topics)
+
+    def _subscribe(self, topics: Collection[str]) -> None:
+        self._subscribe_later = None
         self.client.subscribe(
             sorted(topics),
             on_assign=self._guarded(self._on_assign),
@@ -78,6 +89,8 @@ class Membership:
         if self._fatal is not None:
             self._guarded(self._on_lost)(self.client, [])
             raise OwnershipLost(f"group member: {told(self._fatal)}. This client is dead; start the process again")
+        if self._subscribe_later is not None and not self._joining_again:
+            self._subscribe(self._subscribe_later)
         try:
             return self.client.consume(count, max(timeout.total_seconds(), 0))
         except Exception as error:
@@ -141,6 +154,7 @@ class Membership:
         return guarded
 
     def _on_assign(self, client: Consumer, partitions: Sequence[ClientPartition]) -> None:
+        self._joining_again = False
         here = [ClientPartition(p.topic, p.partition, SOMEWHERE) for p in partitions]
         client.incremental_assign(here)
         client.pause(here)
@@ -161,6 +175,7 @@ class Membership:
     def _on_lost(self, client: Consumer, partitions: list[ClientPartition]) -> None:
         """After a fatal error the group tells nothing any more, and everything is lost."""
         gone = self.held if self._fatal is not None else _ours(partitions)
+        self._joining_again = True
         self._held -= gone
         try:
             if self._listener is not None and gone:

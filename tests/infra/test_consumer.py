@@ -415,6 +415,24 @@ def test_lost_partitions_are_told_as_lost(world: BrokerWorld) -> None:
         consumer.close(PATIENCE)
 
 
+@pytest.mark.integration
+@pytest.mark.long
+def test_a_subscription_changed_after_a_loss_comes_into_force(world: BrokerWorld) -> None:
+    """It waits for the group: the client may abort the whole process if it is changed while joining again."""
+    (p,), (q,) = world.topic(), world.topic()
+    consumer = world.member(properties=IMPATIENT | {"max.poll.interval.ms": "1500"})
+    member = Member(world, consumer, Listener(consumer))
+    try:
+        consumer.subscribe([p.topic], member.listener)
+        member.until(consumer.assignment)
+        Stop().wait(timedelta(seconds=4))  # longer than a member may go without polling
+        member.until(lambda: ("lost", frozenset({p})) in member.listener.told)
+        consumer.subscribe([p.topic, q.topic], member.listener)
+        member.until(lambda: consumer.assignment() == {p, q})
+    finally:
+        consumer.close(PATIENCE)
+
+
 @pytest.mark.parametrize(
     ("properties", "problem"),
     [
