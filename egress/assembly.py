@@ -1,7 +1,7 @@
 """From runs to stored segments: buffers, encoding and uploads of every open and sealed segment of a process.
 
     append ──> pending batches ──(row group full, or memory short)──> encoder pool ──> spool file
-    seal   ──> footer ──> upload pool ──> Outcome
+    seal   ──> footer ──> is it still the same topic? ──> upload pool ──> Outcome
 
 The poll thread calls in; pools do the work; `outcomes` brings back facts. Raw records are accounted against one budget
 over all partitions: when it is exceeded the caller pauses fetching until `relieved`.
@@ -15,11 +15,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from egress.confirm import Confirm
 from egress.partition import Seal
 from egress.spool import Spool, SpoolFile, as_binary
 from egress.uploads import Uploader
@@ -65,6 +67,15 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
+class Foreign:
+    """The topic is gone, or was created again, since the segment was opened. It was not stored: nobody knows of which
+    life its records are."""
+
+    source: SourcePartition
+    offsets: OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
 class Unstored:
     """The store, or who was asked about what it holds, gave no answer until the retries ended: read it again."""
 
@@ -73,7 +84,7 @@ class Unstored:
     error: TransientError
 
 
-Outcome = Stored | SpoolLost | Refused | Unstored
+Outcome = Stored | SpoolLost | Refused | Foreign | Unstored
 
 
 class _Strand:
@@ -126,6 +137,7 @@ class Assembly:
         self,
         *,
         format: SegmentFormat,  # noqa: A002
+        confirm: Confirm,
         uploader: Uploader,
         spool: Spool,
         memory_bytes: int,
@@ -133,7 +145,7 @@ class Assembly:
         upload_threads: int,
     ) -> None:
         """`memory_bytes`: raw records held, being encoded ones included."""
-        self._format, self._uploader, self._spool = format, uploader, spool
+        self._format, self._confirm, self._uploader, self._spool = format, confirm, uploader, spool
         self._limit = memory_bytes
         self._encoders = ThreadPoolExecutor(encode_threads, "encode")
         self._uploads = ThreadPoolExecutor(upload_threads, "upload")
@@ -218,7 +230,15 @@ class Assembly:
     def discard(self, source: SourcePartition, from_offset: int = 0) -> None:
         """Drop the open segment and the sealed ones from there on; uploads under way may still finish."""
         gone = [key for key in self._sealed if key[0] == source and key[1].start >= from_offset]
-        buildings = [self._sealed.pop(key) for key in gone]
+        self._drop(source, [self._sealed.pop(key) for key in gone])
+
+    def forsake(self, source: SourcePartition) -> None:
+        """The log is gone. Drop what may hold records of another; what was confirmed is uploaded all the same, since it
+        exists nowhere else any more, and its outcome is nobody's."""
+        buildings = [self._sealed.pop(key) for key in list(self._sealed) if key[0] == source]
+        self._drop(source, [b for b in buildings if not b.uploading])
+
+    def _drop(self, source: SourcePartition, buildings: list[_Building]) -> None:
         if source in self._open:
             buildings.append(self._open.pop(source))
         for building in buildings:
@@ -292,6 +312,23 @@ class Assembly:
             building.file.settle()
         except Exception as error:
             self._outcomes.put(self._failed(building, error))
+            return
+
+        def told(same: bool) -> None:
+            # back on the strand: what discards the segment runs there too
+            with suppress(RuntimeError):  # the pools ended meanwhile: nothing is uploaded any more
+                building.strand.submit(lambda: self._confirmed(building, segment, seal, footer, sealed_at, same=same))
+
+        self._confirm(segment.source.topic, origin, told)
+
+    def _confirmed(
+        self, building: _Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float, *, same: bool
+    ) -> None:
+        if building.dropped:
+            return
+        if not same:
+            self._abandon(building)
+            self._outcomes.put(Foreign(building.source, seal.offsets))
             return
         building.uploading = True
         self._uploads.submit(self._upload, building, segment, seal, footer, sealed_at)

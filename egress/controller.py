@@ -1,20 +1,21 @@
 """The egress process: one consumer, its partitions, and the loop that moves records from the one to the archive.
 
-Everything here runs on the poll thread, but for the pools behind `Assembly`, `Resolver` and `TopicWatcher`, whose
-answers are taken in once per turn. The decisions are `EgressPartition`'s; this applies their effects.
+Everything here runs on the poll thread, but for the pools behind `Assembly`, `Positioning`, `Confirmations` and
+`TopicWatcher`, whose answers are taken in once per turn. The decisions are `EgressPartition`'s; this applies their
+effects.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from egress.assembly import Assembly, Outcome, Refused, SpoolLost, Stored, Unstored
+from egress.assembly import Assembly, Foreign, Outcome, Refused, SpoolLost, Stored, Unstored
 from egress.commits import Commits
+from egress.confirm import Confirmations
 from egress.held import Held
 from egress.lag import LagGauge
 from egress.partition import (
@@ -22,18 +23,18 @@ from egress.partition import (
     Commit,
     Discard,
     Effect,
-    EgressPartition,
     Reason,
     Seal,
-    SealPolicy,
     Seek,
 )
-from egress.positions import Hold, Start
-from egress.resolver import Resolver, Wanted
+from egress.places import another_cluster
+from egress.positioning import Positioning
+from egress.positions import Hold
+from egress.resolver import Begin
 from egress.runs import split
 from egress.watcher import TopicWatcher
 from replicator import logkeys
-from replicator.errors import BrokerUnavailable, OwnershipLost, ReplicatorError
+from replicator.errors import BrokerUnavailable, OwnershipLost
 from replicator.footer import SegmentOrigin
 from replicator.health import Health
 from replicator.lifecycle import Deadline, Stop
@@ -55,6 +56,7 @@ log = logging.getLogger(__name__)
 POLL = timedelta(milliseconds=100)
 RETRY = timedelta(seconds=1)  # of anything the cluster refused for now
 RETRY_LIMIT = timedelta(seconds=30)
+OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 STOPPED_RETRY = timedelta(seconds=30)  # a stopped partition looks whether its cause is gone; doubles
 STOPPED_RETRY_LIMIT = timedelta(minutes=5)
 
@@ -64,16 +66,14 @@ class EgressParts:
     """What the controller is built of; `replicator.app` knows how."""
 
     region: str
-    cluster_id: str
     isolation_level: str
     writer: str
     consumer: SourceConsumer
-    resolver: Resolver
+    positioning: Positioning
     watcher: TopicWatcher
+    confirmations: Confirmations
     assembly: Assembly
     lag: LagGauge
-    pool: ThreadPoolExecutor  # questions to the cluster
-    listing_pool: ThreadPoolExecutor
     clock: Clock
     metrics: Metrics
     health: Health
@@ -89,7 +89,6 @@ class EgressController:
     parts: EgressParts
     _held: dict[TopicPartition, Held] = field(default_factory=dict)
     _by_source: dict[SourcePartition, Held] = field(default_factory=dict)
-    _resolving: list[tuple[list[Held], Future[object]]] = field(default_factory=list)
     _commits: Commits = field(init=False)
     _paused: bool = False
 
@@ -117,12 +116,16 @@ class EgressController:
         now = parts.clock.now()
         if parts.watcher.turn(now):
             self._subscribe()
+            self._look(now)
         for event in parts.consumer.poll(POLL):
             self._on(event, parts.clock.now())
         now = parts.clock.now()
+        parts.confirmations.turn(now)
         for outcome in parts.assembly.outcomes():
             self._finished(outcome, now)
-        self._resolve(now)
+        for held, answer in parts.positioning.turn(self._held.values(), parts.watcher.topics, now):
+            if self._held.get(held.partition) is held:  # else it moved away since
+                self._position(held, answer, now)
         for held in list(self._held.values()):
             self._tick(held, now)
         self._press(now)
@@ -139,13 +142,26 @@ class EgressController:
             self.parts.consumer.subscribe(sorted(topics), self)
         self.parts.health.ready(True)
 
+    def _look(self, now: datetime) -> None:
+        """The cluster may be another, and a topic another life of its name, without the consumer noticing."""
+        watcher = self.parts.watcher
+        for held in self._held.values():
+            if watcher.other_cluster is not None:
+                reason = another_cluster(watcher.other_cluster, watcher.cluster_id)
+                if (core := held.going) is not None:
+                    self._apply(held, core.drain(Reason.STOPPED), now)
+                self._stop(held, reason, now)
+                continue
+            seen = watcher.topics.get(held.partition.topic)
+            if seen is not None and held.life is not None and seen.facts.topic_id != held.life.facts.topic_id:
+                self._reopen(held, f"topic id {seen.facts.topic_id}, it was {held.life.facts.topic_id}")
+
     # --- group membership: called inside consumer.poll and consumer.close ---
 
     def assigned(self, partitions: Collection[TopicPartition]) -> None:
         for partition in partitions:
-            held = Held(partition, SourcePartition(self.parts.region, partition.topic, partition.partition))
-            self._held[partition] = held
-            self._by_source[held.source] = held
+            source = SourcePartition(self.parts.region, partition.topic, partition.partition)
+            self._held[partition] = Held(partition, source)
         self._count()
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
@@ -160,6 +176,7 @@ class EgressController:
             expired = False
             while any(h.storing for h in leaving) and not expired:
                 expired = deadline.expired  # what is stored by then counts, however late we look
+                self.parts.confirmations.turn(self.parts.clock.now())
                 for outcome in self.parts.assembly.outcomes(min(deadline.left.total_seconds(), 0.1)):
                     self._finished(outcome, self.parts.clock.now())
             # stored, then committed: everything below these offsets is in the archive
@@ -184,75 +201,39 @@ class EgressController:
 
     # --- where to begin ---
 
-    def _resolve(self, now: datetime) -> None:
-        for helds, future in [(h, f) for h, f in self._resolving if f.done()]:
-            self._resolving.remove((helds, future))
-            self._resolved(helds, future, now)
-        topics = self.parts.watcher.topics
-        wanted: list[tuple[Held, Wanted]] = []
-        for held in self._held.values():
-            selected = topics.get(held.partition.topic)
-            busy = held.resolving or held.going is not None or held.storing
-            waits = busy or (held.retry_at is not None and now < held.retry_at)
-            # the group may know a new partition before our own look at the topics does
-            if not waits and selected is not None and held.partition.partition < selected.facts.partition_count:
-                held.resolving = True
-                question = Wanted(
-                    held.partition,
-                    held.source,
-                    selected.settings,
-                    selected.facts,
-                    selected.appeared,
-                    held.contested,
-                    held.stopped,
-                )
-                wanted.append((held, question))
-        if wanted:
-            helds = [h for h, _ in wanted]
-            questions = [w for _, w in wanted]
-            future = self.parts.pool.submit(self.parts.resolver.resolve, questions, self.parts.listing_pool)
-            self._resolving.append((helds, future))
-
-    def _resolved(self, helds: list[Held], future: Future[object], now: datetime) -> None:
-        try:
-            answers = future.result()
-        except ReplicatorError as error:
-            log.warning("positions_unknown", extra={logkeys.ERROR: str(error), logkeys.COUNT: len(helds)})
-            for held in helds:
-                held.resolving, held.retry_at = False, now + RETRY
-            return
-        assert isinstance(answers, dict)
-        for held in helds:
-            held.resolving, held.retry_at = False, None
-            if self._held.get(held.partition) is held:
-                self._position(held, answers[held.partition], now)
-
-    def _position(self, held: Held, answer: Start | Hold, now: datetime) -> None:
+    def _position(self, held: Held, answer: Begin | Hold, now: datetime) -> None:
         if isinstance(answer, Hold):
             self._stop(held, answer.reason, now)
             return
         selected = self.parts.watcher.topics.get(held.partition.topic)
         if selected is None:
             return  # vanished while we asked: the revocation follows
-        if held.stopped:
-            held.stopped, held.contested = "", None
-            self.parts.health.resumed(str(held.source))
-            self._count()
-        settings = selected.settings
-        policy = SealPolicy(
-            max_messages=settings.max_segment_messages,
-            max_bytes=settings.max_segment_size,
-            max_age=settings.max_segment_age,
-        )
-        held.core = EgressPartition(policy, answer.next_offset)
-        held.note = answer.note
+        self.parts.health.resumed(str(held.source))
+        held.begin(answer, selected.settings)
+        self._by_source[held.source] = held
+        self._count()
+        start, core = answer.start, held.core
+        assert core is not None
+        if start.lost:
+            offsets = sum(o.next_offset - o.start for o in start.lost)
+            self.parts.metrics.count("egress_recorded_gaps", len(start.lost), **held.labels)
+            self.parts.metrics.count("egress_recorded_gap_offsets", offsets, **held.labels)
         log.info(
             "partition_begins",
-            extra=held.fields | {logkeys.OFFSET: answer.next_offset, logkeys.REASON: answer.why},
+            extra=held.fields | {logkeys.OFFSET: start.next_offset, logkeys.REASON: start.why},
         )
         # where it began is decided once: without this an idle partition would be positioned anew after a restart
-        self._commits.add(held.partition, held.position(answer.next_offset))
-        self._apply(held, held.core.begin(), now)
+        self._commits.add(held.partition, held.position(start.next_offset))
+        self._apply(held, core.begin(), now)
+
+    def _reopen(self, held: Held, why: str) -> None:
+        """What was read may be of another log: nothing of it is stored or committed; where to begin is asked anew."""
+        log.warning("topic_created_again", extra=held.fields | {logkeys.REASON: why})
+        self.parts.assembly.forsake(held.source)
+        self.parts.lag.forget(held.partition)
+        self._commits.forget(held.partition)
+        self._by_source.pop(held.source, None)
+        held.reset()
 
     # --- records ---
 
@@ -270,7 +251,12 @@ class EgressController:
                     if (core := held.going) is not None:
                         # what was read is stored all the same: the source may not have it any more
                         self._apply(held, core.drain(Reason.STOPPED), now)
-                    self._stop(held, _explain(code, reason, held), now)
+                    if code == OUT_OF_RANGE:
+                        # trimmed, truncated or created again: where to begin says which, once what was read is stored
+                        held.end(now + RETRY)
+                        log.warning("partition_out_of_range", extra=held.fields | {logkeys.REASON: reason})
+                    else:
+                        self._stop(held, f"{held.partition}: the broker refuses it: {code}, {reason}", now)
             case ConsumerDisturbed(reason=reason):
                 log.error("consumer_disturbed", extra={logkeys.REASON: reason})
                 for held in self._held.values():
@@ -359,6 +345,8 @@ class EgressController:
                 held.contested = Segment(held.source, LEVEL_STREAMING, offsets)
                 self.parts.assembly.discard(held.source)
                 self._stop(held, str(error), now)
+            case Foreign(offsets=offsets):
+                self._reopen(held, f"another topic, or none, once {offsets} was read")
             case Unstored(offsets=offsets, error=error):
                 self._read_again(held, offsets.start, f"the segment {offsets} was not stored: {error}", now)
             case _:
@@ -400,7 +388,7 @@ class EgressController:
         if held.stopped != reason:
             log.error("partition_stopped", extra=held.fields | {logkeys.REASON: reason})
             held.refusals = 0
-        held.stopped, held.seek = reason, None
+        held.stopped, held.ended, held.seek = reason, False, None
         held.retry_at = now + min(STOPPED_RETRY * 2 ** min(held.refusals, 10), STOPPED_RETRY_LIMIT)
         held.refusals += 1
         self.parts.consumer.pause([held.partition])
@@ -430,10 +418,11 @@ class EgressController:
             log.info("fetching_resumed", extra={logkeys.BYTES: assembly.held_bytes + assembly.spool_bytes})
 
     def _origin(self, held: Held, now: datetime) -> SegmentOrigin:
+        assert held.life is not None
         selected = self.parts.watcher.topics.get(held.partition.topic)
         return SegmentOrigin(
-            topic_id=selected.facts.topic_id if selected else "",
-            cluster_id=self.parts.cluster_id,
+            topic_id=held.life.facts.topic_id,
+            cluster_id=held.life.cluster_id,
             source_partition_count=selected.facts.partition_count if selected else None,
             isolation_level=self.parts.isolation_level,
             last_leader_epoch=self.parts.assembly.leader_epoch(held.source),
@@ -444,14 +433,3 @@ class EgressController:
     def _count(self) -> None:
         self.parts.metrics.gauge("assigned_partitions", len(self._held))
         self.parts.metrics.gauge("stopped_partitions", sum(1 for h in self._held.values() if h.stopped))
-
-
-def _explain(code: str, reason: str, held: Held) -> str:
-    wanted = held.core.next_offset if held.core is not None else "?"
-    if "OFFSET" in code:
-        return (
-            f"{held.partition}: the source no longer holds offset {wanted} ({reason}): retention or truncation "
-            "overtook the egress. To go on without what is gone, set the group's offset to the topic's first offset "
-            "and restart"
-        )
-    return f"{held.partition}: the broker refuses it: {code}, {reason}. Mend that and restart"

@@ -1,14 +1,15 @@
-"""How far the archive is behind its topics, measured from time to time on a pool."""
+"""How far the archive is behind its topics, and what holds it there; measured from time to time on a pool."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from egress.assembly import Assembly
+from egress.transactions import OpenTail, StuckTransactions
 from replicator import logkeys
 from replicator.errors import ReplicatorError
 from replicator.metrics import Metrics
@@ -16,6 +17,12 @@ from replicator.protocols import ClusterAdmin, TopicPartition, Watermarks
 from replicator.segment import SourcePartition
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    stable: Mapping[TopicPartition, int]
+    marks: Mapping[TopicPartition, Watermarks]
 
 
 @dataclass(slots=True)
@@ -27,8 +34,9 @@ class LagGauge:
     metrics: Metrics
     interval: timedelta
     pool: Executor
+    stuck: StuckTransactions | None  # None: `read_uncommitted`, which waits for no transaction
     _committed: dict[TopicPartition, int] = field(default_factory=dict)
-    _asked: Future[Mapping[TopicPartition, Watermarks]] | None = None
+    _asked: Future[_Ends] | None = None
     _due_at: datetime | None = None
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
@@ -36,9 +44,12 @@ class LagGauge:
 
     def forget(self, partition: TopicPartition) -> None:
         self._committed.pop(partition, None)
-        labels = {"topic": partition.topic, "partition": str(partition.partition)}
+        labels = _labels(partition)
         self.metrics.forget("egress_lag_records", **labels)
         self.metrics.forget("egress_lag_seconds", **labels)
+        if self.stuck is not None:
+            self.stuck.forget(partition)
+            self.metrics.forget("stuck_transaction_seconds", **labels)
 
     def turn(self, now: datetime, held: Mapping[TopicPartition, SourcePartition]) -> None:
         if self._asked is not None and self._asked.done():
@@ -49,20 +60,43 @@ class LagGauge:
                 log.warning("lag_unknown", extra={logkeys.ERROR: str(error)})
         if self._asked is None and held and (self._due_at is None or now >= self._due_at):
             self._due_at = now + self.interval
-            self._asked = self.pool.submit(self.admin.watermarks, list(held))
+            self._asked = self.pool.submit(self._ask, list(held))
 
-    def _report(
-        self,
-        marks: Mapping[TopicPartition, Watermarks],
-        held: Mapping[TopicPartition, SourcePartition],
-        now: datetime,
-    ) -> None:
+    def _ask(self, partitions: Collection[TopicPartition]) -> _Ends:
+        # in this order: what is stable is never beyond an end that was asked later
+        stable = self.admin.stable_offsets(partitions) if self.stuck is not None else {}
+        return _Ends(stable, self.admin.watermarks(partitions))
+
+    def _report(self, ends: _Ends, held: Mapping[TopicPartition, SourcePartition], now: datetime) -> None:
+        marks = ends.marks
         for partition, source in held.items():
             if partition not in marks or partition not in self._committed:
                 continue
-            labels = {"topic": partition.topic, "partition": str(partition.partition)}
+            labels = _labels(partition)
             oldest_ms = self.assembly.oldest_ms(source)
             seconds = 0.0 if oldest_ms is None else max(now.timestamp() - oldest_ms / 1000, 0.0)
             lag = max(marks[partition].high - self._committed[partition], 0)
             self.metrics.gauge("egress_lag_records", lag, **labels)
             self.metrics.gauge("egress_lag_seconds", seconds, **labels)
+        if self.stuck is not None:
+            for tail in self.stuck.seen({p: o for p, o in ends.stable.items() if p in held}, marks, now):
+                self._report_tail(tail, is_news=self.stuck.is_news(tail))
+
+    def _report_tail(self, tail: OpenTail, *, is_news: bool) -> None:
+        self.metrics.gauge("stuck_transaction_seconds", tail.age.total_seconds(), **_labels(tail.partition))
+        if is_news:
+            log.warning(
+                "transaction_stuck",
+                extra={
+                    logkeys.TOPIC: tail.partition.topic,
+                    logkeys.PARTITION: tail.partition.partition,
+                    logkeys.OFFSET: tail.stable,
+                    logkeys.COUNT: tail.high - tail.stable,
+                    logkeys.WAIT_MS: int(tail.age.total_seconds() * 1000),
+                    logkeys.NEXT: "find its producer, or end it: kafka-transactions.sh find-hanging, abort",
+                },
+            )
+
+
+def _labels(partition: TopicPartition) -> dict[str, str]:
+    return {"topic": partition.topic, "partition": str(partition.partition)}

@@ -1,37 +1,47 @@
 """Where reading a partition begins: committed offset, else the archive, else the start policy. Pure.
 
-Each commit carries a note, `start=<offset> partitions=<count>`, which never changes again: where the archive of this
-partition was begun, so that a partition that was positioned but never had a record is told from one whose archive is
-missing; and how many partitions the topic had then, so that those added later are known as such.
+Each commit carries a note, `start=<offset> partitions=<count> topic=<id>`, which never changes again: where the archive
+of this partition was begun, so that a partition that was positioned but never had a record is told from one whose
+archive is missing; how many partitions the topic had then, so that those added later are known as such; and of which
+life of the topic the offset is, since a topic created again begins anew.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from replicator.coverage import Gap, steps
+from replicator.coverage import uncovered
 from replicator.protocols import Committed, Watermarks
-from replicator.segment import Segment
+from replicator.segment import OffsetRange, Segment
 
 
 @dataclass(frozen=True, slots=True)
 class Note:
     begun_at: int  # first offset this archive was ever meant to hold
     partition_count: int
+    life: str = ""  # the topic id, or what stands for it; empty: written before notes had it
 
     def __str__(self) -> str:
-        return f"start={self.begun_at} partitions={self.partition_count}"
+        life = f" topic={self.life}" if self.life else ""
+        return f"start={self.begun_at} partitions={self.partition_count}{life}"
 
 
-_NOTE = re.compile(r"start=(\d{1,19}) partitions=(\d{1,9})")
+_NOTE = re.compile(r"start=(\d{1,19}) partitions=(\d{1,9})(?: topic=([A-Za-z0-9_-]{1,64}))?")
 
 
 def read_note(committed: Committed) -> Note | None:
     """None when somebody else (the ancestor, an operator) made the commit."""
     match = _NOTE.fullmatch(committed.metadata)
-    return Note(int(match[1]), int(match[2])) if match else None
+    return Note(int(match[1]), int(match[2]), match[3] or "") if match else None
+
+
+def is_of(committed: Committed, life: str, *, is_first: bool) -> bool:
+    """Whether the offset belongs to this life of the topic. One without a note is an operator's or the ancestor's word
+    for the topic as it is; a note without a life is older than later lives are."""
+    note = read_note(committed)
+    return note is None or note.life == life or (not note.life and is_first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +49,7 @@ class Start:
     next_offset: int
     note: Note  # for every commit of this partition
     why: str
+    lost: tuple[OffsetRange, ...] = ()  # nowhere any more: written down as gaps before anything behind them is stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,75 +59,100 @@ class Hold:
     reason: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What group, archive and source say of one partition of one life of a topic."""
+
+    committed: Committed | None
+    archived: Collection[Segment]
+    recorded: Collection[OffsetRange]  # gaps written down before
+    marks: Watermarks
+    policy_offset: int  # of a partition that is neither committed nor archived
+    partition_count: int
+    life: str
+
+    @property
+    def covered(self) -> list[OffsetRange]:
+        """Archived, or known to be nowhere."""
+        return [*(s.offsets for s in self.archived), *self.recorded]
+
+    def note(self, begun_at: int) -> Note:
+        return Note(begun_at, self.partition_count, self.life)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an operator decided beforehand."""
+
+    accept_missing_archive: bool = False  # `on_archive_behind`
+    record_gaps: bool = False  # `on_gap`
+
+
 def added_later(partition: int, notes: Collection[Note]) -> bool:
     """Whether the topic had been positioned before this partition existed. `notes` are of all its partitions."""
     return bool(notes) and partition >= min(n.partition_count for n in notes)
 
 
-def choose_start(
-    committed: Committed | None,
-    archived: Collection[Segment],
-    marks: Watermarks,
-    policy_offset: int,
-    partition_count: int,
-    *,
-    accept_missing_archive: bool,
-) -> Start | Hold:
-    """`policy_offset` is what the start policy says for a partition that is neither committed nor archived."""
-    if committed is not None:
-        note = read_note(committed) or Note(committed.next_offset, partition_count)
-        return _from_commit(committed, note, archived, marks, accept_missing_archive=accept_missing_archive)
-    if archived:
-        return _from_archive(archived, marks, partition_count)
-    return _checked(policy_offset, Note(policy_offset, partition_count), marks, "start policy")
+def choose_start(facts: Facts, rules: Rules) -> Start | Hold:
+    if facts.committed is not None:
+        return _from_commit(facts.committed, facts, rules)
+    if facts.covered:
+        return _from_archive(facts, rules)
+    policy_offset = facts.policy_offset
+    return _begin(Start(policy_offset, facts.note(policy_offset), "start policy"), policy_offset, facts, rules)
 
 
-def _from_commit(
-    committed: Committed,
-    note: Note,
-    archived: Collection[Segment],
-    marks: Watermarks,
-    *,
-    accept_missing_archive: bool,
-) -> Start | Hold:
-    archive_end = max((s.offsets.next_offset for s in archived), default=None)
-    nothing_expected = read_note(committed) is not None and note.begun_at == committed.next_offset
+def _from_commit(committed: Committed, facts: Facts, rules: Rules) -> Start | Hold:
+    next_offset, told = committed.next_offset, read_note(committed)
+    note = facts.note(next_offset if told is None else told.begun_at)
+    if told is not None:
+        note = replace(note, partition_count=told.partition_count)
+    archive_end = max((o.next_offset for o in facts.covered), default=None)
+    nothing_expected = told is not None and told.begun_at == next_offset
     # set by an operator to where the source begins now: nothing before it can be archived any more
-    gone = read_note(committed) is None and archive_end is not None and committed.next_offset <= marks.low
-    if not (nothing_expected or gone) and (archive_end is None or archive_end < committed.next_offset):
+    gone = told is None and archive_end is not None and next_offset <= facts.marks.low
+    if not (nothing_expected or gone) and (archive_end is None or archive_end < next_offset):
         what = "the archive holds nothing" if archive_end is None else f"the archive ends before {archive_end}"
-        if not accept_missing_archive:
+        if not rules.accept_missing_archive:
             return Hold(
-                f"the group committed {committed.next_offset}, but {what}: another bucket or prefix, or objects were "
+                f"the group committed {next_offset}, but {what}: another bucket or prefix, or objects were "
                 "removed. Point s3.bucket and s3.prefix at the archive, or set the group's offset back to archive "
                 "again from there, or accept the loss with egress.on_archive_behind = 'continue'"
             )
+    known_until = next_offset
+    if gone and archive_end is not None and rules.record_gaps:
+        known_until = min(archive_end, next_offset)  # what the operator skipped is written down all the same
     # What is stored beyond the commit was stored just before a crash, or contradicts us and was refused: it is read
     # again, and a key that is taken tells the one from the other. Skipping it would believe both.
-    return _checked(committed.next_offset, note, marks, "committed offset")
+    return _begin(Start(next_offset, note, "committed offset"), known_until, facts, rules)
 
 
-def _from_archive(archived: Collection[Segment], marks: Watermarks, partition_count: int) -> Start | Hold:
+def _from_archive(facts: Facts, rules: Rules) -> Start | Hold:
     """Behind the archive, but not over a hole in it that the source can still fill."""
-    next_offset = min(s.offsets.start for s in archived)
-    note = Note(next_offset, partition_count)
-    for step in steps(archived, next_offset):
-        if isinstance(step, Gap) and step.offsets.end >= marks.low:
-            return _checked(max(step.offsets.start, marks.low), note, marks, "first gap of the archive")
-        next_offset = step.offsets.next_offset
-    return _checked(next_offset, note, marks, "end of the archive")
+    covered, low = facts.covered, facts.marks.low
+    begun, end = min(o.start for o in covered), max(o.end for o in covered)
+    holes = uncovered(covered, OffsetRange(max(begun, low), end)) if low <= end else []
+    why, next_offset = ("first gap of the archive", holes[0].start) if holes else ("end of the archive", end + 1)
+    return _begin(Start(next_offset, facts.note(begun), why), begun, facts, rules)
 
 
-def _checked(next_offset: int, note: Note, marks: Watermarks, why: str) -> Start | Hold:
-    if next_offset < marks.low:
+def _begin(wanted: Start, known_until: int, facts: Facts, rules: Rules) -> Start | Hold:
+    """As wanted, or where the source begins if that is later; nothing from `known_until` on is passed over in
+    silence."""
+    next_offset, why = wanted.next_offset, wanted.why
+    low, high = facts.marks.low, facts.marks.high
+    lost = uncovered(facts.covered, OffsetRange(known_until, low - 1)) if known_until < low else []
+    if lost and not rules.record_gaps:
+        which = ", ".join(map(str, lost))
         return Hold(
-            f"{why} says {next_offset}, but the topic now begins at {marks.low}: retention overtook the egress and "
-            f"[{next_offset},{marks.low - 1}] is gone at the source. To go on without it, set the group's offset to "
-            f"{marks.low}"
+            f"{why} says {next_offset}, but the topic now begins at {low}: retention, or a deletion of records, "
+            f"overtook the egress and {which} is gone at the source. To go on without it, set on_gap = 'record' for "
+            f"this topic, which writes down what is missing; or set the group's offset to {low}"
         )
-    if next_offset > marks.high:
+    if next_offset > high:
         return Hold(
-            f"{why} says {next_offset}, but the topic ends at {marks.high}: it was truncated or created again. "
-            f"If that is right, give the new topic another prefix, or set the group's offset"
+            f"{why} says {next_offset}, but the topic ends at {high}: it was truncated. Records that were archived are "
+            f"no longer in the log, and their offsets will be given to others. Find out which of them count; then give "
+            f"the topic another prefix, or set the group's offset"
         )
-    return Start(next_offset, note, why)
+    return replace(wanted, next_offset=max(next_offset, low), lost=tuple(lost))

@@ -24,6 +24,12 @@ class Selected:
     appeared: bool  # was not there at our first look
 
 
+@dataclass(frozen=True, slots=True)
+class _Look:
+    topics: Mapping[str, Selected]
+    other_cluster: str | None
+
+
 @dataclass(slots=True)
 class TopicWatcher:
     """The poll thread calls; the question itself runs on `pool`."""
@@ -31,16 +37,19 @@ class TopicWatcher:
     admin: ClusterAdmin
     rules: Sequence[TopicRule[EgressTopicSettings]]
     own_topics: Collection[str]
+    cluster_id: str  # of the cluster this process began with
     interval: timedelta
     pool: Executor
     topics: Mapping[str, Selected] = field(default_factory=dict)
+    other_cluster: str | None = None  # what stands behind the bootstrap address now, if it is another
     _looked: bool = False
     _first_look: frozenset[str] | None = None
-    _asked: Future[Mapping[str, Selected]] | None = None
+    _asked: Future[_Look] | None = None
     _due_at: datetime | None = None  # None: at once
 
     def turn(self, now: datetime) -> bool:
-        """True after the first look, and when `topics` changed. An error keeps what was known: it is no absence."""
+        """True after the first look, and when something changed. An error keeps what was known: it is no absence; and
+        so does another cluster, whose topics are not these."""
         if self._asked is not None:
             if not self._asked.done():
                 return False
@@ -50,18 +59,22 @@ class TopicWatcher:
             except ReplicatorError as error:
                 log.warning("topics_not_refreshed", extra={logkeys.ERROR: str(error)})
                 return False
-            news = found != self.topics or not self._looked
-            self.topics, self._looked = found, True
+            topics = found.topics if found.other_cluster is None else self.topics
+            news = (topics, found.other_cluster) != (self.topics, self.other_cluster) or not self._looked
+            self.topics, self.other_cluster, self._looked = topics, found.other_cluster, True
             return news
         if self._due_at is None or now >= self._due_at:
             self._due_at = now + self.interval
             self._asked = self.pool.submit(self._ask)
         return False
 
-    def _ask(self) -> Mapping[str, Selected]:
+    def _ask(self) -> _Look:
+        cluster_id = self.admin.cluster_id()
+        if cluster_id != self.cluster_id:
+            return _Look({}, cluster_id)
         everything = frozenset(self.admin.topics())
         chosen = select(everything, self.rules, self.own_topics)
         facts = self.admin.describe(chosen)
         if self._first_look is None:
             self._first_look = everything
-        return {name: Selected(chosen[name], facts[name], name not in self._first_look) for name in sorted(facts)}
+        return _Look({n: Selected(chosen[n], facts[n], n not in self._first_look) for n in sorted(facts)}, None)

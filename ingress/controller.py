@@ -14,14 +14,18 @@ from datetime import datetime, timedelta
 from queue import Empty
 from typing import assert_never
 
-from ingress.delivery import Assignment, Corrupt, Delivery, Failed, Progressed, Report, Vanished
-from ingress.destinations import DestinationFinder, Found
+from ingress.delivery import Delivery
+from ingress.destinations import Destination, DestinationFinder, Found
 from ingress.held import Held, late_policy
-from ingress.sequencer import Deliver, Effect, Late, Lost, Relist, Sequencer
+from ingress.listings import Listings
+from ingress.lives import Turn, at_hand, turn
+from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
+from ingress.sequencer import Deliver, Effect, Late, Lost, Passed, Relist, Sequencer
 from replicator import logkeys
-from replicator.checkpoint import Checkpoint, CheckpointKey
-from replicator.errors import ReplicatorError
-from replicator.events import Created, Removed
+from replicator.checkpoint import Checkpoint, CheckpointKey, Parked
+from replicator.control_store import ControlStore
+from replicator.errors import CheckpointConflict, ReplicatorError
+from replicator.events import Created, Removed, SegmentEvent
 from replicator.health import Health
 from replicator.lifecycle import Deadline, Stop
 from replicator.metrics import Metrics
@@ -29,19 +33,27 @@ from replicator.protocols import (
     CheckpointStore,
     Clock,
     EventLog,
+    Fate,
     LogReset,
+    ParkedNotes,
     Placement,
+    TopicFacts,
     TopicPartition,
 )
-from replicator.segment import SegmentInfo, SourcePartition
+from replicator.segment import SourcePartition
 from replicator.store import SegmentStore
+from replicator.view import SegmentView
 
 log = logging.getLogger(__name__)
+
+Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 
 POLL = timedelta(milliseconds=50)
 RETRY = timedelta(seconds=1)
 MEASURE = timedelta(seconds=5)
 ROUND_ALARM = timedelta(seconds=60)
+PARKED_RETRY = timedelta(seconds=30)  # doubles
+PARKED_RETRY_LIMIT = timedelta(minutes=5)
 OTHER_TARGET_RETRY = timedelta(seconds=30)
 
 
@@ -52,11 +64,13 @@ class IngressParts:
     placement: Placement
     event_log: EventLog
     checkpoints: CheckpointStore
+    notes: ParkedNotes
     store: SegmentStore
+    control: ControlStore
     finder: DestinationFinder
     delivery: Delivery
     pool: ThreadPoolExecutor  # listings, and looks at the archive
-    checkpoint_pool: ThreadPoolExecutor  # one thread: the checkpoint store is not thread safe
+    checkpoint_pool: ThreadPoolExecutor
     clock: Clock
     jitter: Callable[[timedelta], timedelta]
     metrics: Metrics
@@ -73,14 +87,29 @@ class IngressController:
     """`run` is one thread's; `parts.stop.set()` ends it from anywhere. Also the placement's group listener."""
 
     parts: IngressParts
+    _listings: Listings = field(init=False)
     _found: Found = field(default_factory=lambda: Found({}, {}))
     _held: dict[SourcePartition, Held] = field(default_factory=dict)
+    _finished: dict[SourcePartition, int] = field(default_factory=dict)  # of lives before those held
     _assigned: set[TopicPartition] = field(default_factory=set)
     _epochs: int = 0
     _measure_at: datetime | None = None
     _look: Future[Found] | None = None
     _look_at: datetime | None = None
-    _positions: list[tuple[list[Held], Future[Mapping[CheckpointKey, Checkpoint]]]] = field(default_factory=list)
+    _confirming: list[tuple[set[TopicPartition], Future[Mapping[str, TopicFacts]]]] = field(default_factory=list)
+    _positions: list[tuple[list[Held], Future[Positions]]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        parts = self.parts
+        self._listings = Listings(
+            store=parts.store,
+            control=parts.control,
+            pool=parts.pool,
+            clock=parts.clock,
+            jitter=parts.jitter,
+            interval=parts.relist_interval,
+            metrics=parts.metrics,
+        )
 
     def run(self) -> None:
         """Until stopped. Then the round under way is finished within the shutdown's deadline, and the group left."""
@@ -95,8 +124,8 @@ class IngressController:
 
     def wants(self, source: SourcePartition) -> bool:
         """Whether a configured source covers it. Safe to call from any thread."""
-        settings = self.parts.finder.settings
-        return not source.incarnation and settings.source_of(source.region, source.topic) is not None
+        found = self.parts.finder.settings.source_of(source.region, source.topic)
+        return found is not None and (not source.incarnation or found.on_recreate != "stop")
 
     def _turn(self) -> None:
         parts = self.parts
@@ -104,6 +133,7 @@ class IngressController:
         self._find(now)
         for event in parts.placement.poll(timedelta()):
             log.error("placement_disturbed", extra={logkeys.REASON: event.reason})
+        self._confirmed(now)
         for report in self._reports():
             self._reported(report, parts.clock.now())
         now = parts.clock.now()
@@ -144,20 +174,51 @@ class IngressController:
             log.info("destinations_found", extra={logkeys.COUNT: len(names), logkeys.DESTINATION: names[:20]})
             if names:
                 self.parts.placement.subscribe(names, self)
-        lost = [h for h in self._held.values() if h.assignment.target.topic not in found.destinations]
-        self.parts.delivery.release([h.assignment.epoch for h in lost], timedelta())
-        for held in lost:  # ours still, but not to be delivered any more; a new subscription would take it away as well
-            self._let_go(held)
-        for partition in sorted(self._assigned):  # assigned before we knew what they are for
-            self._hold(partition)
+        self._drop_others()
+        self._confirm(self._assigned)  # some were assigned before we knew what for, or their topic is another one now
         self.parts.health.ready(True)
+
+    def _drop_others(self) -> None:
+        """Ours still, but not to be delivered any more as they were: nothing is produced for them from here on."""
+        lost = [
+            h
+            for h in self._held.values()
+            if not self._found.delivers(
+                h.assignment.source, h.assignment.target.topic, topic_id=h.assignment.target_topic_id
+            )
+        ]
+        self.parts.delivery.release([h.assignment.epoch for h in lost], timedelta())
+        for held in lost:
+            self._let_go(held)
+        self._count()
+
+    def _confirm(self, partitions: Collection[TopicPartition]) -> None:
+        """Ask what their topics are now. A topic that was deleted and created again is taken and given back as if
+        nothing had been: what was known of it before the assignment may be of the other one."""
+        held = {h.assignment.target for h in self._held.values()}
+        asked = {p for p in partitions if p.topic in self._found.destinations and p not in held}
+        if asked:
+            names = {p.topic for p in asked}
+            self._confirming.append((asked, self.parts.pool.submit(self.parts.finder.facts, names)))
+
+    def _confirmed(self, now: datetime) -> None:
+        for partitions, facts in [(p, f) for p, f in self._confirming if f.done()]:
+            self._confirming.remove((partitions, facts))
+            try:
+                self._found = self._found.with_facts(facts.result())
+            except ReplicatorError as error:
+                log.warning("destinations_not_seen", extra={logkeys.ERROR: str(error)})
+                self._look_at = min(self._look_at or now, now + RETRY)  # which asks again
+                continue
+            self._drop_others()
+            for partition in sorted(partitions & self._assigned):
+                self._hold(partition)
 
     # --- group membership: called inside placement.poll and placement.close ---
 
     def assigned(self, partitions: Collection[TopicPartition]) -> None:
         self._assigned.update(partitions)
-        for partition in partitions:
-            self._hold(partition)
+        self._confirm(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Nothing of these is being produced when this returns, unless the target kept us waiting too long."""
@@ -175,12 +236,14 @@ class IngressController:
         self.parts.delivery.release([h.assignment.epoch for h in leaving], timedelta())
 
     def _hold(self, partition: TopicPartition) -> None:
+        """As of the first life that goes there; which one is at hand is known with the checkpoints."""
         destination = self._found.destinations.get(partition.topic)
-        if destination is None:
-            return
-        source = destination.source(partition.partition)
-        if source in self._held:
-            return
+        if destination is not None:
+            sources = destination.sources(partition.partition)
+            if not any(source in self._held for source in sources):
+                self._hold_source(sources[0], partition, destination)
+
+    def _hold_source(self, source: SourcePartition, partition: TopicPartition, destination: Destination) -> Held:
         self._epochs += 1
         settings = destination.settings
         assignment = Assignment(
@@ -190,8 +253,9 @@ class IngressController:
             self._epochs,
             clamp_timestamps=settings.on_timestamp == "clamp",
         )
-        self._held[source] = Held(assignment, late_policy(destination.settings))
+        held = self._held[source] = Held(assignment, late_policy(destination.settings))
         self._count()
+        return held
 
     def _take(self, partitions: Collection[TopicPartition]) -> list[Held]:
         gone = set(partitions)
@@ -205,6 +269,9 @@ class IngressController:
     def _let_go(self, held: Held) -> None:
         source = held.assignment.source
         del self._held[source]
+        self.parts.notes.left(held.assignment.key)
+        for before in held.finished:
+            self._finished.pop(before, None)
         self.parts.health.resumed(str(source))
         self.parts.metrics.forget("ingress_lag_records", **held.labels)
         self.parts.metrics.forget("ingress_lag_seconds", **held.labels)
@@ -222,7 +289,9 @@ class IngressController:
                     held.resolving, held.retry_at = False, now + RETRY
                 continue
             for held in helds:
-                self._position(held, checkpoints.get(held.assignment.key))
+                if self._held.get(held.assignment.source) is held:
+                    held_ = self._of_life_at_hand(held, checkpoints)
+                    self._position(held_, checkpoints.get(held_.assignment.key))
         waiting = [
             h
             for h in self._held.values()
@@ -231,25 +300,104 @@ class IngressController:
         if waiting:
             for held in waiting:
                 held.resolving = True
-            # asked after the partitions were assigned: the owner before us has checkpointed, or never will
-            self._positions.append((waiting, self.parts.checkpoint_pool.submit(self.parts.checkpoints.read)))
+            targets = [h.assignment.target for h in waiting]
+            self._positions.append((waiting, self.parts.checkpoint_pool.submit(self._checkpoints, targets)))
 
-    def _position(self, held: Held, checkpoint: Checkpoint | None) -> None:
+    def _checkpoints(self, targets: Sequence[TopicPartition]) -> Positions:
+        """Asked after the partitions were assigned. First the end of whatever the owner before us had under way: after
+        that it has checkpointed, or never will. On a pool."""
+        self.parts.placement.settled(targets)
+        return self.parts.checkpoints.read()
+
+    def _position(self, held: Held, checkpoint: Checkpoint | CheckpointConflict | None) -> None:
         held.resolving = False
         if self._held.get(held.assignment.source) is not held:
             return
-        if checkpoint is not None and (reason := _other_target(held, checkpoint)):
+        reason = "" if checkpoint is None else _unusable(held, checkpoint)
+        if reason:
             self._stop(held, reason)
             held.retry_at = self.parts.clock.now() + OTHER_TARGET_RETRY
             return
-        self._resume(held)
+        assert not isinstance(checkpoint, CheckpointConflict)
+        if not held.refusals:
+            self._resume(held)  # else it has to get past what stopped it first
         next_offset = None if checkpoint is None else checkpoint.next_offset
+        if next_offset is None or next_offset < held.view.next_offset:
+            held.view = SegmentView()  # it was set back, and this one has forgotten what lies there
         held.sequencer = Sequencer(held.policy, held.view, next_offset)
         log.info(
             "partition_begins",
             extra=held.fields | {logkeys.OFFSET: next_offset if next_offset is not None else "first segment"},
         )
-        self._list(held, full=True, reason="start")
+        self._listings.begin(held, full=True, reason="start")
+        if len(held.view):  # positioned anew: what is known goes on being delivered, whatever the listing does
+            self._changed(held, self.parts.clock.now())
+
+    def _park(self, held: Held, reason: str, offset: int | None, now: datetime) -> None:
+        """Tried again from time to time, from the checkpoint as it is then: an operator may have set it."""
+        self._stop(held, reason, offset)
+        pause = min(PARKED_RETRY * 2 ** min(held.refusals, 10), PARKED_RETRY_LIMIT)
+        held.refusals += 1
+        self._reposition(held, now + pause)
+
+    def _reposition(self, held: Held, at: datetime) -> None:
+        """What was delivered is not known, or somebody may have decided about it: the checkpoint says."""
+        held.sequencer, held.resolving, held.retry_at = None, False, at
+        held.listing = None
+
+    # --- lives of a topic that follow each other ---
+
+    def _of_life_at_hand(self, held: Held, checkpoints: Positions) -> Held:
+        assignment = held.assignment
+        sources = self._found.destinations[assignment.target.topic].sources(assignment.target.partition)
+        keys = {source: CheckpointKey(source, assignment.target.topic) for source in sources}
+        known = {source: checkpoints[key] for source, key in keys.items() if key in checkpoints}
+        source = at_hand(assignment.source, sources, known, assignment.target_topic_id)
+        if source == assignment.source:
+            return held
+        before = sources[sources.index(assignment.source) : sources.index(source)]
+        finished = {s: c.next_offset for s in before if isinstance(c := known.get(s), Checkpoint)}
+        return self._change_life(held, source, dict.fromkeys(before, 0) | finished)
+
+    def _change_life(self, held: Held, source: SourcePartition, finished: Mapping[SourcePartition, int]) -> Held:
+        target = held.assignment.target
+        self.parts.delivery.release([held.assignment.epoch], timedelta())  # nothing of it is under way
+        self._let_go(held)
+        new = self._hold_source(source, target, self._found.destinations[target.topic])
+        new.finished = {**held.finished, **finished}
+        self._finished |= new.finished
+        return new
+
+    def _follow(self, held: Held, now: datetime) -> None:
+        """Turn to the next life when this one is delivered."""
+        destination = self._found.destinations[held.assignment.target.topic]
+        source = held.assignment.source
+        life = destination.next_life(source)
+        if life is None or held.sequencer is None or held.listing is not None:
+            return
+        settled_at = life.settled_at(destination.settings.first_segment_delay)
+        match turn(now, exhausted=held.sequencer.exhausted, listed_at=held.sequencer.listed_at, settled_at=settled_at):
+            case Turn.WAIT:
+                pass
+            case Turn.LOOK:
+                self._listings.begin(held, full=True, reason="life")
+            case Turn.FOLLOW:
+                log.warning("next_life_follows", extra=held.fields | {logkeys.NEXT: life.place})
+                next_source = life.source(source.region, source.partition)
+                self._change_life(held, next_source, {source: held.sequencer.next_offset or 0})
+
+    def _of_no_life_at_hand(self, event: SegmentEvent) -> None:
+        """Most are of partitions that others hold."""
+        offsets = event.segment.offsets
+        if isinstance(event, Created) and offsets.end >= self._finished.get(event.segment.source, offsets.next_offset):
+            log.error(
+                "segment_behind_its_life",
+                extra={
+                    logkeys.SEGMENT: str(event.segment),
+                    logkeys.NEXT: "not delivered, the next life was begun: replication took longer than "
+                    "first_segment_delay; deliver it to a topic of its own, or everything again",
+                },
+            )
 
     # --- what is stored ---
 
@@ -259,10 +407,11 @@ class IngressController:
                 log.warning("event_log_reset", extra={logkeys.REASON: event.reason})
                 for held in self._held.values():
                     if held.sequencer is not None:  # else it is listed once its position is known
-                        self._list(held, full=True, reason="reset")
+                        self._listings.begin(held, full=True, reason="reset")
                 continue
             held_ = self._held.get(event.segment.source)
             if held_ is None:
+                self._of_no_life_at_hand(event)
                 continue
             match event:
                 case Created(info=info):
@@ -275,42 +424,13 @@ class IngressController:
         if held.sequencer is not None:
             self._apply(held, held.sequencer.changed(now))
 
-    def _list(self, held: Held, *, full: bool, reason: str) -> None:
-        """A listing under way is forgotten; events that come meanwhile are kept by the view."""
-        self.parts.metrics.count("relists", 1, reason=reason)
-        source, store = held.assignment.source, self.parts.store
-        next_offset = held.sequencer.next_offset if held.sequencer else None
-        held.token, held.full, held.listing_begun_at = held.view.listing_begun(), full, self.parts.clock.now()
-        if full:
-            held.listing = self.parts.pool.submit(store.list, source)
-            held.relist_at = self.parts.clock.now() + self.parts.jitter(self.parts.relist_interval)
-        else:
-            held.listing = self.parts.pool.submit(store.list, source, level=0, start_at=next_offset or 0)
-
     def _tick(self, held: Held, now: datetime) -> None:
-        if held.listing is not None and held.listing.done():
-            listing, held.listing = held.listing, None
-            self._listed(held, listing, now)
+        self._apply(held, self._listings.taken_in(held, now))
         if held.sequencer is None:
             return
-        if held.listing is None and held.relist_at is not None and now >= held.relist_at:
-            # the last segment of a quiet topic leaves no gap when its notification is lost
-            self._list(held, full=True, reason="timer")
+        self._listings.by_timer(held, now)
         self._apply(held, held.sequencer.tick(now))
-
-    def _listed(self, held: Held, listing: Future[Sequence[SegmentInfo]], now: datetime) -> None:
-        assert held.sequencer is not None
-        try:
-            infos = listing.result()
-        except ReplicatorError as error:
-            log.warning("listing_failed", extra=held.fields | {logkeys.ERROR: str(error)})
-            held.view.listing_failed(held.token)
-            held.relist_at = now + RETRY  # nothing else asks again for a listing that the sequencer did not want
-            self._apply(held, held.sequencer.listing_failed(now))
-            return
-        if held.view.listed(held.token, infos, complete=held.full):
-            begun_at = held.listing_begun_at or now
-            self._apply(held, held.sequencer.listed(now, full=held.full, begun_at=begun_at))
+        self._follow(held, now)
 
     # --- what is delivered ---
 
@@ -320,11 +440,19 @@ class IngressController:
                 case Deliver(piece=piece):
                     self.parts.delivery.begin(held.assignment, piece)
                 case Relist(full=full, reason=reason):
-                    self._list(held, full=full, reason=reason)
+                    self._listings.begin(held, full=full, reason=reason)
                 case Late(offsets=offsets):
                     self.parts.metrics.count("late_segments", 1, **held.labels)
                     log.warning(
                         "segment_late", extra=held.fields | {logkeys.START: offsets.start, logkeys.END: offsets.end}
+                    )
+                case Passed(offsets=offsets):
+                    self._resume(held)
+                    self.parts.metrics.count("passed_gaps", 1, **held.labels)
+                    self.parts.metrics.count("passed_offsets", offsets.end - offsets.start + 1, **held.labels)
+                    log.warning(
+                        "recorded_gap_passed",
+                        extra=held.fields | {logkeys.START: offsets.start, logkeys.END: offsets.end},
                     )
                 case Lost(offsets=offsets, skipped=skipped):
                     labels = held.labels
@@ -362,16 +490,22 @@ class IngressController:
         sequencer = held.sequencer
         match report:
             case Progressed(next_offset=next_offset, done=done):
+                held.refusals = 0
                 self._resume(held)
+                self.parts.notes.going(held.assignment.key)
                 if done:
                     self._delivered(held, now)
                 else:
                     sequencer.progressed(next_offset)
-            case Failed(reason=reason, refused=refused):
-                if refused:
-                    self._stop(held, reason)
+            case Failed(reason=reason, fate=fate, offset=offset):
                 log.warning("delivery_failed", extra=held.fields | {logkeys.REASON: reason})
-                self._apply(held, sequencer.failed(now, refused=refused))
+                if fate is Fate.UNKNOWN:
+                    self._reposition(held, now)
+                    return
+                if fate in (Fate.REFUSED, Fate.STALLED):
+                    self._park(held, reason, offset, now)
+                    return
+                self._apply(held, sequencer.failed(now, refused=False))
             case Vanished(segment=segment):
                 log.info("segment_vanished", extra=held.fields | {logkeys.SEGMENT: str(segment)})
                 self._apply(held, sequencer.vanished(segment, now))
@@ -402,17 +536,21 @@ class IngressController:
         )
         self._apply(held, held.sequencer.delivered(now))
 
-    def _stop(self, held: Held, reason: str) -> None:
-        """Waits for an operator, or for the cause to go: it is tried again from time to time."""
+    def _stop(self, held: Held, reason: str, offset: int | None = None) -> None:
+        """Waits for an operator, or for the cause to go: it is tried again from time to time. `offset` is that of the
+        record at fault, if it is known."""
         if held.stopped != reason:
             log.error("partition_stopped", extra=held.fields | {logkeys.REASON: reason})
         held.stopped = reason
+        next_offset = offset if offset is not None else held.sequencer.next_offset if held.sequencer else None
+        self.parts.notes.parked(held.assignment.key, Parked(next_offset, reason, self.parts.clock.now()))
         self.parts.health.stopped(str(held.assignment.source), reason)
         self._count()
 
     def _resume(self, held: Held) -> None:
         if held.stopped:
             held.stopped = ""
+            self.parts.notes.going(held.assignment.key)
             self.parts.health.resumed(str(held.assignment.source))
             log.info("partition_resumed", extra=held.fields)
             self._count()
@@ -431,13 +569,16 @@ class IngressController:
         self.parts.metrics.gauge("stopped_partitions", sum(1 for h in self._held.values() if h.stopped))
 
 
-def _other_target(held: Held, checkpoint: Checkpoint) -> str:
-    """Why the checkpoint is not about the topic that is there now; empty when it is."""
+def _unusable(held: Held, checkpoint: Checkpoint | CheckpointConflict) -> str:
+    """Why it is no position, or is not about the topic that is there now; empty when it is."""
+    if isinstance(checkpoint, CheckpointConflict):
+        return str(checkpoint)
     then, now = checkpoint.destination_topic_id, held.assignment.target_topic_id
     if not then or not now or then == now:
         return ""
     return (
         f"the checkpoint is of a topic {held.assignment.target.topic} with id {then}, the one there now has id {now}: "
-        f"it was created again, and going on would leave out everything before offset {checkpoint.next_offset}. To "
-        "deliver from the archive's beginning, delete the checkpoint: a record with its key and no value"
+        f"it was created again, and going on would leave out everything before offset {checkpoint.next_offset}. Say "
+        f"where to begin in it: `replicator checkpoints seed {held.assignment.source} --offset N`, 0 for everything "
+        "that is archived"
     )

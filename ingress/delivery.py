@@ -1,10 +1,13 @@
-"""Moves pieces into the target, round by round: one run of every piece at hand, then one flush and their checkpoints.
+"""Moves pieces into the target, round by round: runs of every piece at hand, as one call of the TargetWriter.
 
-    controller ──Start──> waiting ──> reading (one run ahead, on a pool) ──> round ──> TargetWriter.deliver
-        <── Progressed* / Done / Failed / Vanished / Corrupt ─────────────────────────────┘
+    controller ──begin──> waiting ──> reading (one run ahead, on a pool) ──> round ──> TargetWriter.deliver
+        <── Progressed / Done / Failed / Vanished / Corrupt ────────────────────────────┘
 
 Runs on one thread with one TargetWriter. At most `width` pieces are open at a time, so memory is bounded by
 width × (two runs + a row group), however many partitions there are.
+
+A refused record must not hold up others: its partition gets rounds of its own, with runs halved until the record is
+alone. What lies before it is then delivered, and the position is its offset.
 """
 
 from __future__ import annotations
@@ -13,82 +16,75 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import SimpleQueue
 
 from ingress.pieces import PieceReader, PieceRun
+from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
 from replicator import logkeys
-from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.checkpoint import Checkpoint
 from replicator.coverage import Piece
 from replicator.errors import BrokerUnavailable, CorruptSegment, SegmentNotFound, TargetError, TransientError
 from replicator.lifecycle import Stop
 from replicator.metrics import Metrics
-from replicator.protocols import Clock, RunFailed, TargetRun, TargetWriter, TimestampRule, TopicPartition
-from replicator.segment import Segment, SourcePartition
+from replicator.protocols import Clock, Fate, RunFailed, TargetRun, TargetWriter, TimestampRule, TopicPartition
 
 log = logging.getLogger(__name__)
 
 IDLE = timedelta(milliseconds=50)
+GIVING_UP = timedelta(seconds=5)  # for a round that was told to stop: to abort takes the client a moment
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
-    """One partition's way: where its pieces go. `epoch` tells this ownership from an earlier one."""
+class _Narrow:
+    """A record below `until` is refused: runs of `max_records`, until it is alone."""
 
-    source: SourcePartition
-    target: TopicPartition
-    target_topic_id: str
-    epoch: int
-    clamp_timestamps: bool
-
-    @property
-    def key(self) -> CheckpointKey:
-        return CheckpointKey(self.source, self.target.topic)
+    max_records: int
+    until: int
 
 
 @dataclass(frozen=True, slots=True)
-class Progressed:
-    """A run is in the target, and so is its checkpoint."""
-
+class _Waiting:
     assignment: Assignment
-    next_offset: int
-    done: bool  # the piece is delivered to its end
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """Nothing is known of the run behind the last Progressed. `refused`: trying again at once will not help."""
-
-    assignment: Assignment
-    reason: str
-    refused: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Vanished:
-    assignment: Assignment
-    segment: Segment
-
-
-@dataclass(frozen=True, slots=True)
-class Corrupt:
-    assignment: Assignment
-    segment: Segment
-    error: CorruptSegment
-
-
-Report = Progressed | Failed | Vanished | Corrupt
+    piece: Piece
+    narrow: _Narrow | None = None
 
 
 @dataclass(slots=True, eq=False)
 class _Active:
     assignment: Assignment
     piece: Piece
+    narrow: _Narrow | None
     runs: Iterator[PieceRun]
     ahead: Future[PieceRun]
+    next_offset: int  # of the next run to take
+
+
+@dataclass(slots=True)
+class _Part:
+    """What one partition has in the round under way."""
+
+    active: _Active
+    from_offset: int
+    count: int = 0
+    size_bytes: int = 0
+    last_offset: int = -1  # of a record
+    newest_ms: float | None = None  # stamp of the last record
+    ended: bool = False  # nothing more of it in this round
+    done: bool = False  # the piece, to its end
+    then: Report | _Refusal | None = None  # why it ended, to be told once what came before is delivered
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A run that cannot be produced as it is."""
+
+    reason: str
+    count: int
+    last_offset: int
 
 
 @dataclass(slots=True)
@@ -103,11 +99,16 @@ class Delivery:
     metrics: Metrics
     stop: Stop
     abandon: Stop  # ends the wait for the target, once a shutdown's deadline has passed
+    fence: Callable[[], object] = lambda: None  # `Placement.fence`
     width: int = 8
+    round_records: int = 1  # a round takes what is at hand, and goes on until it has so many
+    linger: timedelta = timedelta()  # how long it waits for them
     reports: SimpleQueue[Report] = field(default_factory=SimpleQueue)
-    _waiting: deque[tuple[Assignment, Piece]] = field(default_factory=deque)
+    _waiting: deque[_Waiting] = field(default_factory=deque)
     _released: set[int] = field(default_factory=set)  # epochs whose partitions are not ours any more
     _active: dict[int, _Active] = field(default_factory=dict)  # by epoch
+    _served: dict[Hashable, int] = field(default_factory=dict)  # group of partitions -> its last round
+    _rounds: int = 0
     _in_round: frozenset[int] = frozenset()
     _give_up_round: bool = False
     _round_began: float | None = None
@@ -115,21 +116,22 @@ class Delivery:
 
     def begin(self, assignment: Assignment, piece: Piece) -> None:
         with self._mutex:
-            self._waiting.append((assignment, piece))
+            self._waiting.append(_Waiting(assignment, piece))
             self._mutex.notify_all()
 
     def release(self, epochs: Collection[int], timeout: timedelta) -> bool:
-        """No new round touches these; waits for the one under way. False when that did not end in time: its records
-        may then arrive beside the next owner's."""
+        """No new round touches these; waits for the one under way, and gives it up after `timeout`. False when even
+        that did not end in time: without transactions its records may then arrive beside the next owner's."""
         with self._mutex:
             self._released.update(epochs)
-            ended = self._mutex.wait_for(
-                lambda: not self._in_round.intersection(epochs), max(timeout.total_seconds(), 0)
+            if self._mutex.wait_for(lambda: not self._in_round.intersection(epochs), max(timeout.total_seconds(), 0)):
+                return True
+            # what waits in the producer must not reach the target behind the next owner's records: drop the round,
+            # and let a later release, of others, not take that back
+            self._give_up_round = True
+            return self._mutex.wait_for(
+                lambda: not self._in_round.intersection(epochs), min(timeout, GIVING_UP).total_seconds()
             )
-            # what waits in the producer must not reach the target behind the next owner's records: drop the round
-            if not ended:  # and a later release, of others, does not take that back
-                self._give_up_round = True
-            return ended
 
     def run(self) -> None:
         """Until stopped; the round under way is finished, unless `abandon` is set."""
@@ -147,26 +149,23 @@ class Delivery:
             for epoch in self._released.intersection(self._active):
                 self._drop(epoch)
             while self._waiting and len(self._active) < self.width:
-                assignment, piece = self._waiting.popleft()
-                if assignment.epoch not in self._released:
-                    runs = self.reader.runs(piece)
-                    self._active[assignment.epoch] = _Active(assignment, piece, runs, self._read_ahead(runs))
-            ready = [a for a in self._active.values() if a.ahead.done()]
-            if not ready and self._active:
+                waiting = self._waiting.popleft()
+                if waiting.assignment.epoch not in self._released:
+                    self._open(waiting)
+            members = self._members()
+            if not members:
                 return False
-            self._in_round = frozenset(a.assignment.epoch for a in ready)
-        if not ready:
-            return False
+            # one look at who owns what and at the generation that says so: a transaction of these members is refused
+            # by the target once another generation rules
+            self._in_round = frozenset(a.assignment.epoch for a in members)
+            fence = self.fence()
         try:
-            self._round(ready)
+            self._round(members, fence)
         finally:
             with self._mutex:
                 self._in_round, self._give_up_round, self._round_began = frozenset(), False, None
                 self._mutex.notify_all()
         return True
-
-    def _should_stop(self) -> bool:
-        return self._give_up_round or self.abandon.is_set()
 
     @property
     def waiting_for_target(self) -> timedelta:
@@ -174,64 +173,29 @@ class Delivery:
         began = self._round_began
         return timedelta(seconds=time.monotonic() - began) if began is not None else timedelta()
 
-    def _drop(self, epoch: int) -> None:
-        active = self._active.pop(epoch)
-        active.ahead.add_done_callback(lambda _, runs=active.runs: runs.close())  # type: ignore[misc]
+    def _should_stop(self) -> bool:
+        return self._give_up_round or self.abandon.is_set()
 
-    def _round(self, ready: list[_Active]) -> None:
-        began = self._round_began = time.monotonic()
-        loaded: list[tuple[_Active, PieceRun, TargetRun]] = []
-        for active in ready:
-            taken = self._take(active)
-            if taken is not None:
-                loaded.append((active, *taken))
-        if not loaded:
-            return
-        try:
-            failures = self.writer.deliver([t for _, _, t in loaded], should_stop=self._should_stop)
-        except BrokerUnavailable as error:
-            failures = [RunFailed(t.partition, "UNAVAILABLE", str(error), transient=True) for _, _, t in loaded]
-        failed = {f.partition: f for f in failures}
-        seconds = time.monotonic() - began
-        for active, run, target in loaded:
-            failure = failed.get(target.partition)
-            if failure is None:
-                self._measure(active.assignment, target, seconds)
-                self.reports.put(Progressed(active.assignment, run.next_offset, run.last))
-                if run.last:
-                    self._active.pop(active.assignment.epoch, None)
-            else:
-                self._drop(active.assignment.epoch)
-                reason = f"{failure.code}: {failure.reason}"
-                self.reports.put(Failed(active.assignment, reason, refused=not failure.transient))
+    # --- what is open ---
 
-    def _take(self, active: _Active) -> tuple[PieceRun, TargetRun] | None:
-        """The run that was read ahead, made fit for the target; the next one is read meanwhile."""
-        assignment = active.assignment
-        try:
-            run = active.ahead.result()
-            checked = self.timestamps.check(assignment.target.topic, run.batches, clamp=assignment.clamp_timestamps)
-        except SegmentNotFound:
-            self._end(active, Vanished(assignment, active.piece.segment))
-            return None
-        except CorruptSegment as error:
-            self._end(active, Corrupt(assignment, active.piece.segment, error))
-            return None
-        except (TransientError, TargetError) as error:
-            self._end(active, Failed(assignment, str(error), refused=isinstance(error, TargetError)))
-            return None
-        if checked.refused:
-            self._end(active, Failed(assignment, checked.refused, refused=True))
-            return None
-        if checked.altered:
-            self.metrics.count("altered_timestamps", checked.altered, **_labels(assignment))
-        if not run.last:
-            active.ahead = self._read_ahead(active.runs)
-        checkpoint = Checkpoint(run.next_offset, assignment.target_topic_id, self.clock.now())
-        target = TargetRun(
-            assignment.target, tuple(checked.batches), run.count, run.size_bytes, assignment.key, checkpoint
+    def _open(self, waiting: _Waiting) -> None:
+        narrow = waiting.narrow
+        runs = self.reader.runs(waiting.piece, max_records=narrow.max_records if narrow else None)
+        self._active[waiting.assignment.epoch] = _Active(
+            waiting.assignment, waiting.piece, narrow, runs, self._read_ahead(runs), waiting.piece.from_offset
         )
-        return run, target
+
+    def _again(self, active: _Active, from_offset: int, narrow: _Narrow | None) -> None:
+        """Read the piece once more, from there; before anything that waits."""
+        self._drop(active.assignment.epoch)
+        piece = Piece(active.piece.segment, from_offset)
+        with self._mutex:
+            self._waiting.appendleft(_Waiting(active.assignment, piece, narrow))
+
+    def _drop(self, epoch: int) -> None:
+        active = self._active.pop(epoch, None)
+        if active is not None:
+            active.ahead.add_done_callback(lambda _, runs=active.runs: runs.close())  # type: ignore[misc]
 
     def _read_ahead(self, runs: Iterator[PieceRun]) -> Future[PieceRun]:
         future = self.pool.submit(next, runs)
@@ -242,21 +206,156 @@ class Delivery:
         with self._mutex:
             self._mutex.notify_all()
 
-    def _end(self, active: _Active, report: Report) -> None:
-        self._active.pop(active.assignment.epoch, None)
-        self.reports.put(report)
+    def _members(self) -> list[_Active]:
+        """Who shares the next round: of one lane, and nobody who may spoil it for the others; groups take turns."""
+        groups: dict[Hashable, list[_Active]] = {}
+        for active in self._active.values():
+            lane: Hashable = self.writer.lane(active.assignment.target.topic)
+            groups.setdefault((lane, active.assignment.epoch if active.narrow else 0), []).append(active)
+        ready = [group for group, actives in groups.items() if any(a.ahead.done() for a in actives)]
+        if not ready:
+            return []
+        chosen = min(ready, key=lambda group: self._served.get(group, 0))
+        self._rounds += 1
+        self._served = {group: at for group, at in self._served.items() if group in groups} | {chosen: self._rounds}
+        return groups[chosen]
 
-    def _measure(self, assignment: Assignment, run: TargetRun, seconds: float) -> None:
-        labels = _labels(assignment)
-        self.metrics.count("record_count", run.count, **labels)
-        self.metrics.count("record_bytes", run.size_bytes, **labels)
-        self.metrics.observe("produce_latency_seconds", seconds, **labels)
+    # --- a round ---
+
+    def _round(self, members: list[_Active], fence: object) -> None:
+        began = self._round_began = time.monotonic()
+        parts: dict[TopicPartition, _Part] = {}
+        runs = self._runs(members, parts, began)
+        try:
+            failures = self.writer.deliver(runs, should_stop=self._should_stop, fence=fence)
+        except BrokerUnavailable as error:
+            # not everything was taken, perhaps; the rest of it was not produced, and is read again
+            failures = [RunFailed(p, "UNAVAILABLE", str(error), Fate.UNKNOWN) for p in parts]
+        finally:
+            runs.close()  # type: ignore[attr-defined]
+        failed = {f.partition: f for f in failures}
+        seconds = time.monotonic() - began
+        for partition, part in parts.items():
+            self._finish(part, failed.get(partition), seconds)
+
+    def _runs(self, members: list[_Active], parts: dict[TopicPartition, _Part], began: float) -> Iterator[TargetRun]:
+        """What is at hand of every member, again and again until it is enough for a round."""
+        total = 0
+        while True:
+            for active in members:
+                part = parts.get(active.assignment.target)
+                if active.ahead.done() and (part is None or not part.ended):
+                    part = parts.setdefault(active.assignment.target, _Part(active, active.next_offset))
+                    run = self._take(active, part)
+                    if run is not None:
+                        total += run.count
+                        yield run
+                    part.ended |= active.narrow is not None
+            if total >= self.round_records or not self._more(members, parts, began):
+                return
+
+    def _more(self, members: list[_Active], parts: dict[TopicPartition, _Part], began: float) -> bool:
+        """Waits for a member's next run. False when none comes, or not soon enough."""
+
+        def coming() -> list[_Active]:
+            return [a for a in members if (p := parts.get(a.assignment.target)) is None or not p.ended]
+
+        with self._mutex:
+            left = began + self.linger.total_seconds() - time.monotonic()
+            return self._mutex.wait_for(
+                lambda: not coming() or any(a.ahead.done() for a in coming()) or self._should_stop(), max(left, 0)
+            ) and any(a.ahead.done() for a in coming())
+
+    def _take(self, active: _Active, part: _Part) -> TargetRun | None:
+        """The run that was read ahead, made fit for the target; the next one is read meanwhile."""
+        assignment, segment = active.assignment, active.piece.segment
+        try:
+            run = active.ahead.result()
+            checked = self.timestamps.check(assignment.target.topic, run.batches, clamp=assignment.clamp_timestamps)
+        except SegmentNotFound:
+            part.then = Vanished(assignment, segment)
+        except CorruptSegment as error:
+            part.then = Corrupt(assignment, segment, error)
+        except TransientError as error:
+            part.then = Failed(assignment, str(error), Fate.RETRY)
+        except TargetError as error:
+            part.then = Failed(assignment, str(error), Fate.REFUSED)
+        else:
+            if checked.refused:
+                part.then = _Refusal(checked.refused, run.count, _last_offset(run))
+        if part.then is not None:
+            part.ended = True
+            return None
+        if checked.altered:
+            self.metrics.count("altered_timestamps", checked.altered, **_labels(assignment))
+        active.next_offset, part.ended, part.done = run.next_offset, run.last, run.last
+        part.count += run.count
+        part.size_bytes += run.size_bytes
         if run.batches:
-            newest = run.batches[-1].column(1)[-1].value / 1000
-            age = self.clock.now().timestamp() - newest
+            part.last_offset = _last_offset(run)
+            part.newest_ms = run.batches[-1].column(1)[-1].value
+        if not run.last:
+            active.ahead = self._read_ahead(active.runs)
+        at = self.clock.now()
+        checkpoint = Checkpoint(run.next_offset, assignment.target_topic_id, at, self.writer.author)
+        return TargetRun(
+            assignment.target, tuple(checked.batches), run.count, run.size_bytes, assignment.key, checkpoint
+        )
+
+    # --- what became of it ---
+
+    def _finish(self, part: _Part, failure: RunFailed | None, seconds: float) -> None:
+        active, assignment = part.active, part.active.assignment
+        if failure is None:
+            if active.next_offset > part.from_offset:
+                self._measure(assignment, part, seconds)
+                self.reports.put(Progressed(assignment, active.next_offset, part.done))
+            self._after(part)
+        elif failure.fate is Fate.AT_ONCE:
+            self._again(active, part.from_offset, active.narrow)
+        elif failure.fate is Fate.REFUSED:
+            reason = f"{failure.code}: {failure.reason}"
+            self._refused(active, part.from_offset, _Refusal(reason, part.count, part.last_offset))
+        else:
+            self._drop(assignment.epoch)
+            self.reports.put(Failed(assignment, f"{failure.code}: {failure.reason}", failure.fate))
+
+    def _after(self, part: _Part) -> None:
+        active, then = part.active, part.then
+        if isinstance(then, _Refusal):
+            self._refused(active, active.next_offset, then)
+        elif then is not None:
+            self._drop(active.assignment.epoch)
+            self.reports.put(then)
+        elif part.done:
+            self._drop(active.assignment.epoch)
+        elif active.narrow is not None and active.next_offset >= active.narrow.until:
+            self._again(active, active.next_offset, None)  # it was refused in company only
+
+    def _refused(self, active: _Active, from_offset: int, refusal: _Refusal) -> None:
+        if refusal.count <= 1:
+            self._drop(active.assignment.epoch)
+            reason = f"the record at offset {refusal.last_offset} is refused: {refusal.reason}"
+            self.reports.put(Failed(active.assignment, reason, Fate.REFUSED, refusal.last_offset))
+            return
+        self._again(active, from_offset, _Narrow(max(refusal.count // 2, 1), refusal.last_offset + 1))
+
+    def _measure(self, assignment: Assignment, part: _Part, seconds: float) -> None:
+        labels = _labels(assignment)
+        self.metrics.count("record_count", part.count, **labels)
+        self.metrics.count("record_bytes", part.size_bytes, **labels)
+        self.metrics.observe("produce_latency_seconds", seconds, **labels)
+        if part.newest_ms is not None:
+            age = self.clock.now().timestamp() - part.newest_ms / 1000
             self.metrics.observe("replication_latency_seconds", max(age, 0), **labels)
             self.metrics.observe("record_age_seconds", max(age - seconds, 0), **labels)
-        log.debug("run_delivered", extra={logkeys.RECORDS: run.count, logkeys.BYTES: run.size_bytes})
+        log.debug("run_delivered", extra={logkeys.RECORDS: part.count, logkeys.BYTES: part.size_bytes})
+
+
+def _last_offset(run: PieceRun) -> int:
+    offset = run.batches[-1].column(0)[-1].as_py()
+    assert isinstance(offset, int)
+    return offset
 
 
 def _labels(assignment: Assignment) -> dict[str, str]:

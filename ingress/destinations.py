@@ -7,10 +7,12 @@ so that every timestamp of the source passes and nothing is thrown away for its 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from ingress.lives import Life
+from ingress.wishes import Wish, WishFinder
 from replicator import logkeys
 from replicator.config import IngressSettings, IngressSource
 from replicator.durable import Step, durable
@@ -18,11 +20,11 @@ from replicator.errors import DataError, TargetError
 from replicator.protocols import ClusterAdmin, SegmentFormat, TopicFacts
 from replicator.segment import SourcePartition
 from replicator.store import SegmentStore
-from replicator.topics import is_internal
 
 log = logging.getLogger(__name__)
 
 PARTITIONS_EVERY = 10  # looks; it costs a request per partition
+LONGEST_NAME = 249  # Kafka's own rule
 FOREVER = str(2**63 - 1)
 CREATED_WITH = {
     # old and future stamps pass as they are; and a stamp of last year must not make the broker delete the record
@@ -33,10 +35,10 @@ CREATED_WITH = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
     region: str
-    source_topic: str
+    lives: Sequence[Life]  # what is delivered there, in this order; at least one, of one source topic
     settings: IngressSource
     facts: TopicFacts  # of the topic here
 
@@ -44,8 +46,18 @@ class Destination:
     def topic(self) -> str:
         return self.facts.name
 
-    def source(self, partition: int) -> SourcePartition:
-        return SourcePartition(self.region, self.source_topic, partition)
+    @property
+    def source_topic(self) -> str:
+        return self.lives[0].topic
+
+    def sources(self, partition: int) -> Sequence[SourcePartition]:
+        """What goes to a partition here: of each life, in their order."""
+        return [life.source(self.region, partition) for life in self.lives]
+
+    def next_life(self, source: SourcePartition) -> Life | None:
+        """The one behind that of `source`."""
+        later = self.sources(source.partition).index(source) + 1
+        return self.lives[later] if later < len(self.lives) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,53 +65,77 @@ class Found:
     """The answer of one look."""
 
     destinations: Mapping[str, Destination]  # by the name of the topic here
-    refused: Mapping[str, str]  # region/topic (or a partition of it) -> why it is not delivered, and what to do
+    refused: Mapping[str, str]  # region/place (or a partition of it) -> why it is not delivered, and what to do
+
+    def delivers(self, source: SourcePartition, destination: str, topic_id: str) -> bool:
+        """Whether that is what should go there, and the topic there is still the one with this id."""
+        found = self.destinations.get(destination)
+        if found is None or source not in found.sources(source.partition):
+            return False
+        return not topic_id or not found.facts.topic_id or topic_id == found.facts.topic_id
+
+    def with_facts(self, facts: Mapping[str, TopicFacts]) -> Found:
+        """The same with news of some topics here; what is not there any more is left for the next look."""
+        newer = {n: replace(d, facts=facts[n]) for n, d in self.destinations.items() if n in facts}
+        return Found({**self.destinations, **newer}, self.refused)
 
 
 @dataclass(slots=True)
 class DestinationFinder:
-    """`look` blocks; one call at a time."""
+    """`look` blocks; one call at a time. `facts` may be called beside it.
+
+    `cluster_id` was noted at start. Another one behind the same address stops everything while the process runs; a
+    process that starts there has nothing to compare it with, since its checkpoints were left in the other cluster.
+    """
 
     store: SegmentStore
+    wishes: WishFinder
     format: SegmentFormat
     admin: ClusterAdmin
     settings: IngressSettings
-    own_topics: Collection[str]
+    cluster_id: str = ""  # empty: not known
     _looks: int = 0
     _too_few: dict[str, Mapping[str, str]] = field(default_factory=dict)  # by destination
 
     def look(self) -> Found:
         """Raises StoreUnavailable or BrokerUnavailable; then nothing changed that matters."""
+        if reason := self._other_cluster():
+            return Found({}, {"cluster": reason})
         refused: dict[str, str] = {}
-        wanted: dict[str, list[tuple[str, str, IngressSource]]] = {}
+        wanted: dict[str, list[Wish]] = {}
         for region in sorted({s.region for s in self.settings.sources}):
-            for topic in self.store.topics(region):
-                source = self.settings.source_of(region, topic)
-                if source is None or "@" in topic or is_internal(topic, self.own_topics):
-                    continue  # other incarnations are not this life's records
-                wanted.setdefault(source.destination(topic), []).append((region, topic, source))
-        chosen: dict[str, tuple[str, str, IngressSource]] = {}
+            for wish in self.wishes.look(region, refused):
+                wanted.setdefault(wish.destination, []).append(wish)
+        chosen: dict[str, Wish] = {}
         for name, rivals in wanted.items():
+            if len(name) > LONGEST_NAME:
+                for wish in rivals:
+                    refused[wish.name] = f"its destination {name} has {len(name)} characters, Kafka's limit is 249"
+                continue
             if len(rivals) == 1:
                 chosen[name] = rivals[0]
                 continue
             # whom to prefer would depend on who came first, which each process sees in its own way
-            names = ", ".join(f"{region}/{topic}" for region, topic, _ in rivals)
-            for region, topic, _ in rivals:
-                refused[f"{region}/{topic}"] = (
+            names = ", ".join(wish.name for wish in rivals)
+            for wish in rivals:
+                refused[wish.name] = (
                     f"{names} all have the destination {name}; topics are never merged: give them different "
                     "destination_topics"
                 )
         facts = self._facts(chosen, refused)
-        for name, (region, topic, source) in chosen.items():
-            if name not in facts and f"{region}/{topic}" not in refused:
+        for name, wish in chosen.items():
+            if name not in facts and wish.name not in refused:
                 try:
-                    self._create(name, region, topic, source)
+                    self._create(name, wish)
                 except (TargetError, DataError) as error:
-                    refused[f"{region}/{topic}"] = str(error)
+                    refused[wish.name] = str(error)
         if len(facts) < len(chosen):
             facts = self._facts(chosen, refused)
-        found = {n: Destination(r, t, s, facts[n]) for n, (r, t, s) in chosen.items() if n in facts}
+        found = {
+            n: Destination(region=w.region, lives=w.lives, settings=w.settings, facts=facts[n])
+            for n, w in chosen.items()
+            if n in facts
+        }
         for name, destination in found.items():
             if name not in self._too_few or self._looks % PARTITIONS_EVERY == 0:
                 self._too_few[name] = self._too_few_partitions(destination)
@@ -107,26 +143,46 @@ class DestinationFinder:
         self._looks += 1
         return Found(found, refused)
 
-    def _facts(
-        self, chosen: Mapping[str, tuple[str, str, IngressSource]], refused: dict[str, str]
-    ) -> Mapping[str, TopicFacts]:
+    def facts(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
+        """Of the topics here that exist, as of now. Raises BrokerUnavailable or TargetError."""
+        if reason := self._other_cluster():
+            raise TargetError(reason)
+        return self.admin.describe(names)
+
+    def _other_cluster(self) -> str:
+        """Why this is not the cluster that this process began with; empty when it is. Ending the process would not
+        help: one that starts here finds no checkpoints, and delivers everything to the wrong cluster."""
+        now = self.admin.cluster_id()
+        self.cluster_id = self.cluster_id or now
+        if not now or now == self.cluster_id:
+            return ""
+        return (
+            f"kafka.bootstrap.servers now leads to a cluster with id {now}; this process began with {self.cluster_id}. "
+            "Nothing is delivered. Mend the address or the name resolution; if the cluster was replaced on purpose, "
+            "restart: a cluster without this one's checkpoint topic gets everything from the archive's beginning"
+        )
+
+    def _facts(self, chosen: Mapping[str, Wish], refused: dict[str, str]) -> Mapping[str, TopicFacts]:
         """Of those that exist. One that we may not see is refused alone."""
         try:
             return self.admin.describe(chosen)
         except TargetError:
             facts: dict[str, TopicFacts] = {}
-            for name, (region, topic, _) in chosen.items():
+            for name, wish in chosen.items():
                 try:
                     facts |= self.admin.describe([name])
                 except TargetError as error:
-                    refused[f"{region}/{topic}"] = str(error)
+                    refused[wish.name] = str(error)
             return facts
 
-    def _create(self, name: str, region: str, topic: str, source: IngressSource) -> None:
-        count = source.partitions or self._source_partition_count(region, topic)
+    def _create(self, name: str, wish: Wish) -> None:
+        count = wish.settings.partitions
+        if count is None:
+            counts = [self._source_partition_count(wish.region, life) for life in wish.lives]
+            count = max((c for c in counts if c is not None), default=None)
         if count is None:
             raise TargetError(
-                f"destination topic {name} does not exist, and the segments of {region}/{topic} do not say how many "
+                f"destination topic {name} does not exist, and the segments of {wish.name} do not say how many "
                 "partitions the source has (the ancestor wrote them): set `partitions` for this source, or create the "
                 "topic"
             )
@@ -137,12 +193,12 @@ class DestinationFinder:
         if created:
             log.info("destination_created", extra={logkeys.DESTINATION: name, logkeys.COUNT: count})
 
-    def _source_partition_count(self, region: str, topic: str) -> int | None:
+    def _source_partition_count(self, region: str, life: Life) -> int | None:
         """The largest count that the newest segment of any partition tells; a topic never loses partitions."""
         counts: list[int] = []
-        partitions = self.store.partitions(region, topic)
+        partitions = self.store.partitions(region, life.place)
         for partition in partitions:
-            segments = self.store.list(SourcePartition(region, topic, partition))
+            segments = self.store.list(life.source(region, partition))
             for info in sorted(segments, key=lambda i: i.segment.offsets.end, reverse=True)[:1]:
                 with closing(self.format.open(self.store.open(info.segment), info.segment)) as reader:
                     if reader.footer.origin.source_partition_count is not None:
@@ -152,10 +208,11 @@ class DestinationFinder:
     def _too_few_partitions(self, destination: Destination) -> Mapping[str, str]:
         count = destination.facts.partition_count
         return {
-            str(destination.source(p)): (
+            str(life.source(destination.region, p)): (
                 f"destination topic {destination.topic} has {count} partitions, and partition i goes to partition i: "
                 f"add partitions to it, at least {p + 1}"
             )
-            for p in self.store.partitions(destination.region, destination.source_topic)
+            for life in destination.lives
+            for p in self.store.partitions(destination.region, life.place)
             if p >= count
         }

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ingress.delivery import Assignment
+from ingress.listings import Listing
+from ingress.reports import Assignment
 from ingress.sequencer import LatePolicy, Sequencer
 from replicator import logkeys
 from replicator.config import IngressSource
 from replicator.metrics import Metrics
-from replicator.segment import SegmentInfo
+from replicator.segment import SourcePartition
 from replicator.view import SegmentView
 
 
@@ -27,25 +26,24 @@ class Held:
     resolving: bool = False
     retry_at: datetime | None = None  # of reading the checkpoint
     relist_at: datetime | None = None  # by the timer
-    listing: Future[Sequence[SegmentInfo]] | None = None
-    token: int = 0  # of that listing, for the view
-    full: bool = True
-    listing_begun_at: datetime | None = None
+    listing: Listing | None = None  # under way
+    finished: dict[SourcePartition, int] = field(default_factory=dict)  # lives before its own: their next offsets
+    refusals: int = 0  # of the same record, in a row
     stopped: str = ""  # why it waits for an operator
 
     @property
     def labels(self) -> dict[str, str]:
         source = self.assignment.source
-        return {"region": source.region, "topic": source.topic, "partition": str(source.partition)}
+        return {"region": source.region, "topic": source.place, "partition": str(source.partition)}
 
     @property
     def fields(self) -> dict[str, object]:
         source = self.assignment.source
-        return {logkeys.REGION: source.region, logkeys.TOPIC: source.topic, logkeys.PARTITION: source.partition}
+        return {logkeys.REGION: source.region, logkeys.TOPIC: source.place, logkeys.PARTITION: source.partition}
 
     def measure(self, metrics: Metrics, now: datetime) -> None:
         """How far delivery is behind what is known to be stored."""
-        next_offset = self.sequencer.next_offset if self.sequencer else None
+        next_offset = self.sequencer.next_offset if self.sequencer else self.view.next_offset or None
         waiting = [i for i in self.view.infos if next_offset is None or i.segment.offsets.end >= next_offset]
         end = max((i.segment.offsets.next_offset for i in waiting), default=0)
         begin = next_offset or min((i.segment.offsets.start for i in waiting), default=0)

@@ -35,17 +35,18 @@ class PieceReader:
     max_records: int
     max_bytes: int
 
-    def runs(self, piece: Piece) -> Iterator[PieceRun]:
-        """At least one; the last says that the piece ends. Raises SegmentNotFound, CorruptSegment, StoreUnavailable.
+    def runs(self, piece: Piece, *, max_records: int | None = None) -> Iterator[PieceRun]:
+        """At least one; the last says that the piece ends. `max_records` is for less than usual in a run.
 
-        Holds one row group beside the run it yields.
+        Raises SegmentNotFound, CorruptSegment, StoreUnavailable. Holds one row group beside the run it yields.
         """
+        most = min(max_records or self.max_records, self.max_records)
         held: list[RecordBatch] = []
         count = size = 0
         with closing(self.format.open(self.store.open(piece.segment), piece.segment)) as reader:
             for batch in reader.batches(piece.from_offset):
-                for part in self._parts(batch):
-                    if count and (count + part.num_rows > self.max_records or size + part.nbytes > self.max_bytes):
+                for part in self._parts(batch, most):
+                    if count and (count + part.num_rows > most or size + part.nbytes > self.max_bytes):
                         yield PieceRun(tuple(held), count, size, _next_offset(held), last=False)
                         held, count, size = [], 0, 0
                     held.append(part)
@@ -53,8 +54,8 @@ class PieceReader:
                     size += part.nbytes
         yield PieceRun(tuple(held), count, size, piece.offsets.next_offset, last=True)
 
-    def _parts(self, batch: RecordBatch) -> Iterator[RecordBatch]:
-        rows = min(self.max_records, max(1, self.max_bytes * batch.num_rows // max(batch.nbytes, 1)))
+    def _parts(self, batch: RecordBatch, most: int) -> Iterator[RecordBatch]:
+        rows = min(most, max(1, self.max_bytes * batch.num_rows // max(batch.nbytes, 1)))
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)
 

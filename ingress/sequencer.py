@@ -4,10 +4,12 @@ Rules
   1. What is delivered next, and when to wait, re-list or give up, is decided here and nowhere else.
   2. One piece at a time; pieces follow each other without a gap or a repeat, except where a gap was given up.
   3. A gap is given up only after a full listing made after its timeout still shows it. An error is not a listing.
+  4. A recorded gap is passed over as soon as a full listing brings it and shows no segment there: the segment wins.
 
     view changed ──> Deliver ──> progressed* ──> delivered ──> Deliver …
                  │           └─> failed (wait, again) / vanished (another segment that covers it, or Relist)
-                 └─> gap: Late, Relist with growing pauses ──> Lost ──> on past it, or stopped until it is filled
+                 └─> gap: Relist at once ──> recorded: Relist in full ──> Passed ──> on behind it
+                                         └─> Late, Relist with growing pauses ──> Lost ──> on past it, or stopped
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from replicator.coverage import Gap, Piece, next_step
+from replicator.coverage import Gap, Piece, explained_until, next_step
 from replicator.segment import OffsetRange, Segment
 from replicator.view import SegmentView
 
@@ -29,8 +31,8 @@ class Deliver:
 
 @dataclass(frozen=True, slots=True)
 class Relist:
-    """List this partition into the view; then `listed` or `listing_failed`. Not `full`: level 0 from the position on
-    will do."""
+    """List this partition, and its recorded gaps before it, into the view; then `listed` or `listing_failed`. Not
+    `full`: level 0 from the position on will do."""
 
     full: bool
     reason: str
@@ -38,7 +40,15 @@ class Relist:
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """A later segment is known, these offsets are not. Told once per gap."""
+    """A later segment is known, these offsets are neither stored nor recorded as a gap. Told once per gap."""
+
+    offsets: OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The egress recorded that no segment will ever have these offsets; delivery goes on behind them. No checkpoint
+    says so: the next run's does, and who starts before it passes over them again."""
 
     offsets: OffsetRange
 
@@ -51,7 +61,7 @@ class Lost:
     skipped: bool  # delivery goes on behind them; else it waits for them or for an operator
 
 
-Effect = Deliver | Relist | Late | Lost
+Effect = Deliver | Relist | Late | Passed | Lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +80,9 @@ class LatePolicy:
 @dataclass(slots=True)
 class _Gap:
     offsets: OffsetRange
-    since: datetime
+    since: datetime  # for the timeout
+    noticed_at: datetime
+    looked: bool = False  # a listing begun since it was noticed shows it
     retries: int = 0
     lost: bool = False
 
@@ -83,6 +95,7 @@ class Sequencer:
     view: SegmentView
     next_offset: int | None  # of the next record to deliver; None until the first segment is chosen
     delivering: Piece | None = None
+    listed_at: datetime | None = None  # when the last listing was begun that shows all there was
     wake_at: datetime | None = None  # call `tick` then; None: only news can change anything
     _gap: _Gap | None = None
     _failures: int = 0
@@ -105,6 +118,15 @@ class Sequencer:
     def stopped(self) -> bool:
         """A lost gap holds this partition until the segment appears or an operator decides."""
         return self._gap is not None and self._gap.lost
+
+    @property
+    def exhausted(self) -> bool:
+        """Nothing that is known is left to deliver, and nothing is asked or waited for. O(n)."""
+        if self.delivering is not None or self._gap is not None or self._listing or self._backing_off:
+            return False
+        if self.next_offset is None or self.view.truncated:
+            return not len(self.view) and not self.view.truncated
+        return next_step(self.view.segments, self.next_offset) is None
 
     def changed(self, now: datetime) -> list[Effect]:
         """The view knows more or less than before."""
@@ -159,11 +181,26 @@ class Sequencer:
         self._wanted = None
         if self.delivering is None and not self._backing_off:
             self._failures = 0
+        if self.view.disturbed:  # it proves no absence
+            full, self._settled = False, False
+        if full:
+            self.listed_at = begun_at
+        if full and (passed := self._pass_recorded()):
+            return [*passed, *self._advance(now)]
         gap = self._gap
-        if gap is None or gap.lost or self._still(gap) is False:
+        if gap is None or gap.lost or not self._still(gap):
             return self._advance(now)
         if full and begun_at >= gap.since + self.policy.lost_timeout:
-            return self._give_up(gap, now)
+            late = [] if gap.looked else [Late(gap.offsets)]  # every look before this one failed
+            return [*late, *self._give_up(gap, now)]
+        if not full and self._is_recorded(gap.offsets):
+            return self._relist(full=True, reason="gap")
+        if not gap.looked:
+            if begun_at < gap.noticed_at:
+                return self._relist(full=False, reason="gap")
+            gap.looked = True
+            self._wait_for_gap(gap, now)
+            return [Late(gap.offsets)]
         gap.retries += 1
         self._wait_for_gap(gap, now)
         return []
@@ -210,9 +247,30 @@ class Sequencer:
             return []  # waiting already; where it ends does not matter
         # the same for every owner, however often the partition moves: since a later segment was stored
         behind = [i.stored_at for i in self.view.infos if i.segment.offsets.start > offsets.start]
-        self._gap = _Gap(offsets, min([now, *behind]))
+        self._gap = _Gap(offsets, min([now, *behind]), now)
         self._wait_for_gap(self._gap, now)
-        return [Late(offsets)]
+        # at once: a recorded gap is not waited for, and a notification that was overtaken or lost need not be
+        return self._relist(full=self._is_recorded(offsets), reason="gap")
+
+    def _is_recorded(self, offsets: OffsetRange) -> bool:
+        """As far as is known, at least its beginning."""
+        return explained_until(self.view.recorded, offsets.start) > offsets.start
+
+    def _pass_recorded(self) -> list[Effect]:
+        """Only on the word of a full listing, right after it: news that come one by one (a removal before the merged
+        segment it made way for) let a gap appear where there is none."""
+        if self.delivering is not None or self.next_offset is None:
+            return []
+        step = next_step(self.view.segments, self.next_offset)
+        if not isinstance(step, Gap) or not self._is_recorded(step.offsets):
+            return []
+        next_offset = min(explained_until(self.view.recorded, self.next_offset), step.offsets.next_offset)
+        passed = Passed(OffsetRange(self.next_offset, next_offset - 1))
+        self._gap, self.next_offset = None, next_offset
+        self.view.applied(next_offset)
+        if not self._backing_off:
+            self.wake_at = None
+        return [passed]
 
     def _wait_for_gap(self, gap: _Gap, now: datetime) -> None:
         end = gap.since + self.policy.lost_timeout

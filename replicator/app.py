@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -16,24 +17,31 @@ from datetime import timedelta
 from importlib.metadata import version
 
 from egress.assembly import Assembly
+from egress.confirm import Confirmations
 from egress.controller import EgressController, EgressParts
 from egress.lag import LagGauge
+from egress.places import Places
+from egress.positioning import Positioning
 from egress.resolver import Resolver
 from egress.spool import Spool
 from egress.sync import BucketSync, Place, SyncLoop
+from egress.transactions import StuckTransactions
 from egress.uploads import Uploader
 from egress.watcher import TopicWatcher
 from formats.registry import load as load_format
 from infra.aws import AwsCredentials
 from infra.http import HealthServer
 from infra.kafka.admin import KafkaAdmin
+from infra.kafka.checkpoint_editor import KafkaCheckpointEditor
 from infra.kafka.checkpoints import KafkaCheckpointStore
 from infra.kafka.consumer import KafkaSourceConsumer
 from infra.kafka.event_log import KafkaEventLog
 from infra.kafka.internal_topics import ensure_internal_topics
+from infra.kafka.parked import BackgroundNotes
 from infra.kafka.placement import KafkaPlacement
 from infra.kafka.producer import AtLeastOnceWriter
 from infra.kafka.timestamps import TargetTimestamps
+from infra.kafka.transactions import TransactionalWriter
 from infra.metered import MeteredObjectStore
 from infra.metrics import PrometheusMetrics
 from infra.retry import RetryingObjectStore
@@ -44,13 +52,15 @@ from ingress.delivery import Delivery
 from ingress.destinations import DestinationFinder
 from ingress.intake import Intake
 from ingress.pieces import PieceReader
+from ingress.wishes import WishFinder
 from replicator import logkeys
-from replicator.config import Config, S3Settings, SqsSettings
+from replicator.config import Config, IngressSettings, S3Settings, SqsSettings
+from replicator.control_store import ControlStore
 from replicator.errors import ConfigError, MalformedKey
 from replicator.health import Health
 from replicator.lifecycle import Stop, SystemClock
 from replicator.metrics import Metrics
-from replicator.protocols import ObjectStore, TopicPartition
+from replicator.protocols import ObjectStore, TargetWriter, TopicPartition
 from replicator.segment import Segment
 from replicator.service import Service
 from replicator.store import SegmentStore
@@ -63,6 +73,8 @@ log = logging.getLogger(__name__)
 MIB = 1024 * 1024
 RUN_BYTES = 8 * MIB
 DELIVERY_WIDTH = 8  # pieces read and produced at a time
+ROUND_RECORDS = 50_000  # of a backlog, in one transaction: below 10,000 they cost throughput
+ROUND_LINGER = timedelta(milliseconds=200)  # how much later records may be seen for it
 PRODUCER_BYTES = 64 * MIB
 GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadline
 SYNC_SHUTDOWN = timedelta(seconds=10)
@@ -99,7 +111,7 @@ class _Surroundings:
         client = make_s3_client(
             endpoint_url=settings.endpoint_url,
             region_name=settings.region_name,
-            credentials=_credentials(settings),
+            credentials=credentials(settings),
             max_pool_connections=threads,
         )
         self.resources.callback(client.close)
@@ -111,7 +123,7 @@ class _Surroundings:
 
     def queue(self, settings: SqsSettings) -> SqsQueue:
         client = make_sqs_client(
-            endpoint_url=settings.endpoint_url, region_name=settings.region_name, credentials=_credentials(settings)
+            endpoint_url=settings.endpoint_url, region_name=settings.region_name, credentials=credentials(settings)
         )
         self.resources.callback(client.close)
         return SqsQueue(client, settings.queue)
@@ -128,7 +140,7 @@ def build_egress(config: Config) -> Service:
     with around.building():
         admin = KafkaAdmin(config.kafka.properties("admin"))
         objects = around.objects(config.s3, threads=settings.upload_threads + 8)
-        store = SegmentStore(objects, config.s3.prefix)
+        store, control = SegmentStore(objects, config.s3.prefix), ControlStore(objects, config.s3.prefix)
         segment_format = load_format(config.format, config.format_options)
         properties = config.kafka.properties("consumer")
         isolation = properties.get("isolation.level", "read_committed")
@@ -142,9 +154,11 @@ def build_egress(config: Config) -> Service:
             memory_bytes=budget // 4,
             metrics=around.metrics,
         )
+        confirmations = Confirmations(admin, around.pool(1, "confirm"))
         spool = around.resources.enter_context(Spool(settings.spool_dir, budget // 8))
         assembly = Assembly(
             format=segment_format,
+            confirm=confirmations.ask,
             uploader=Uploader(store, segment_format, may_thin=lambda segment: _may_thin(admin, segment)),
             spool=spool,
             memory_bytes=budget // 2,
@@ -153,21 +167,36 @@ def build_egress(config: Config) -> Service:
         )
         pool, listing_pool = around.pool(2, "ask"), around.pool(8, "list")
         own = frozenset() if config.ingress is None else config.ingress.own_topics
+        resolver = Resolver(
+            region=config.region,
+            cluster_id=cluster_id,
+            consumer=consumer,
+            admin=admin,
+            store=store,
+            control=control,
+            places=Places(config.region, control, around.clock),
+            clock=around.clock,
+            accept_missing_archive=settings.on_archive_behind == "continue",
+        )
+        watcher = TopicWatcher(admin, settings.topics, own, cluster_id, settings.topic_refresh_interval, pool)
         controller = EgressController(
             EgressParts(
                 region=config.region,
-                cluster_id=cluster_id,
                 isolation_level=isolation,
                 writer=f"kafka-segment-replicator {version('kafka-segment-replicator')}",
                 consumer=consumer,
-                resolver=Resolver(
-                    consumer, admin, store, accept_missing_archive=settings.on_archive_behind == "continue"
-                ),
-                watcher=TopicWatcher(admin, settings.topics, own, settings.topic_refresh_interval, pool),
+                positioning=Positioning(resolver, pool, listing_pool),
+                watcher=watcher,
+                confirmations=confirmations,
                 assembly=assembly,
-                lag=LagGauge(admin, assembly, around.metrics, settings.lag_interval, pool),
-                pool=pool,
-                listing_pool=listing_pool,
+                lag=LagGauge(
+                    admin,
+                    assembly,
+                    around.metrics,
+                    settings.lag_interval,
+                    pool,
+                    StuckTransactions(settings.stuck_transaction_after) if isolation == "read_committed" else None,
+                ),
                 clock=around.clock,
                 metrics=around.metrics,
                 health=around.health,
@@ -195,7 +224,9 @@ def build_ingress(config: Config) -> Service:
             replication_factor=settings.internal_replication_factor,
         )
         malformed = _MalformedKeys(around.metrics)
-        store = SegmentStore(around.objects(config.s3, threads=16), config.s3.prefix, malformed)
+        objects = around.objects(config.s3, threads=16)
+        store = SegmentStore(objects, config.s3.prefix, malformed)
+        control = ControlStore(objects, config.s3.prefix)
         segment_format = load_format(config.format, config.format_options)
         event_log = KafkaEventLog(
             config.kafka.properties("consumer"),
@@ -205,12 +236,12 @@ def build_ingress(config: Config) -> Service:
         around.resources.callback(event_log.close)
         checkpoints = KafkaCheckpointStore(config.kafka.properties("consumer"), settings.checkpoint_topic)
         around.resources.callback(checkpoints.close)
-        writer = AtLeastOnceWriter(
-            config.kafka.properties("producer"),
-            checkpoint_topic=settings.checkpoint_topic,
-            memory_bytes=PRODUCER_BYTES,
-        )
+        editor = KafkaCheckpointEditor(config.kafka.properties("producer"), settings.checkpoint_topic)
+        around.resources.callback(editor.close)
+        notes = BackgroundNotes(checkpoints, editor, around.stop)
+        writer = _writer(config, settings)
         around.resources.callback(writer.close, timedelta(seconds=2))
+        placement = KafkaPlacement(config.kafka.properties("consumer"), group_id=settings.group_id)
         delivery = Delivery(
             reader=PieceReader(store, segment_format, settings.batch_size, RUN_BYTES),
             writer=writer,
@@ -220,15 +251,27 @@ def build_ingress(config: Config) -> Service:
             metrics=around.metrics,
             stop=around.stop,
             abandon=around.abandon,
+            fence=placement.fence,
             width=DELIVERY_WIDTH,
+            round_records=ROUND_RECORDS,
+            linger=ROUND_LINGER,
         )
         controller = IngressController(
             IngressParts(
-                placement=KafkaPlacement(config.kafka.properties("consumer"), group_id=settings.group_id),
+                placement=placement,
                 event_log=event_log,
                 checkpoints=checkpoints,
+                notes=notes,
                 store=store,
-                finder=DestinationFinder(store, segment_format, admin, settings, settings.own_topics),
+                control=control,
+                finder=DestinationFinder(
+                    store,
+                    WishFinder(store, control, settings, settings.own_topics),
+                    segment_format,
+                    admin,
+                    settings,
+                    cluster_id=admin.cluster_id(),
+                ),
                 delivery=delivery,
                 pool=around.pool(8, "list"),
                 checkpoint_pool=around.pool(1, "checkpoints"),
@@ -253,7 +296,7 @@ def build_ingress(config: Config) -> Service:
             around.metrics,
             around.stop,
         )
-        loops = {"ingress": controller.run, "delivery": delivery.run, "intake": intake.run}
+        loops = {"ingress": controller.run, "delivery": delivery.run, "intake": intake.run, "notes": notes.run}
         return around.service(loops, settings.shutdown_timeout)
 
 
@@ -287,6 +330,22 @@ def build_sync(config: Config, *, once: bool = False) -> Service:
         return around.service(loops, SYNC_SHUTDOWN)
 
 
+def _writer(config: Config, settings: IngressSettings) -> TargetWriter:
+    properties = config.kafka.properties("producer")
+    if settings.delivery == "at-least-once":
+        return AtLeastOnceWriter(properties, checkpoint_topic=settings.checkpoint_topic, memory_bytes=PRODUCER_BYTES)
+    # with a name of its own a process that comes back ends its last transaction at once; else that takes the timeout
+    instance = config.kafka.properties("consumer").get("group.instance.id", "")
+    return TransactionalWriter(
+        properties,
+        transactional_id=f"{settings.group_id}.{instance or uuid.uuid4().hex}",
+        exclusive=not instance,
+        transaction_timeout=settings.transaction_timeout,
+        checkpoint_topic=settings.checkpoint_topic,
+        memory_bytes=PRODUCER_BYTES,
+    )
+
+
 class _MalformedKeys:
     """Counts and names keys below our prefix that are no segment's, each once. Safe to call from several threads."""
 
@@ -312,7 +371,7 @@ def _may_thin(admin: KafkaAdmin, segment: Segment) -> bool:
     return trimmed or "compact" in admin.configs(segment.source.topic).get("cleanup.policy", "")
 
 
-def _credentials(settings: S3Settings | SqsSettings) -> AwsCredentials | None:
+def credentials(settings: S3Settings | SqsSettings) -> AwsCredentials | None:
     if settings.access_key_id is None or settings.secret_access_key is None:
         return None
     return AwsCredentials(

@@ -1,8 +1,10 @@
 """Checkpoints: how far a source partition has been delivered to a destination, and their records in Kafka.
 
 The checkpoint record is the position. Topic: compacted; key: who; value: how far. Both are JSON objects with sorted
-keys and no blanks, so that one key always has the same bytes. Beside it, under a key of its own kind, a partition that
-waits for an operator says why (`Parked`); the record goes when the partition does.
+keys and no blanks, so that one key always has the same bytes. Beside it, each under keys of a kind of its own:
+
+  - a partition that waits for an operator says why (`Parked`); the record goes when the partition does;
+  - offsets that an operator gave up are written down (`Skipped`), for ever: a recorded gap at the target.
 """
 
 from __future__ import annotations
@@ -13,10 +15,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from replicator.errors import CheckpointConflict, MalformedEvent
-from replicator.segment import SourcePartition
+from replicator.segment import OffsetRange, SourcePartition
 
 VERSION = 1
-PARKED = "parked"
+POSITION, PARKED, SKIPPED = "", "parked", "skipped"  # kinds of records, as their keys say it
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -48,6 +50,26 @@ class Parked:
     next_offset: int | None  # of the record it cannot get past; None: it has no position yet
     reason: str
     since: datetime  # UTC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    """Offsets that an operator gave up: they are in the archive, maybe, and never in the destination."""
+
+    key: CheckpointKey
+    offsets: OffsetRange
+    reason: str
+    at: datetime  # UTC
+
+
+def still_parked(parked: Parked, checkpoint: Checkpoint | None) -> bool:
+    """Whether what a partition said when it stopped still holds. A record that an owner left behind on its way out
+    does not: a later checkpoint is beyond it."""
+    if checkpoint is None:
+        return True
+    if parked.next_offset is None:
+        return checkpoint.at <= parked.since
+    return checkpoint.next_offset <= parked.next_offset
 
 
 def follow(key: CheckpointKey, known: Checkpoint | None, said: Checkpoint) -> Checkpoint:
@@ -89,13 +111,42 @@ def encode_parked(parked: Parked) -> bytes:
     )
 
 
-def is_parked_key(data: bytes) -> bool:
-    """Whether a record's key is that of a `Parked`. Raises MalformedEvent."""
+def encode_skipped_key(skipped: Skipped) -> bytes:
+    offsets = skipped.offsets
+    return _dump(_key(skipped.key) | {"end": offsets.end, "kind": SKIPPED, "start": offsets.start})
+
+
+def encode_skipped(skipped: Skipped) -> bytes:
+    return _dump({"at": skipped.at.isoformat(), "reason": skipped.reason, "v": VERSION})
+
+
+def decode_skipped(key: bytes, data: bytes) -> Skipped:
+    """Raises MalformedEvent, also for a newer version."""
     try:
-        kind = json.loads(data).get("kind", "")
+        k, d = json.loads(key), json.loads(data)
+        if d["v"] != VERSION:
+            raise ValueError(f"version {d['v']}, this program reads {VERSION}")
+        return Skipped(
+            key=decode_key(key),
+            offsets=OffsetRange(int(k["start"]), int(k["end"])),
+            reason=str(d["reason"]),
+            at=datetime.fromisoformat(d["at"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedEvent(f"not skipped offsets: {data[:200]!r} ({error})") from error
+
+
+def kind_of(data: bytes) -> str:
+    """What a record's key is about: POSITION, PARKED, SKIPPED, or a kind of a newer version. Raises MalformedEvent."""
+    try:
+        return str(json.loads(data).get("kind", POSITION))
     except (ValueError, AttributeError) as error:
         raise MalformedEvent(f"not a checkpoint key: {data[:200]!r} ({error})") from error
-    return bool(kind == PARKED)
+
+
+def is_parked_key(data: bytes) -> bool:
+    """Whether a record's key is that of a `Parked`. Raises MalformedEvent."""
+    return kind_of(data) == PARKED
 
 
 def decode_parked(data: bytes) -> Parked:
@@ -123,7 +174,7 @@ def encode(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_key(data: bytes) -> CheckpointKey:
-    """Of either kind. Raises MalformedEvent."""
+    """Of every kind. Raises MalformedEvent."""
     try:
         d = json.loads(data)
         source = SourcePartition(d["region"], d["topic"], d["partition"], d["incarnation"])

@@ -23,7 +23,7 @@ from replicator.control import (
 )
 from replicator.errors import MalformedKey, SegmentExists, SegmentNotFound
 from replicator.protocols import ObjectStore
-from replicator.segment import OffsetRange, SourcePartition
+from replicator.segment import OffsetRange, SourcePartition, region_prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +56,16 @@ class ControlStore:
         """Every place that was claimed, by one listing."""
         prefix = places_prefix(self.prefix, region)
         return [item.key[len(prefix) :] for item in self.objects.list(prefix)]
+
+    def later_lives(self, region: str, topic: str) -> Sequence[str]:
+        """Names of the lives of `topic` that were filed beside its plain place, by one listing."""
+        prefix = place_key(self.prefix, region, f"{topic}@")
+        return [item.key[len(prefix) :] for item in self.objects.list(prefix)]
+
+    def occupied(self, region: str, place: str) -> bool:
+        """Whether anything is stored in a place, claimed or not, by one request."""
+        prefix = f"{region_prefix(self.prefix, region)}{place}/"
+        return next(iter(self.objects.list(prefix)), None) is not None
 
     # --- gaps ---
 

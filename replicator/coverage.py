@@ -72,6 +72,16 @@ def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[Piece | Gap
         next_offset = step.offsets.next_offset
 
 
+def explained_until(recorded: Iterable[OffsetRange], next_offset: int) -> int:
+    """First offset at or after `next_offset` that the unbroken run of recorded gaps from there does not hold. What a
+    segment covers is for the caller to look at first: the segment wins."""
+    for offsets in sorted(recorded):
+        if offsets.start > next_offset:
+            break
+        next_offset = max(next_offset, offsets.next_offset)
+    return next_offset
+
+
 def covered_until(segments: Iterable[Segment], next_offset: int) -> int:
     """First offset at or after `next_offset` that the unbroken run of segments from there does not cover."""
     for step in steps(segments, next_offset):
@@ -79,3 +89,18 @@ def covered_until(segments: Iterable[Segment], next_offset: int) -> int:
             break
         next_offset = step.offsets.next_offset
     return next_offset
+
+
+def uncovered(covered: Iterable[OffsetRange], within: OffsetRange) -> list[OffsetRange]:
+    """The parts of `within` that none of `covered` holds, in order. O(n log n)."""
+    found: list[OffsetRange] = []
+    at = within.start
+    for offsets in sorted(covered):
+        if offsets.start > within.end:
+            break
+        if offsets.start > at:
+            found.append(OffsetRange(at, offsets.start - 1))
+        at = max(at, offsets.next_offset)
+    if at <= within.end:
+        found.append(OffsetRange(at, within.end))
+    return found

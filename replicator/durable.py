@@ -36,6 +36,9 @@ class Step(StrEnum):
     COMMIT_TRANSACTION = "commit-transaction"
     ABORT_TRANSACTION = "abort-transaction"
     PARK = "park"
+    # operator
+    SEED_CHECKPOINT = "seed-checkpoint"
+    RECORD_SKIP = "record-skip"
 
 
 BEFORE, AFTER = "before", "after"

@@ -21,11 +21,15 @@ CounterName = Literal[
     "egress_upload_conflicts",
     "egress_rewinds",
     "egress_pauses",
+    "egress_recorded_gaps",
+    "egress_recorded_gap_offsets",
     # ingress, KIP-382 names
     "record_count",
     "record_bytes",
     "ingress_segments",
     "late_segments",
+    "passed_gaps",
+    "passed_offsets",
     "lost_segments",
     "lost_offsets",
     "skipped_records",
@@ -47,6 +51,7 @@ CounterName = Literal[
 GaugeName = Literal[
     "egress_lag_records",
     "egress_lag_seconds",
+    "stuck_transaction_seconds",
     "egress_memory_bytes",
     "egress_spool_bytes",
     "ingress_lag_records",
@@ -91,11 +96,19 @@ TABLE: dict[MetricName, Metric] = {
     "egress_pauses": Metric(
         PARTITION, "times a partition waited for memory or storage; growing = storage is slower than the topic"
     ),
+    "egress_recorded_gaps": Metric(
+        PARTITION, "ranges the source dropped before they were archived, written down; anything but 0 is data lost"
+    ),
+    "egress_recorded_gap_offsets": Metric(PARTITION, "offsets in those ranges"),
     # ingress, KIP-382 names
     "record_count": Metric(SOURCE, "records acknowledged by the target"),
     "record_bytes": Metric(SOURCE, "raw bytes (keys, values, headers) of records acknowledged by the target"),
     "ingress_segments": Metric(SOURCE, "segments delivered to their end"),
-    "late_segments": Metric(SOURCE, "gaps waited for; now and then is normal, growing = notifications get lost"),
+    "late_segments": Metric(SOURCE, "gaps waited for; now and then is normal, growing = segments arrive out of order"),
+    "passed_gaps": Metric(
+        SOURCE, "gaps that the egress recorded and delivery passed over; the archive's gaps/ say why"
+    ),
+    "passed_offsets": Metric(SOURCE, "offsets in gaps that the egress recorded; again after a restart inside one"),
     "lost_segments": Metric(
         SOURCE, "gaps given up as lost: data is missing; find the segment, or restore it, before skipping"
     ),
@@ -111,7 +124,7 @@ TABLE: dict[MetricName, Metric] = {
         SOURCE, "segments that are not what they say; the partition stops: run verify, restore the object"
     ),
     "segment_events": Metric(("type",), "events read from the event log; label type: created, removed"),
-    "relists": Metric(("reason",), "listings made; label reason: start, timer, late, reset, missing"),
+    "relists": Metric(("reason",), "listings made; label reason: start, timer, gap, late, reset, missing"),
     # sync
     "sync_objects": Metric(("topic",), "objects copied to the other bucket"),
     "sync_bytes": Metric(("topic",), "stored bytes of objects copied to the other bucket"),
@@ -123,6 +136,11 @@ TABLE: dict[MetricName, Metric] = {
     "broker_errors": Metric(NONE, "errors told by the Kafka client"),
     "egress_lag_records": Metric(PARTITION, "high watermark − committed offset"),
     "egress_lag_seconds": Metric(PARTITION, "age of the oldest record not yet stored; 0 when none waits"),
+    "stuck_transaction_seconds": Metric(
+        PARTITION,
+        "since when an open source transaction holds the archive back; beyond `stuck_transaction_after`: find its "
+        "producer, or end it with kafka-transactions.sh",
+    ),
     "egress_memory_bytes": Metric(NONE, "raw records held in memory, of `memory_budget`"),
     "egress_spool_bytes": Metric(NONE, "encoded bytes waiting for the object store"),
     "ingress_lag_records": Metric(SOURCE, "archived offsets not yet delivered"),

@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped
+from replicator.errors import CheckpointConflict
 from replicator.events import QueueMessage, SegmentEvent
 from replicator.footer import SegmentFooter, SegmentOrigin
 from replicator.segment import Segment
@@ -254,6 +256,10 @@ class ClusterAdmin(Protocol):
     def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         """Partitions that do not exist are left out."""
 
+    def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """Where the oldest open transaction begins, else the high watermark: up to here `read_committed` reads.
+        Partitions that do not exist are left out."""
+
     def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
         """First offset stamped at or after `at`, else the high watermark."""
 
@@ -270,23 +276,44 @@ class TargetRun:
     checkpoint: Checkpoint
 
 
+class Fate(Enum):
+    """What became of runs that are not known to be in the target, and what to do about it."""
+
+    RETRY = "retry"  # not there; the same may work a little later
+    AT_ONCE = "at once"  # not there, and nothing is wrong with them: they shared another's fate, or go differently
+    REFUSED = "refused"  # a record of them is refused, and will be again; which one is not said
+    STALLED = "stalled"  # the target takes nothing for this partition now; waiting for it holds up the others
+    UNKNOWN = "unknown"  # there, whole and with their checkpoint, or not: read the position again
+
+
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """Nothing says how much of the run is in the target; `transient` tells whether trying again may help."""
+    """Of all runs of one partition in one call."""
 
     partition: TopicPartition
     code: str
     reason: str
-    transient: bool
+    fate: Fate
 
 
 class TargetWriter(Protocol):
     """Produces runs and their checkpoints, with the delivery guarantee it was built for. One thread."""
 
-    def deliver(self, runs: Sequence[TargetRun], *, should_stop: Callable[[], bool]) -> Sequence[RunFailed]:
-        """Produce all runs, wait until the target has them, then record their checkpoints and wait for those too.
-        Answers the runs that failed; every other run and its checkpoint are in the target. Raises BrokerUnavailable
-        when nothing can be said of any run, or when `should_stop` ended the wait."""
+    @property
+    def author(self) -> Author:
+        """What its checkpoints prove."""
+
+    def lane(self, topic: str) -> int:
+        """Only topics of one lane go into one call of `deliver`."""
+
+    def deliver(
+        self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
+    ) -> Sequence[RunFailed]:
+        """Produce runs as they come, wait until the target has them all, and record the last checkpoint of each
+        partition, as the guarantee demands. Answers the partitions that failed; all runs of every other one and their
+        checkpoint are in the target. `fence` is what `Placement.fence` answered when the caller made sure that the
+        partitions are its own; None when nobody else can have them. Raises BrokerUnavailable when nothing can be said
+        of any run: read the positions again."""
 
     def close(self, timeout: timedelta) -> None: ...
 
@@ -332,11 +359,47 @@ class EventLog(Protocol):
 class CheckpointStore(Protocol):
     """Reads the compacted checkpoint topic. Writing is the TargetWriter's, with the records."""
 
-    def read(self) -> Mapping[CheckpointKey, Checkpoint]:
-        """Every checkpoint, as of records acknowledged before this call began. Raises BrokerUnavailable. The cost is
-        that of what was written since the last call."""
+    def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
+        """Every checkpoint, as of records acknowledged before this call began, and as `checkpoint.follow` puts them
+        together. Raises BrokerUnavailable. The cost is that of what was written since the last call."""
+
+    def parked(self) -> Mapping[CheckpointKey, Parked]:
+        """What partitions said when they stopped, as of the last `read`; `still_parked` says which of it holds."""
+
+    def skipped(self) -> Sequence[Skipped]:
+        """Offsets that an operator gave up, as of the last `read`."""
 
     def close(self) -> None: ...
+
+
+class CheckpointEditor(Protocol):
+    """Writes into the checkpoint topic past the TargetWriter. Every call returns once the broker has the record, and
+    raises BrokerUnavailable when that is not known; saying the same again is harmless. One thread."""
+
+    def park(self, key: CheckpointKey, parked: Parked | None) -> None:
+        """None: it is parked no more."""
+
+    def seed(self, key: CheckpointKey, checkpoint: Checkpoint) -> None:
+        """An operator's word: it holds whatever was said before."""
+
+    def skip(self, skipped: Skipped) -> None:
+        """Write down that these offsets are given up. Changes no position."""
+
+    def close(self) -> None: ...
+
+
+class ParkedNotes(Protocol):
+    """Tells operators, in the target, which partitions wait for them. Never waits and never raises: a note may come
+    late, and the last word about a partition wins. Called by the controller's thread."""
+
+    def parked(self, key: CheckpointKey, parked: Parked) -> None:
+        """It cannot go on. May be said again with every attempt; it is written when it is news."""
+
+    def going(self, key: CheckpointKey) -> None:
+        """It makes progress: a note of ours or of an owner before us goes. Cheap to say for every run."""
+
+    def left(self, key: CheckpointKey) -> None:
+        """It is not ours any more: a note that stands stays, one that is not written yet never is."""
 
 
 class Placement(Protocol):
@@ -346,7 +409,52 @@ class Placement(Protocol):
 
     def poll(self, timeout: timedelta) -> Sequence[ConsumerDisturbed]: ...
 
+    def fence(self) -> object:
+        """This member and its generation: what the target refuses once another generation rules. Take it under the
+        lock that the revocation takes, with the look at who owns what, and keep it for the whole transaction: a fresh
+        one would let a member write what it lost. From any thread."""
+
+    def settled(self, partitions: Collection[TopicPartition]) -> None:
+        """Returns when no transaction of an earlier owner of these is pending any more. From any thread. Raises
+        BrokerUnavailable: ask again."""
+
     def close(self, timeout: timedelta) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupFacts:
+    """What the cluster says of a consumer group; one that does not exist has no members."""
+
+    state: str  # Kafka's word for it, such as "stable" or "empty"
+    members: int
+    partitions: frozenset[TopicPartition]  # assigned to any of them
+
+
+class ConsumerGroups(Protocol):
+    """Questions about groups, from outside. Safe to call from several threads. Raises BrokerUnavailable; an
+    unauthorised call raises TargetError."""
+
+    def facts(self, group_id: str) -> GroupFacts: ...
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, Committed]:
+        """Everything it has committed, of whatever topic; pending transactions are not waited for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogEnds:
+    low: int  # first offset still in the log
+    stable: int  # first offset of the oldest open transaction, or `high`
+    high: int  # next offset to be written
+
+
+class LogProbe(Protocol):
+    """Questions about partitions' logs. One thread. Raises BrokerUnavailable, and TargetError when not authorised."""
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
+        """Partitions that do not exist are left out."""
+
+    def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
+        """Stamp of the first record at or after each offset, committed or not; left out where none is read in time."""
 
 
 # --- queue -----------------------------------------------------------------------------------------------------------

@@ -49,6 +49,10 @@ class SegmentStore:
             except MalformedKey as error:
                 yield error
 
+    def walk(self, region: str, place: str) -> Iterator[SegmentInfo]:
+        """Every segment stored for a place, in key order, by one listing; foreign keys are left out."""
+        return self._segments(f"{region_prefix(self.prefix, region)}{place}/", "")
+
     def topics(self, region: str) -> Sequence[str]:
         """Places below `region` that hold anything, by one request each; the control plane is left out. A place is a
         topic's name, with `@` and its topic id for a later life of it."""

@@ -6,14 +6,17 @@ Rules
   2. A listing shows the store at some moment after it was begun, so it beats every event that arrived before that.
   3. An entry leaves when it was applied (or removed), never by age.
   4. Look-ahead is capped: what lies furthest ahead is forgotten first, and `truncated` says "list again".
+  5. Recorded gaps come with listings, each listing's in place of the one before.
+  6. A listing during which a removal was told is `disturbed`: it proves no absence, since what the removed segment was
+     merged into may be missing in it, and be told of later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from replicator.segment import Segment, SegmentInfo
+from replicator.segment import OffsetRange, Segment, SegmentInfo
 
 
 @dataclass(slots=True)
@@ -23,6 +26,8 @@ class SegmentView:
     limit: int = 10_000  # entries kept; about 0.5 kB each
     next_offset: int = 0  # everything below is applied
     truncated: bool = False  # the store holds more than is known here
+    recorded: Sequence[OffsetRange] = ()  # gaps that the egress wrote down, as of the last listing
+    disturbed: bool = False  # so was the last listing
     _known: dict[Segment, SegmentInfo] = field(default_factory=dict)
     _tokens: int = 0
     _listing: int | None = None  # token of the listing under way
@@ -71,11 +76,21 @@ class SegmentView:
         self._created, self._removed = {}, set()
         return self._tokens
 
-    def listed(self, token: int, infos: Iterable[SegmentInfo], *, complete: bool = True) -> bool:
+    def listed(
+        self,
+        token: int,
+        infos: Iterable[SegmentInfo],
+        recorded: Iterable[OffsetRange] = (),
+        *,
+        complete: bool = True,
+    ) -> bool:
         """The listing's answer; False when it is not the one under way. A complete one replaces what was known before
-        it was begun; an incomplete one (one level, from some offset on) only adds."""
+        it was begun; an incomplete one (one level, from some offset on) only adds. `recorded` was looked up before the
+        segments: what was stored when a gap was written down is then among `infos`."""
         if token != self._listing:
             return False
+        self.disturbed = bool(self._removed)
+        self.recorded = [r for r in recorded if r.end >= self.next_offset]
         found = {i.segment: i for i in infos if i.segment not in self._removed}
         kept = {} if complete else self._known
         merged = {**kept, **found, **self._created}

@@ -22,6 +22,7 @@ FORMAT_CONTRACT = ("formats.schema", "formats.compare")
 OURS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("replicator/app.py", PACKAGES),
     ("replicator/cli.py", PACKAGES),
+    ("replicator/commands/*", PACKAGES),
     ("replicator/*", ("replicator",)),
     ("formats/*", ("replicator", "formats")),
     ("infra/*", ("replicator", "formats", "infra")),
@@ -41,8 +42,8 @@ THEIRS: dict[str, tuple[str, ...]] = {
     "urllib3": ("infra/s3_errors.py",),  # botocore lets its errors through while a body is read
     "pyarrow": ("formats/*", "infra/*", "egress/*", "ingress/*"),
     "awscrt": ("formats/*", "infra/s3*.py"),
-    "typer": ("replicator/cli.py", "infra/local/*"),
-    "rich": ("replicator/cli.py", "infra/local/*"),
+    "typer": ("replicator/cli.py", "replicator/commands/*", "infra/local/*"),
+    "rich": ("replicator/commands/*", "infra/local/*"),
     "croniter": ("compaction/schedule.py",),
     "pyspark": ("infra/spark.py", "infra/local/*", "formats/datasource.py"),
     "moto": ("infra/local/*",),
@@ -58,7 +59,8 @@ TYPES: dict[str, tuple[str, ...]] = {
 
 # Built of everything, so nothing is built of them; a command line needs its entry.
 IMPORTED_BY: dict[str, tuple[str, ...]] = {
-    "replicator.app": ("replicator/cli.py",),
+    "replicator.app": ("replicator/commands/*",),
+    "replicator.commands": ("replicator/cli.py", "replicator/commands/*"),
     "replicator.cli": ("replicator/__main__.py",),
 }
 
@@ -69,6 +71,7 @@ PURE = (
     "replicator/checkpoint.py",
     "replicator/coverage.py",
     "replicator/events.py",
+    "replicator/notes.py",
     "replicator/notifications.py",
     "replicator/segment.py",
     "replicator/topics.py",

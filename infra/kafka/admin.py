@@ -117,6 +117,9 @@ class KafkaAdmin:
         highs = self._offsets(lows, LATEST)
         return {p: Watermarks(lows[p], high) for p, high in highs.items()}
 
+    def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self._offsets(partitions, LATEST, IsolationLevel.READ_COMMITTED)
+
     def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
         milliseconds = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
         found = self._offsets(partitions, OffsetSpec.for_timestamp(milliseconds))
@@ -124,13 +127,18 @@ class KafkaAdmin:
         ends = self._offsets(later, LATEST)
         return {p: offset if offset >= 0 else ends[p] for p, offset in found.items() if offset >= 0 or p in ends}
 
-    def _offsets(self, partitions: Collection[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
-        """Partitions that do not exist are left out. Up to the high watermark: open transactions count."""
+    def _offsets(
+        self,
+        partitions: Collection[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
+        """Partitions that do not exist are left out. By default up to the high watermark: open transactions count."""
         found: dict[TopicPartition, int] = {}
         for some in _batches(partitions):
             asked = self._client.list_offsets(
                 {ClientPartition(p.topic, p.partition): spec for p in some},
-                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                isolation_level=isolation,
                 request_timeout=self._seconds,
             )
             for where, future in asked.items():

@@ -16,10 +16,11 @@ from datetime import timedelta
 from confluent_kafka import Message
 
 from infra.kafka.topic_log import LogFacts, PositionLost, TopicLog
-from replicator.checkpoint import Checkpoint, CheckpointKey, decode, decode_key
-from replicator.errors import BrokerUnavailable, MalformedEvent
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, decode, decode_key, follow
+from replicator.errors import BrokerUnavailable, CheckpointConflict, MalformedEvent
 from replicator.lifecycle import Deadline
 from replicator.logkeys import ERROR, NEXT, OFFSET, PARTITION, REASON, TOPIC
+from replicator.notes import Notes
 
 SLICE = timedelta(milliseconds=200)
 
@@ -43,9 +44,10 @@ class KafkaCheckpointStore:
         self._lock = threading.Lock()
         self._log = TopicLog(properties, topic, answer_within=answer_within, check_every=read_within)
         self._facts: LogFacts | None = None  # of the life of the topic that the table is about
-        self._table: dict[CheckpointKey, Checkpoint] = {}
+        self._table: dict[CheckpointKey, Checkpoint | CheckpointConflict] = {}
+        self._notes = Notes()
 
-    def read(self) -> Mapping[CheckpointKey, Checkpoint]:
+    def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
         """See CheckpointStore. After BrokerUnavailable, the next call goes on from where this one came to."""
         with self._lock:
             deadline = Deadline(self._read_within)
@@ -61,6 +63,14 @@ class KafkaCheckpointStore:
                 else:
                     return dict(self._table)
 
+    def parked(self) -> Mapping[CheckpointKey, Parked]:
+        with self._lock:
+            return dict(self._notes.parked)
+
+    def skipped(self) -> Sequence[Skipped]:
+        with self._lock:
+            return self._notes.skipped
+
     def close(self) -> None:
         with self._lock:
             self._log.close()
@@ -74,7 +84,7 @@ class KafkaCheckpointStore:
             or known.starts != facts.starts  # records were deleted, or there is another partition
             or any(facts.ends[p] < position for p, position in self._log.positions.items())
         ):
-            self._table = {}
+            self._table, self._notes = {}, Notes()
             self._log.read_from(facts, facts.starts)
         self._facts = facts
         return facts.ends
@@ -90,23 +100,25 @@ class KafkaCheckpointStore:
             self._apply(self._log.fetch(min(SLICE, deadline.left)))
 
     def _apply(self, messages: Sequence[Message]) -> None:
-        """Only the last record of each key is decoded: the topic holds many of each until it is compacted."""
-        last = dict(zip(map(Message.key, messages), messages, strict=True))
-        for key, message in last.items():
-            try:
-                self._put(message)
-            except MalformedEvent:
-                # it says nothing, so what was said of the key before it holds
-                for each in messages:
-                    if each.key() == key:
-                        self._put_or_log(each)
+        """Every record, in order: a position that goes back by itself shows only beside the one before it."""
+        for message in messages:
+            self._put_or_log(message)
 
     def _put(self, message: Message) -> None:
+        if self._notes.put(message.key() or b"", message.value()):
+            return
         key, value = decode_key(message.key() or b""), message.value()
+        known = self._table.get(key)
         if value is None:
             self._table.pop(key, None)
-        else:
-            self._table[key] = decode(value)
+            return
+        said = decode(value)
+        if isinstance(known, CheckpointConflict) and said.author is not Author.SEED:
+            return
+        try:
+            self._table[key] = follow(key, None if isinstance(known, CheckpointConflict) else known, said)
+        except CheckpointConflict as conflict:
+            self._table[key] = conflict
 
     def _put_or_log(self, message: Message) -> None:
         try:

@@ -23,10 +23,11 @@ from typing import Any, Generic, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from infra.kafka.client_log import client_log
-from infra.kafka.outgoing import Produce, Report
+from infra.kafka.outgoing import Produce, Report, pieces, send
 from replicator.errors import ConfigError
 from replicator.lifecycle import Deadline
 from replicator.logkeys import ERROR, NEXT
+from replicator.protocols import TargetRun
 
 PINNED: Mapping[str, object] = {
     "enable.idempotence": True,  # retries neither repeat nor reorder
@@ -82,6 +83,17 @@ def producer_properties(user: Mapping[str, object], *, memory_bytes: int) -> dic
     return {**DEFAULTS, **limits, **user, **PINNED}
 
 
+def transactional_properties(
+    user: Mapping[str, object], *, memory_bytes: int, transaction_timeout: timedelta
+) -> dict[str, Any]:
+    """The same for transactions: a failure aborts one, so the order needs no more protection, and a record cannot wait
+    longer than its transaction. Raises ConfigError."""
+    timeout_ms = int(transaction_timeout.total_seconds() * 1000)
+    properties = producer_properties(user, memory_bytes=memory_bytes)
+    del properties["enable.gapless.guarantee"]
+    return properties | {"transaction.timeout.ms": timeout_ms, "message.timeout.ms": timeout_ms}
+
+
 class IdempotentProducer(Generic[Owner]):
     """A producer and what became of its records, by owner. One thread. Of no use any more once `fatal` is set."""
 
@@ -92,6 +104,7 @@ class IdempotentProducer(Generic[Owner]):
         except KafkaException as error:
             raise ConfigError([str(error.args[0])], source="Kafka producer properties") from error
         self.failures: dict[Owner, KafkaError] = {}  # first cause for each owner
+        self.refused_here: set[Owner] = set()  # by the client itself: no size of batches would help
         self.fatal: KafkaError | None = None
         self._ended = False
 
@@ -107,7 +120,7 @@ class IdempotentProducer(Generic[Owner]):
         """A delivery report that files failures under `owner`."""
         return partial(self._reported, owner)
 
-    def put(self, topic: str, *, key: bytes, value: bytes, owner: Owner, wait: Callable[[], None]) -> None:
+    def put(self, topic: str, *, key: bytes, value: bytes | None, owner: Owner, wait: Callable[[], None]) -> None:
         """Hand over one record, to the partition its key belongs to. A full queue is waited for; `wait` is called
         meanwhile and raises to give up. A record refused by the client is filed as a failure."""
         while True:
@@ -120,6 +133,37 @@ class IdempotentProducer(Generic[Owner]):
             except KafkaException as error:
                 self.refused(owner, error)
                 return
+
+    def send(self, run: TargetRun, owner: Owner, *, memory_bytes: int, wait: Callable[[], None]) -> None:
+        """Hand the records of a run over, in order, and nothing after a failure of `owner`. `wait` is called now and
+        then, and raises to give up. What the client itself refuses is filed as a failure: what is queued of the run
+        goes out, what follows must not, it would leave a gap in the order."""
+        record_bytes = run.size_bytes // max(run.count, 1) + RECORD_OVERHEAD_BYTES
+        most = max(memory_bytes // record_bytes, 1)  # records; the client's own limit leaves out keys and headers
+
+        def going() -> bool:
+            wait()
+            return self.fatal is None and owner not in self.failures
+
+        def wait_for_room() -> bool:
+            self.serve(SLICE)
+            return going()
+
+        report = self.reporter(owner)
+        try:
+            for batch in run.batches:
+                for piece in pieces(batch, piece_bytes=memory_bytes // 8):
+                    self.serve(timedelta())
+                    while going() and len(self) >= most:
+                        self.serve(SLICE)
+                    if not going() or not send(
+                        piece, produce=self.produce, partition=run.partition, report=report, wait_for_room=wait_for_room
+                    ):
+                        self.fail(owner, self.fatal or KafkaError(KafkaError._FATAL))
+                        return
+        except KafkaException as error:
+            self.refused_here.add(owner)
+            self.refused(owner, error)
 
     def refused(self, owner: Owner, error: KafkaException) -> None:
         """File what `produce` raised."""

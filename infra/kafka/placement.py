@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
 
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from infra.kafka.errors import told
 from infra.kafka.membership import Membership
 from infra.kafka.settings import placement_properties
+from replicator.errors import BrokerUnavailable
 from replicator.metrics import Metrics, NoMetrics
 from replicator.protocols import ConsumerDisturbed, GroupListener, TopicPartition
+
+ANSWER = timedelta(seconds=15)
 
 
 class KafkaPlacement:
@@ -17,6 +23,7 @@ class KafkaPlacement:
     membership. Not paused, it would fetch what ingress itself has just produced."""
 
     def __init__(self, properties: Mapping[str, str], *, group_id: str, metrics: Metrics | None = None) -> None:
+        self._group_id = group_id
         config = placement_properties(properties, group_id=group_id)
         self._member = Membership(config, metrics=metrics or NoMetrics())
 
@@ -33,10 +40,23 @@ class KafkaPlacement:
     def assignment(self) -> frozenset[TopicPartition]:
         return self._member.held
 
-    def group_metadata(self) -> Any:
-        """This member and its generation, as the client's opaque object: what `send_offsets_to_transaction` fences
-        with. Take it under the lock that the revocation takes, and keep it for the whole transaction."""
+    def fence(self) -> object:
+        """See Placement. The client's opaque group metadata, for `send_offsets_to_transaction`."""
         return self._member.client.consumer_group_metadata()
+
+    def settled(self, partitions: Collection[TopicPartition]) -> None:
+        """See Placement. The offsets themselves say nothing: groups expire, are reset, and may be shared. But under
+        `read_committed` the broker does not answer while a transaction of any member holds one of them (seen)."""
+        asked = [ClientPartition(p.topic, p.partition) for p in partitions]
+        try:
+            answered = self._member.client.committed(asked, timeout=ANSWER.total_seconds())
+        except KafkaException as error:
+            raise BrokerUnavailable(f"offsets of {self._group_id}: {told(error.args[0])}") from error
+        for each in answered:
+            if each.error is not None:
+                raise BrokerUnavailable(
+                    f"offset of {self._group_id} for {each.topic}/{each.partition}: {told(each.error)}"
+                )
 
     def close(self, timeout: timedelta) -> None:
         self._member.close(timeout)

@@ -48,6 +48,13 @@ class EgressTopicSettings:
             check=_with_zone,
         ),
     )
+    on_gap: Literal["stop", "record"] = field(
+        default="stop",
+        metadata=about(
+            "when the source dropped records before they were archived (retention, DeleteRecords): stop the partition, "
+            "or write down in the archive what is missing and go on behind it"
+        ),
+    )
 
     def __post_init__(self) -> None:
         enforce(self)
@@ -86,6 +93,14 @@ class EgressSettings:
         metadata=about(
             "when the group's offset lies beyond the archive's end (another bucket, lost objects): stop the partition, "
             "or continue and leave a gap"
+        ),
+    )
+
+    stuck_transaction_after: timedelta = field(
+        default=timedelta(minutes=15),
+        metadata=about(
+            "an open source transaction that holds a partition's archive back for so long is warned of",
+            minimum=timedelta(seconds=1),
         ),
     )
 

@@ -11,6 +11,7 @@ from replicator.config.about import Problem, about, dotted, enforce, matching, n
 from replicator.topics import TopicPattern, TopicRule
 
 TOPIC = "{topic}"  # stands for the source topic's name in a destination
+LIFE = 8  # characters of a topic id in the name of a topic for one life of it
 DEFAULT_DESTINATION = f"{TOPIC}.ingress"
 
 _destination = matching(
@@ -54,6 +55,14 @@ class IngressSource:
         default="stop",
         metadata=about("what a lost segment does: stop = its partition waits for an operator; skip = go on without"),
     )
+    on_recreate: Literal["stop", "follow", "new-topic"] = field(
+        default="stop",
+        metadata=about(
+            "what is done with a later life of a topic that was deleted and created again: stop = nothing of it is "
+            "delivered; follow = into the same topic, behind everything of the life before, once first_segment_delay "
+            "has passed; new-topic = into a topic of its own, <destination>.<first 8 of the topic id>"
+        ),
+    )
     on_timestamp: Literal["stop", "clamp"] = field(
         default="stop",
         metadata=about("what a record does whose timestamp the target refuses: stop, or clamp to what it accepts"),
@@ -62,9 +71,10 @@ class IngressSource:
     def __post_init__(self) -> None:
         enforce(self, self._contradictions())
 
-    def destination(self, topic: str) -> str:
-        """Name here of the source topic `topic`."""
-        return (self.destination_topic or DEFAULT_DESTINATION).replace(TOPIC, topic)
+    def destination(self, topic: str, incarnation: str = "") -> str:
+        """Name here of the source topic `topic`, or of a later life of it that has a topic of its own."""
+        name = (self.destination_topic or DEFAULT_DESTINATION).replace(TOPIC, topic)
+        return f"{name}.{incarnation[:LIFE]}" if incarnation else name
 
     def _contradictions(self) -> Iterator[Problem]:
         if self.topic.is_expression and self.destination_topic is not None and TOPIC not in self.destination_topic:
@@ -114,11 +124,19 @@ class IngressSettings:
             maximum=32767,
         ),
     )
-    delivery: Literal["at-least-once"] = field(
-        default="at-least-once",
+    delivery: Literal["exactly-once", "at-least-once"] = field(
+        default="exactly-once",
         metadata=about(
-            "guarantee: after a crash up to one run per partition is delivered again",
-            refused={"exactly-once": 'is not available in this version; use "at-least-once"'},
+            "guarantee: exactly-once, by transactions of the target, whose consumers read with read_committed; or "
+            "at-least-once, where a crash repeats records. Processes may change over one by one"
+        ),
+    )
+    transaction_timeout: timedelta = field(
+        default=timedelta(seconds=30),
+        metadata=about(
+            "when the target aborts the transaction of a process that died; until then its partitions wait, unless "
+            'kafka.consumer."group.instance.id" lets its successor take over at once',
+            minimum=timedelta(seconds=1),
         ),
     )
     batch_size: int = field(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from replicator.checkpoint import Checkpoint, CheckpointKey
-from replicator.errors import BrokerUnavailable
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey
+from replicator.errors import BrokerUnavailable, CheckpointConflict
 from replicator.protocols import CheckpointStore
 from replicator.segment import SourcePartition
 
@@ -49,10 +50,29 @@ class CheckpointContract:
         self.put(key(0, "b"), checkpoint(2))
         assert store.read() == {key(0, "a"): checkpoint(1), key(0, "b"): checkpoint(2)}
 
-    def test_the_later_wins_even_if_it_is_lower(self, store: CheckpointStore) -> None:
+    def test_a_position_goes_back_by_a_seed_only(self, store: CheckpointStore) -> None:
         self.put(key(0), checkpoint(9))
-        self.put(key(0), checkpoint(4))
-        assert store.read() == {key(0): checkpoint(4)}
+        self.put(key(0), checkpoint(4))  # a latecomer
+        assert store.read() == {key(0): checkpoint(9)}
+        seed = replace(checkpoint(4), author=Author.SEED)
+        self.put(key(0), seed)
+        assert store.read() == {key(0): seed}
+
+    def test_two_transactions_that_contradict_each_other(self, store: CheckpointStore) -> None:
+        """Both are named; other partitions go on; a seed decides."""
+        first, second = (replace(checkpoint(n), author=Author.EXACTLY_ONCE) for n in (9, 4))
+        self.put(key(0), first)
+        self.put(key(1), checkpoint(1))
+        self.put(key(0), second)
+        self.put(key(0), replace(checkpoint(20), author=Author.EXACTLY_ONCE))
+        found = store.read()
+        assert found[key(1)] == checkpoint(1)
+        assert isinstance(found[key(0)], CheckpointConflict)
+        assert "says 9 " in str(found[key(0)])
+        assert "one 4 " in str(found[key(0)])
+        seed = replace(checkpoint(4), author=Author.SEED)
+        self.put(key(0), seed)
+        assert store.read()[key(0)] == seed
 
     def test_removed(self, store: CheckpointStore) -> None:
         self.put(key(0), checkpoint(1))

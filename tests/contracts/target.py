@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey
 from replicator.errors import BrokerUnavailable
-from replicator.protocols import TargetRun, TargetWriter, TopicPartition
+from replicator.protocols import Fate, TargetRun, TargetWriter, TopicPartition
 from replicator.segment import SourcePartition
 from tests.fakes.kafka_target import TargetRecord, target_records
 from tests.formats.records import Row, batch_of, raw_bytes
@@ -101,6 +101,7 @@ class TargetContract:
         first, second = run_of(partitions[0], [row(0)]), run_of(partitions[1], [row(7), row(9)])
         assert writer.deliver([first, second], should_stop=never) == []
         assert self.checkpoints() == {first.key: first.checkpoint, second.key: second.checkpoint}
+        assert writer.author in Author
         later = run_of(partitions[0], [row(1), row(2)])
         writer.deliver([later], should_stop=never)
         assert self.checkpoints() == {first.key: later.checkpoint, second.key: second.checkpoint}
@@ -113,17 +114,25 @@ class TargetContract:
         assert writer.deliver([before], should_stop=never) == []
         bad, good = self.refused(run_of(partitions[1], [row(0)])), run_of(partitions[0], [row(1)])
         failures = {f.partition: f for f in writer.deliver([bad, good], should_stop=never)}
-        assert not failures.pop(partitions[1]).transient
-        assert all(failure.transient for failure in failures.values())
+        assert failures.pop(partitions[1]).fate is Fate.REFUSED
+        assert all(failure.fate in (Fate.RETRY, Fate.AT_ONCE) for failure in failures.values())
         delivered = expected(before) if failures else expected(before, good)
         assert self.checkpoints()[good.key] == (before if failures else good).checkpoint
         assert bad.key not in self.checkpoints()
         assert self.read(partitions[0], len(delivered))[: len(delivered)] == delivered
         assert self.read(partitions[1], 0) == []
         again, fine = run_of(partitions[0], [row(1)]), run_of(partitions[1], [row(0, b"fits")])
-        assert writer.deliver([again, fine], should_stop=never) == []
+        assert list(writer.deliver([again, fine], should_stop=never)) == []
         assert self.checkpoints() == {again.key: again.checkpoint, fine.key: fine.checkpoint}
         assert self.read(partitions[1], 1) == expected(fine)
+
+    def test_several_runs_of_a_partition_in_one_call(
+        self, writer: TargetWriter, partitions: Sequence[TopicPartition]
+    ) -> None:
+        runs = [run_of(partitions[0], [row(o), row(o + 1)]) for o in (0, 2, 4)]
+        assert writer.deliver(iter(runs), should_stop=never) == []
+        assert self.read(partitions[0], 6) == expected(*runs)
+        assert self.checkpoints() == {runs[-1].key: runs[-1].checkpoint}
 
     def test_nothing_to_deliver(self, writer: TargetWriter) -> None:
         assert writer.deliver([], should_stop=never) == []

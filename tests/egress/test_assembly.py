@@ -63,6 +63,7 @@ class World:
         uploader = Uploader(self.store, FORMAT, may_thin=lambda _: thin)
         self.assembly = Assembly(
             format=FORMAT,
+            confirm=lambda topic, origin, answer: answer(True),
             uploader=uploader,
             spool=self.spool,
             memory_bytes=memory_bytes,

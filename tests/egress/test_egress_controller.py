@@ -318,19 +318,19 @@ def test_commits_carry_the_note_and_the_leader_epoch(world: World) -> None:
     world.produce(P, 3)
     world.broker.trim(P, 2)
     process = joined(world)
-    assert world.committed(P) == Committed(2, "start=2 partitions=2", None)
+    assert world.committed(P) == Committed(2, "start=2 partitions=2 topic=id-t", None)
     world.broker.logs[P].leader_epoch = 7
     world.produce(P, 4)
     process.turn(2)
     process.later()
-    assert world.committed(P) == Committed(7, "start=2 partitions=2", 7)
+    assert world.committed(P) == Committed(7, "start=2 partitions=2 topic=id-t", 7)
     process.stop()
     world.produce(P, 1)
     world.broker.create("t", partitions=4)
     joined(world).stop()
     committed = world.committed(P)
     assert committed is not None
-    assert read_note(committed) == Note(2, 2)
+    assert read_note(committed) == Note(2, 2, "id-t")
 
 
 def test_failed_commit_is_said_again_with_all_of_it(world: World) -> None:
@@ -343,7 +343,7 @@ def test_failed_commit_is_said_again_with_all_of_it(world: World) -> None:
     process.turn(3)
     assert world.position(P) == 0, "not before a second has passed"
     process.later(1)
-    assert world.committed(P) == Committed(5, "start=0 partitions=2", 3)
+    assert world.committed(P) == Committed(5, "start=0 partitions=2 topic=id-t", 3)
 
 
 def test_newer_position_is_not_overwritten_by_the_failed_one(world: World) -> None:
@@ -533,13 +533,14 @@ def test_what_was_read_is_stored_although_the_source_lost_the_next_offset(world:
     world.produce(P, 5)
     world.broker.trim(P, 10)
     process.turn(2)
-    assert "[10,12)" in process.stopped[str(source(P))]
+    process.later(30)
+    assert process.stopped == {}, "asked where to begin before what was read is stored"
     process.uploads.run_all()
-    process.turn(2)
+    process.turn(3)
     assert world.ranges(P) == [(0, 4), (5, 6)]
     assert world.position(P) == 7
-    process.later(30)
     assert "[7,9] is gone" in process.stopped[str(source(P))]
+    assert "on_gap = 'record'" in process.stopped[str(source(P))]
     world.agree(P)
 
 
@@ -894,7 +895,11 @@ def test_trouble_with_the_topics_keeps_what_is_known(world: World) -> None:
     process.later(31)
     process.later(31)
     assert process.consumer.topics == {"t"}
+    assert world.ranges(P) == [], "stored although nobody knows whether the topic is still the same"
+    world.admin.away = False
+    process.later(1)
     world.expect(P)
+    assert process.metrics.by_label("egress_rewinds", **LABELS) == 0, "an error was taken for an absence"
 
 
 def test_footer_says_where_it_comes_from(world: World) -> None:

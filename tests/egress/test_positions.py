@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from egress.positions import Hold, Note, Start, added_later, choose_start, read_note
+from egress.positions import Facts, Hold, Note, Rules, Start, added_later, choose_start, is_of, read_note
 from replicator.protocols import Committed, Watermarks
 from replicator.segment import OffsetRange, Segment, SourcePartition
 
@@ -23,13 +23,29 @@ def choose(
     high: int = 100,
     policy: int = 0,
     *,
+    recorded: tuple[OffsetRange, ...] = (),
     accept: bool = False,
+    record: bool = False,
 ) -> Start | Hold:
-    return choose_start(committed, archived, Watermarks(low, high), policy, 6, accept_missing_archive=accept)
+    facts = Facts(
+        committed=committed,
+        archived=archived,
+        recorded=recorded,
+        marks=Watermarks(low, high),
+        policy_offset=policy,
+        partition_count=6,
+        life="id",
+    )
+    return choose_start(facts, Rules(accept_missing_archive=accept, record_gaps=record))
 
 
 def ours(next_offset: int, begun: int = 0) -> Committed:
-    return Committed(next_offset, str(Note(begun, 6)))
+    return Committed(next_offset, str(Note(begun, 6, "id")))
+
+
+def recorded(answer: Start | Hold) -> tuple[int, list[OffsetRange]]:
+    assert isinstance(answer, Start), answer
+    return answer.next_offset, list(answer.lost)
 
 
 def offset(answer: Start | Hold) -> int:
@@ -40,7 +56,7 @@ def offset(answer: Start | Hold) -> int:
 def test_new_partition_follows_the_policy() -> None:
     answer = choose(policy=40)
     assert isinstance(answer, Start)
-    assert (answer.next_offset, answer.note) == (40, Note(40, 6))
+    assert (answer.next_offset, answer.note) == (40, Note(40, 6, "id"))
 
 
 def test_committed_offset_wins_over_the_policy() -> None:
@@ -73,21 +89,66 @@ def test_without_a_commit_the_archive_is_continued() -> None:
 
 def test_without_a_commit_a_gap_that_the_source_still_has_is_filled() -> None:
     assert offset(choose(None, (seg(0, 9), seg(20, 29)))) == 10
-    assert offset(choose(None, (seg(0, 9), seg(20, 29)), low=15)) == 15
 
 
-def test_without_a_commit_a_gap_that_the_source_lost_is_passed() -> None:
-    assert offset(choose(None, (seg(0, 9), seg(20, 29)), low=25)) == 30
+def test_without_a_commit_a_gap_that_the_source_lost_is_passed_only_if_it_is_written_down() -> None:
+    archived = (seg(0, 9), seg(20, 29))
+    for low, lost, begins in ((15, OffsetRange(10, 14), 15), (25, OffsetRange(10, 19), 30)):
+        answer = choose(None, archived, low=low)
+        assert isinstance(answer, Hold)
+        assert str(lost) in answer.reason
+        assert recorded(choose(None, archived, low=low, record=True)) == (begins, [lost])
+        assert recorded(choose(None, archived, low=low, recorded=(lost,))) == (begins, [])
 
 
 def test_retention_that_overtook_is_never_a_silent_jump() -> None:
     answer = choose(ours(30), (seg(0, 29),), low=40)
     assert isinstance(answer, Hold)
     assert "[30,39]" in answer.reason
+    assert "on_gap" in answer.reason
+    assert recorded(choose(ours(30), (seg(0, 29),), low=40, record=True)) == (40, [OffsetRange(30, 39)])
 
 
-def test_log_that_ends_before_the_commit_is_refused() -> None:
+def test_what_is_written_down_is_not_missed_again() -> None:
+    """A crash between the record and the first commit behind it; and one after that, before the first segment."""
+    gap = OffsetRange(30, 39)
+    assert recorded(choose(ours(30), (seg(0, 29),), low=40, recorded=(gap,))) == (40, [])
+    assert recorded(choose(ours(40), (seg(0, 29),), low=40, recorded=(gap,))) == (40, [])
+    assert recorded(choose(ours(40), (seg(0, 29),), low=45, recorded=(gap,), record=True)) == (
+        45,
+        [OffsetRange(40, 44)],
+    )
+    assert recorded(choose(None, (), low=45, recorded=(gap,), record=True)) == (45, [OffsetRange(40, 44)])
+
+
+def test_only_what_is_nowhere_is_lost() -> None:
+    """What was stored, and not committed before a crash, is in the archive, though the source has it no more."""
+    archived = (seg(0, 29), seg(32, 35))
+    answer = choose(ours(30), archived, low=40, record=True)
+    assert recorded(answer) == (40, [OffsetRange(30, 31), OffsetRange(36, 39)])
+    assert recorded(choose(ours(30), (seg(0, 29), seg(30, 49)), low=40)) == (40, [])
+
+
+def test_operators_jump_to_where_the_source_begins_is_written_down_by_policy() -> None:
+    by_hand = Committed(40, "")
+    assert recorded(choose(by_hand, (seg(0, 29),), low=40)) == (40, [])
+    assert recorded(choose(by_hand, (seg(0, 29),), low=40, record=True)) == (40, [OffsetRange(30, 39)])
+    assert recorded(choose(by_hand, (seg(0, 59),), low=40, record=True)) == (40, [])
+
+
+def test_log_that_ends_before_the_commit_is_refused_whatever_the_policy() -> None:
     assert isinstance(choose(ours(300), (seg(0, 299),), high=100), Hold)
+    assert isinstance(choose(ours(300), (seg(0, 299),), high=100, record=True), Hold)
+
+
+def test_commits_of_another_life_are_not_believed() -> None:
+    assert is_of(ours(30), "id", is_first=True)
+    assert not is_of(ours(30), "other", is_first=False)
+    assert not is_of(ours(30), "other", is_first=True)
+    before_lives = Committed(30, "start=0 partitions=6")
+    assert is_of(before_lives, "id", is_first=True)
+    assert not is_of(before_lives, "id", is_first=False)
+    assert is_of(Committed(30, "by hand"), "id", is_first=False)
 
 
 def test_partition_added_later_is_known_by_the_first_count() -> None:
@@ -102,9 +163,11 @@ def test_notes_of_others_are_not_ours() -> None:
         assert read_note(Committed(1, text)) is None
 
 
-@given(begun=st.integers(0, 2**62), count=st.integers(1, 10**6))
-def test_note_round_trip(begun: int, count: int) -> None:
-    assert read_note(Committed(0, str(Note(begun, count)))) == Note(begun, count)
+@given(
+    begun=st.integers(0, 2**62), count=st.integers(1, 10**6), life=st.from_regex(r"[A-Za-z0-9_-]{0,64}", fullmatch=True)
+)
+def test_note_round_trip(begun: int, count: int, life: str) -> None:
+    assert read_note(Committed(0, str(Note(begun, count, life)))) == Note(begun, count, life)
 
 
 ranges = st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda t: seg(t[0], t[0] + t[1]))
@@ -117,19 +180,34 @@ ranges = st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda t: seg(t[0
     low=st.integers(0, 50),
     length=st.integers(0, 60),
     policy=st.integers(0, 60),
+    gaps=st.lists(ranges.map(lambda s: s.offsets), max_size=2),
+    record=st.booleans(),
 )
-def test_nothing_the_source_has_is_passed_over(
-    committed: int | None, archived: list[Segment], low: int, length: int, policy: int
+def test_nothing_is_passed_over(
+    *,
+    committed: int | None,
+    archived: list[Segment],
+    low: int,
+    length: int,
+    policy: int,
+    gaps: list[OffsetRange],
+    record: bool,
 ) -> None:
-    """What lies before the start is archived, or was decided on before (by a commit or the policy), or is gone."""
+    """What lies before the start is archived, was decided on before (by a commit or the policy), or is written down as
+    gone; and only what the source has not is."""
     high = low + length
     policy = min(max(policy, low), high)
     commit = None if committed is None else ours(committed)
-    answer = choose(commit, tuple(archived), low, high, policy)
+    answer = choose(commit, tuple(archived), low, high, policy, recorded=tuple(gaps), record=record)
     if isinstance(answer, Hold):
         return
     assert low <= answer.next_offset <= high
-    covered = {o for s in archived for o in range(s.offsets.start, s.offsets.end + 1)}
-    decided = committed if committed is not None else min((s.offsets.start for s in archived), default=policy)
-    for o in range(max(decided, low), answer.next_offset):
-        assert o in covered, (o, answer)
+    known = [*(s.offsets for s in archived), *gaps]
+    covered = {o for r in known for o in range(r.start, r.end + 1)}
+    lost = {o for r in answer.lost for o in range(r.start, r.end + 1)}
+    assert record or not lost
+    assert not lost & covered
+    assert all(o < low for o in lost)
+    decided = committed if committed is not None else min((r.start for r in known), default=policy)
+    for o in range(decided, answer.next_offset):
+        assert o in covered | lost, (o, answer)

@@ -10,14 +10,19 @@ from pathlib import Path
 
 import egress.assembly
 from egress.assembly import Assembly
+from egress.confirm import Confirm, Confirmations
 from egress.controller import EgressController, EgressParts
 from egress.lag import LagGauge
+from egress.places import Places
+from egress.positioning import Positioning
 from egress.resolver import Resolver
 from egress.spool import Spool
+from egress.transactions import StuckTransactions
 from egress.uploads import Uploader
 from egress.watcher import TopicWatcher
 from formats.parquet import ParquetFormat
 from replicator.config import EgressTopicSettings
+from replicator.control_store import ControlStore
 from replicator.health import Health
 from replicator.lifecycle import Stop
 from replicator.protocols import Committed, SegmentFormat, TopicPartition
@@ -32,6 +37,7 @@ from tests.fakes.surroundings import CountedMetrics, FailingStore, HandClock
 FORMAT = ParquetFormat()
 REGION = "a"
 MIB = 1024 * 1024
+STUCK = timedelta(minutes=15)
 AGE = 10.0  # seconds, of the default settings here
 
 
@@ -60,6 +66,7 @@ class World:
         self.objects = FailingStore(self.clock)
         self.store = SegmentStore(self.objects, "data")
         self.peek = SegmentStore(self.objects.memory, "data")  # never fails
+        self.control = ControlStore(self.objects, "data")
         self.processes: list[Process] = []
         self._values = itertools.count()
 
@@ -78,11 +85,15 @@ class World:
 
     # --- what the archive and the group say ---
 
-    def segments(self, partition: TopicPartition) -> list[Segment]:
-        return sorted(info.segment for info in self.peek.list(source(partition)))
+    def segments(self, partition: TopicPartition, life: str = "") -> list[Segment]:
+        """Of the plain place, or of a later life's."""
+        return sorted(info.segment for info in self.peek.list(source(partition, life)))
 
-    def ranges(self, partition: TopicPartition) -> list[tuple[int, int]]:
-        return [(s.offsets.start, s.offsets.end) for s in self.segments(partition)]
+    def ranges(self, partition: TopicPartition, life: str = "") -> list[tuple[int, int]]:
+        return [(s.offsets.start, s.offsets.end) for s in self.segments(partition, life)]
+
+    def values(self, partition: TopicPartition, life: str = "") -> list[bytes]:
+        return [value for s in self.segments(partition, life) for value in self.read(s).values()]
 
     def read(self, segment: Segment) -> dict[int, bytes]:
         with closing(FORMAT.open(self.peek.open(segment), segment)) as reader:
@@ -101,21 +112,21 @@ class World:
         committed = self.committed(partition)
         return -1 if committed is None else committed.next_offset
 
-    def expect(self, partition: TopicPartition, begun: int = 0, until: int | None = None) -> None:
+    def expect(self, partition: TopicPartition, begun: int = 0, until: int | None = None, *, life: str = "") -> None:
         """Ranges tile from `begun` without a seam or an overlap, hold the log's records, and all is committed."""
         log = self.broker.logs[partition]
         end = log.stable if until is None else until
-        self.agree(partition)
+        self.agree(partition, life)
         at = begun
-        for start, last in self.ranges(partition):
-            assert start == at, f"a seam at {at}: {self.ranges(partition)}"
+        for start, last in self.ranges(partition, life):
+            assert start == at, f"a seam at {at}: {self.ranges(partition, life)}"
             at = last + 1
-        assert (at, self.position(partition)) == (end, end), self.ranges(partition)
+        assert (at, self.position(partition)) == (end, end), self.ranges(partition, life)
 
-    def agree(self, partition: TopicPartition) -> None:
+    def agree(self, partition: TopicPartition, life: str = "") -> None:
         """Every segment holds exactly the log's records of its range, as far as the log still has them."""
         log = self.broker.logs[partition]
-        for segment in self.segments(partition):
+        for segment in self.segments(partition, life):
             wanted = {o: r.value for o, r in log.records.items() if o in segment.offsets}
             found = self.read(segment)
             assert {o: v for o, v in found.items() if o >= log.low} == wanted, segment
@@ -135,6 +146,7 @@ class Process:
         may_thin: bool = False,
         format: SegmentFormat = FORMAT,  # noqa: A002
         consumer: FakeSourceConsumer | None = None,
+        cluster_id: str = "cluster",
     ) -> None:
         self.world = world
         self.consumer = consumer or FakeSourceConsumer(world.broker)
@@ -142,6 +154,8 @@ class Process:
         self.metrics, self.health = CountedMetrics(), Health()
         self.stop_signal, self.abandon = Stop(), Stop()
         self.spool = Spool(world.directory, spool_memory_bytes)
+        self.asks = HandExecutor()
+        self.confirmations = Confirmations(world.admin, self.asks)
         self.assembly = assembly(
             world.store,
             format,
@@ -150,23 +164,33 @@ class Process:
             encoders=self.encoders,
             uploads=self.uploads,
             may_thin=may_thin,
+            confirm=self.confirmations.ask,
         )
-        self.watcher = TopicWatcher(world.admin, world.rules, {"own"}, timedelta(seconds=30), self.pool)
+        self.watcher = TopicWatcher(world.admin, world.rules, {"own"}, cluster_id, timedelta(seconds=30), self.pool)
+        resolver = Resolver(
+            region=REGION,
+            cluster_id=cluster_id,
+            consumer=self.consumer,
+            admin=world.admin,
+            store=world.store,
+            control=world.control,
+            places=Places(REGION, world.control, world.clock),
+            clock=world.clock,
+            accept_missing_archive=accept_missing_archive,
+        )
         self.controller = EgressController(
             EgressParts(
                 region=REGION,
-                cluster_id="cluster",
                 isolation_level="read_committed",
                 writer="test",
                 consumer=self.consumer,
-                resolver=Resolver(
-                    self.consumer, world.admin, world.store, accept_missing_archive=accept_missing_archive
-                ),
+                positioning=Positioning(resolver, self.pool, HandExecutor()),
                 watcher=self.watcher,
+                confirmations=self.confirmations,
                 assembly=self.assembly,
-                lag=LagGauge(world.admin, self.assembly, self.metrics, timedelta(seconds=10), self.pool),
-                pool=self.pool,  # type: ignore[arg-type]
-                listing_pool=HandExecutor(),  # type: ignore[arg-type]
+                lag=LagGauge(
+                    world.admin, self.assembly, self.metrics, timedelta(seconds=10), self.pool, StuckTransactions(STUCK)
+                ),
                 clock=world.clock,
                 metrics=self.metrics,
                 health=self.health,
@@ -219,6 +243,7 @@ def assembly(
     encoders: HandExecutor,
     uploads: HandExecutor,
     may_thin: bool = False,
+    confirm: Confirm = lambda topic, origin, answer: answer(True),
 ) -> Assembly:
     """On these pools instead of threads."""
     pools: Sequence[HandExecutor] = (encoders, uploads)
@@ -227,6 +252,7 @@ def assembly(
     try:
         return Assembly(
             format=format,
+            confirm=confirm,
             uploader=Uploader(store, format, may_thin=lambda _: may_thin),
             spool=spool,
             memory_bytes=memory_bytes,
@@ -237,5 +263,5 @@ def assembly(
         egress.assembly.ThreadPoolExecutor = real  # type: ignore[misc]
 
 
-def source(partition: TopicPartition) -> SourcePartition:
-    return SourcePartition(REGION, partition.topic, partition.partition)
+def source(partition: TopicPartition, life: str = "") -> SourcePartition:
+    return SourcePartition(REGION, partition.topic, partition.partition, life)

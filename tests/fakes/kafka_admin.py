@@ -4,7 +4,8 @@ admin = FakeAdmin(broker)
 admin.away = True              everything raises BrokerUnavailable
 admin.refuses["t"] = "why"     creating t raises TargetError
 admin.hides["t"] = "why"       describing t raises TargetError
-admin.ids["t"] = "other"       the topic was created again
+admin.ids["t"] = "other"       the topic has this id, instead of one that changes when it is created again
+admin.cluster = "other"        another cluster answers
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tests.fakes.kafka_consumer import FakeBroker
 class FakeAdmin:
     broker: FakeBroker
     away: bool = False
+    cluster: str = "cluster"
     ids: dict[str, str] = field(default_factory=dict)
     settings: dict[str, dict[str, str]] = field(default_factory=dict)
     refuses: dict[str, str] = field(default_factory=dict)
@@ -32,7 +34,7 @@ class FakeAdmin:
 
     def cluster_id(self) -> str:
         self._ask("cluster_id")
-        return "cluster"
+        return self.cluster
 
     def topics(self) -> Mapping[str, TopicFacts]:
         self._ask("topics")
@@ -43,7 +45,7 @@ class FakeAdmin:
         for name in sorted(set(names) & set(self.hides)):
             raise TargetError(self.hides[name])
         counts = self._counts()
-        return {n: TopicFacts(n, self.ids.get(n, f"id-{n}"), counts[n]) for n in names if n in counts}
+        return {n: TopicFacts(n, self._id(n), counts[n]) for n in names if n in counts}
 
     def configs(self, topic: str) -> Mapping[str, str]:
         self._ask("configs")
@@ -69,6 +71,11 @@ class FakeAdmin:
         self._ask("watermarks")
         return {p: self.broker.watermarks(p) for p in partitions if p in self.broker.logs and p not in self.hidden}
 
+    def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self._ask("stable_offsets")
+        logs = self.broker.logs
+        return {p: logs[p].stable for p in partitions if p in logs and p not in self.hidden}
+
     def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
         self._ask("offsets_at")
         stamp = at.timestamp() * 1000
@@ -77,6 +84,10 @@ class FakeAdmin:
             log = self.broker.logs[partition]
             found[partition] = min((o for o, r in log.records.items() if r.timestamp_ms >= stamp), default=log.high)
         return found
+
+    def _id(self, name: str) -> str:
+        life = self.broker.lives[name]
+        return self.ids.get(name, f"id-{name}-{life}" if life else f"id-{name}")
 
     def _counts(self) -> dict[str, int]:
         return dict(Counter(p.topic for p in self.broker.logs))

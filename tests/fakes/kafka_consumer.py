@@ -9,6 +9,7 @@ Synchronous: nothing happens but by a call. One thread.
     transaction = broker.begin(P, b"three")           # read_committed readers stop before it, until
     transaction.commit()  /  transaction.abort()      # either leaves a marker; abort turns its records to holes
     broker.trim(P, 2)  /  broker.truncate(P, 3)       # retention / an unclean leader: what is gone is out of range
+    broker.delete("t")  /  broker.recreate("t")       # gone / another log, of which consumers hear nothing
     broker.committed("group")                         # the group's offsets, whoever committed them
 
     consumer = FakeSourceConsumer(broker, group_id="group")
@@ -26,7 +27,7 @@ after `pause`, after a PartitionFailed or after a ConsumerDisturbed (until `star
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -84,12 +85,25 @@ class FakeBroker:
     def __init__(self) -> None:
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.group_offsets: dict[str, dict[TopicPartition, Committed]] = {}
+        self.lives: Counter[str] = Counter()  # how often a topic was deleted
 
     def create(self, topic: str, *, partitions: int = 1) -> list[TopicPartition]:
         made = [TopicPartition(topic, number) for number in range(partitions)]
         for partition in made:
             self.logs.setdefault(partition, FakeLog())
         return made
+
+    def delete(self, topic: str) -> None:
+        """With the offsets committed of it, as brokers do; a commit that comes later is taken all the same."""
+        self.lives[topic] += 1
+        for partition in [p for p in self.logs if p.topic == topic]:
+            del self.logs[partition]
+            for offsets in self.group_offsets.values():
+                offsets.pop(partition, None)
+
+    def recreate(self, topic: str, *, partitions: int = 1) -> list[TopicPartition]:
+        self.delete(topic)
+        return self.create(topic, partitions=partitions)
 
     def append(self, partition: TopicPartition, *records: bytes | FakeRecord | None) -> range:
         """The offsets they got."""
@@ -291,7 +305,9 @@ class FakeSourceConsumer:
     # ------------------------------------------------------------------------------------------------------------------
 
     def _fetch(self, partition: TopicPartition, reading: _Reading, room: int) -> list[Fetched]:
-        log = self.broker.logs[partition]
+        log = self.broker.logs.get(partition)
+        if log is None:
+            return []  # deleted: the client library says nothing for a while
         end = log.stable if self.isolation_level == "read_committed" else log.high
         if not log.low <= reading.next_offset <= log.high:
             reading.mode = _Mode.IDLE

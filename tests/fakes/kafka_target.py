@@ -5,10 +5,14 @@
     target.records(partition)                what a consumer of the partition would read
     target.checkpoints                       the checkpoint topic, as last written
     store = target.checkpoint_store()        CheckpointStore
+    target.parked, target.skipped            what is in that topic beside positions
+    editor = target.editor()                 CheckpointEditor
 
-    target.fail_next(partition, keep=2)      the next run for it fails after 2 records; transient=False: for good
-    target.stop_next(keep=2)                 the next deliver raises BrokerUnavailable after 2 records of every run
-    target.crash_next()                      the next deliver raises Crashed between the records and the checkpoints
+    target.fail_next(partition, keep=2)      the next runs for it fail; at least once: after 2 records
+    target.poison[partition] = {7}           the record of that source offset is refused, always
+    target.stop_next(keep=2)                 the next deliver raises BrokerUnavailable after 2 records of every run, or
+                                             with its transaction committed (keep=0: not committed)
+    target.crash_next()                      the next deliver raises Crashed before its checkpoints
     target.away = True                       everything raises BrokerUnavailable, until False
 
     log = FakeLog()                          the segment-events topic
@@ -22,16 +26,16 @@ Single-threaded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pyarrow as pa
 
-from replicator.checkpoint import Checkpoint, CheckpointKey
-from replicator.errors import BrokerUnavailable, MalformedEvent
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, follow
+from replicator.errors import BrokerUnavailable, CheckpointConflict, MalformedEvent
 from replicator.events import SegmentEvent, decode, encode
-from replicator.protocols import LogReset, RunFailed, TargetRun, TopicPartition
+from replicator.protocols import Fate, LogReset, RunFailed, TargetRun, TopicPartition
 
 
 class Crashed(Exception):
@@ -49,8 +53,14 @@ class TargetRecord:
 
 @dataclass(slots=True)
 class FakeTarget:
+    exactly_once: bool = True  # a call is a transaction: all of it is there, or nothing
     away: bool = False
     checkpoints: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)
+    conflicts: dict[CheckpointKey, CheckpointConflict] = field(default_factory=dict)
+    poison: dict[TopicPartition, set[int]] = field(default_factory=dict)  # source offsets that are always refused
+    parked: dict[CheckpointKey, Parked] = field(default_factory=dict)
+    skipped: list[Skipped] = field(default_factory=list)
+    edits: list[str] = field(default_factory=list)  # names of the editor's calls that were acknowledged, in order
     _logs: dict[TopicPartition, list[TargetRecord]] = field(default_factory=dict)
     _failing: dict[TopicPartition, tuple[RunFailed, int]] = field(default_factory=dict)
     _stopping: int | None = None
@@ -62,13 +72,16 @@ class FakeTarget:
     def checkpoint_store(self) -> FakeCheckpointStore:
         return FakeCheckpointStore(self)
 
+    def editor(self) -> FakeEditor:
+        return FakeEditor(self)
+
     def records(self, partition: TopicPartition) -> list[TargetRecord]:
         return list(self._logs.get(partition, ()))
 
     def fail_next(
-        self, partition: TopicPartition, *, code: str = "INJECTED", transient: bool = True, keep: int = 0
+        self, partition: TopicPartition, *, code: str = "INJECTED", fate: Fate = Fate.RETRY, keep: int = 0
     ) -> None:
-        self._failing[partition] = (RunFailed(partition, code, "injected by the test", transient), keep)
+        self._failing[partition] = (RunFailed(partition, code, "injected by the test", fate), keep)
 
     def stop_next(self, *, keep: int = 0) -> None:
         self._stopping = keep
@@ -80,20 +93,49 @@ class FakeTarget:
         if self._stopping is not None:
             keep, self._stopping = self._stopping, None
             for run in runs:
-                self._append(run, keep)
+                self._append(run, keep if not self.exactly_once else run.count if keep else 0)
+            if keep and self.exactly_once:
+                self._checkpoint(runs)
             raise BrokerUnavailable("the fake target stopped in the middle")
         failed: dict[TopicPartition, RunFailed] = {}
+        kept: dict[TopicPartition, int] = {}
         for run in runs:
-            if run.partition in self._failing:
-                failed[run.partition], keep = self._failing.pop(run.partition)
-                self._append(run, keep)
-            elif run.partition not in failed:
-                self._append(run, run.count)
+            if run.partition in self._failing and run.partition not in failed:
+                failed[run.partition], kept[run.partition] = self._failing.pop(run.partition)
+            elif (before := self._before_poison(run)) is not None and run.partition not in failed:
+                failed[run.partition] = RunFailed(run.partition, "POISON", "planted by the test", Fate.REFUSED)
+                kept[run.partition] = before
+        if failed and self.exactly_once:
+            innocent = {r.partition: RunFailed(r.partition, "ABORTED", "with others", Fate.AT_ONCE) for r in runs}
+            return list((innocent | failed).values())
+        if self._crashing and self.exactly_once:
+            self._crashing = False
+            raise Crashed
+        for run in runs:
+            self._append(run, kept.pop(run.partition, 0) if run.partition in failed else run.count)
         if self._crashing:
             self._crashing = False
             raise Crashed
-        self.checkpoints |= {run.key: run.checkpoint for run in runs if run.partition not in failed}
+        self._checkpoint([run for run in runs if run.partition not in failed])
         return list(failed.values())
+
+    def put_checkpoint(self, key: CheckpointKey, said: Checkpoint) -> None:
+        """As a reader of the topic puts them together."""
+        if said.author is Author.SEED:
+            self.conflicts.pop(key, None)
+        try:
+            self.checkpoints[key] = follow(key, self.checkpoints.get(key), said)
+        except CheckpointConflict as conflict:
+            self.conflicts[key] = conflict
+
+    def _checkpoint(self, runs: Sequence[TargetRun]) -> None:
+        for run in runs:
+            self.put_checkpoint(run.key, run.checkpoint)
+
+    def _before_poison(self, run: TargetRun) -> int | None:
+        offsets = [o for batch in run.batches for o in batch.column("offset").to_pylist()]
+        poison = self.poison.get(run.partition, set())
+        return next((n for n, offset in enumerate(offsets) if offset in poison), None)
 
     def _append(self, run: TargetRun, keep: int) -> None:
         records = [record for batch in run.batches for record in target_records(batch)]
@@ -104,10 +146,20 @@ class FakeTarget:
 class FakeWriter:
     target: FakeTarget
 
-    def deliver(self, runs: Sequence[TargetRun], *, should_stop: Callable[[], bool]) -> Sequence[RunFailed]:
-        if self.target.away or (runs and should_stop()):
+    @property
+    def author(self) -> Author:
+        return Author.EXACTLY_ONCE if self.target.exactly_once else Author.AT_LEAST_ONCE
+
+    def lane(self, topic: str) -> int:
+        return 0
+
+    def deliver(
+        self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
+    ) -> Sequence[RunFailed]:
+        taken = list(runs)
+        if self.target.away or (taken and should_stop()):
             raise BrokerUnavailable("the fake target is away")
-        return self.target._deliver(runs)
+        return self.target._deliver(taken)
 
     def close(self, timeout: timedelta) -> None:
         pass
@@ -116,14 +168,51 @@ class FakeWriter:
 @dataclass(slots=True)
 class FakeCheckpointStore:
     target: FakeTarget
+    _parked: Mapping[CheckpointKey, Parked] = field(default_factory=dict)
+    _skipped: Sequence[Skipped] = ()
 
-    def read(self) -> Mapping[CheckpointKey, Checkpoint]:
+    def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
         if self.target.away:
             raise BrokerUnavailable("the fake target is away")
-        return dict(self.target.checkpoints)
+        self._parked, self._skipped = dict(self.target.parked), list(self.target.skipped)
+        return self.target.checkpoints | self.target.conflicts
+
+    def parked(self) -> Mapping[CheckpointKey, Parked]:
+        return self._parked
+
+    def skipped(self) -> Sequence[Skipped]:
+        return self._skipped
 
     def close(self) -> None:
         pass
+
+
+@dataclass(slots=True)
+class FakeEditor:
+    target: FakeTarget
+
+    def park(self, key: CheckpointKey, parked: Parked | None) -> None:
+        self._edit("park" if parked else "release")
+        if parked is None:
+            self.target.parked.pop(key, None)
+        else:
+            self.target.parked[key] = parked
+
+    def seed(self, key: CheckpointKey, checkpoint: Checkpoint) -> None:
+        self._edit("seed")
+        self.target.put_checkpoint(key, checkpoint)
+
+    def skip(self, skipped: Skipped) -> None:
+        self._edit("skip")
+        self.target.skipped.append(skipped)
+
+    def close(self) -> None:
+        pass
+
+    def _edit(self, what: str) -> None:
+        if self.target.away:
+            raise BrokerUnavailable("the fake target is away")
+        self.target.edits.append(what)
 
 
 @dataclass(slots=True)

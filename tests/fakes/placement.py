@@ -46,6 +46,12 @@ class FakePlacement:
         told, self._disturbed = self._disturbed, []
         return told
 
+    def fence(self) -> object:
+        return object()
+
+    def settled(self, partitions: Collection[TopicPartition]) -> None:
+        pass
+
     def close(self, timeout: timedelta) -> None:
         if not self.closed and self.held:
             self._revoked(tuple(self.held))

@@ -8,14 +8,28 @@ from datetime import timedelta
 
 import pytest
 
+from infra.kafka.checkpoint_editor import KafkaCheckpointEditor
 from infra.kafka.checkpoints import KafkaCheckpointStore
 from infra.local.stack import LocalStack
-from replicator.checkpoint import Checkpoint, CheckpointKey, encode, encode_key
+from replicator.checkpoint import (
+    Checkpoint,
+    CheckpointKey,
+    Parked,
+    Skipped,
+    encode,
+    encode_key,
+    encode_parked,
+    encode_parked_key,
+)
 from replicator.errors import BrokerUnavailable
 from replicator.protocols import CheckpointStore
-from tests.contracts.checkpoints import CheckpointContract, checkpoint, key
+from replicator.segment import OffsetRange
+from tests.contracts.checkpoints import AT, CheckpointContract, checkpoint, key
 from tests.fakes.kafka_target import FakeTarget
 from tests.infra.cluster import Cluster
+
+PARKED = Parked(7, "too large", AT)
+SKIPPED = Skipped(key=key(0), offsets=OffsetRange(7, 8), reason="poison", at=AT)
 
 
 class TestFakeCheckpointStore(CheckpointContract):
@@ -28,7 +42,7 @@ class TestFakeCheckpointStore(CheckpointContract):
         if checkpoint is None:
             del self._target.checkpoints[key]
         else:
-            self._target.checkpoints[key] = checkpoint
+            self._target.put_checkpoint(key, checkpoint)
 
     @contextmanager
     def away(self) -> Iterator[None]:
@@ -73,6 +87,33 @@ class TestKafkaCheckpointStore(CheckpointContract):
             cluster.put(topic, foreign_key, value)
         self.put(key(1), checkpoint(2))
         assert store.read() == {key(0): checkpoint(1), key(1): checkpoint(2)}
+
+    def test_the_editor_writes_what_the_store_reads(
+        self, store: KafkaCheckpointStore, cluster: Cluster, topic: str
+    ) -> None:
+        editor = KafkaCheckpointEditor(cluster.properties | {"log_level": 0}, topic)
+        self.put(key(0), checkpoint(1))
+        editor.park(key(0), PARKED)
+        editor.park(key(1), PARKED)
+        editor.seed(key(1), checkpoint(4))
+        editor.skip(SKIPPED)
+        editor.skip(SKIPPED)
+        editor.park(key(1), None)
+        assert (store.parked(), store.skipped()) == ({}, [])
+        assert store.read() == {key(0): checkpoint(1), key(1): checkpoint(4)}
+        assert (store.parked(), store.skipped()) == ({key(0): PARKED}, [SKIPPED])
+        editor.park(key(0), None)
+        store.read()
+        assert store.parked() == {}
+        editor.close()
+
+    def test_notes_are_read_anew_with_the_log(self, store: KafkaCheckpointStore, cluster: Cluster, topic: str) -> None:
+        cluster.put(topic, encode_parked_key(key(0)), encode_parked(PARKED))
+        store.read()
+        assert store.parked() == {key(0): PARKED}
+        cluster.cut(topic)
+        store.read()
+        assert store.parked() == {}
 
     def test_only_committed_transactions_count(
         self, store: KafkaCheckpointStore, cluster: Cluster, topic: str, unique: Callable[[str], str]
@@ -139,6 +180,15 @@ class TestKafkaCheckpointStore(CheckpointContract):
             for n in range(1, 4):
                 producer.produce(topic, encode(checkpoint(n)), encode_key(key(n)), n - 1)
         assert store.read() == {key(0): checkpoint(1)} | {key(n): checkpoint(n) for n in range(1, 4)}
+
+
+def test_an_unreachable_broker_takes_no_record() -> None:
+    editor = KafkaCheckpointEditor(
+        {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}, "topic", write_within=timedelta(milliseconds=300)
+    )
+    with pytest.raises(BrokerUnavailable, match="write to topic"):
+        editor.park(key(0), None)
+    editor.close()
 
 
 def test_an_unreachable_broker_is_no_answer() -> None:

@@ -16,7 +16,7 @@ from infra.kafka.producer import AtLeastOnceWriter
 from infra.local.stack import LocalStack
 from replicator.checkpoint import Checkpoint, CheckpointKey, decode, decode_key
 from replicator.errors import BrokerUnavailable, ConfigError
-from replicator.protocols import TargetRun, TargetWriter, TopicPartition
+from replicator.protocols import Fate, TargetRun, TargetWriter, TopicPartition
 from tests.contracts.target import STAMP, TargetContract, expected, never, row, run_of
 from tests.fakes.kafka_target import Crashed, FakeTarget, TargetRecord
 from tests.formats.records import batch_of
@@ -26,9 +26,11 @@ MIB = 1 << 20
 
 
 class TestFakeTarget(TargetContract):
+    exactly_once = False
+
     @pytest.fixture
     def target(self) -> FakeTarget:
-        self._target = FakeTarget()
+        self._target = FakeTarget(exactly_once=self.exactly_once)
         return self._target
 
     @pytest.fixture
@@ -46,7 +48,7 @@ class TestFakeTarget(TargetContract):
         return self._target.checkpoints
 
     def refused(self, run: TargetRun) -> TargetRun:
-        self._target.fail_next(run.partition, transient=False)
+        self._target.fail_next(run.partition, fate=Fate.REFUSED)
         return run
 
     @contextmanager
@@ -56,9 +58,11 @@ class TestFakeTarget(TargetContract):
         self._target.away = False
 
     def test_injected_failures(self, target: FakeTarget, partitions: Sequence[TopicPartition]) -> None:
+        if self.exactly_once:
+            return
         writer, run = target.writer(), run_of(partitions[0], [row(0), row(1), row(2)])
         target.fail_next(partitions[0], code="X", keep=2)
-        assert [(f.code, f.transient) for f in writer.deliver([run], should_stop=never)] == [("X", True)]
+        assert [(f.code, f.fate) for f in writer.deliver([run], should_stop=never)] == [("X", Fate.RETRY)]
         assert [r.source_offset for r in target.records(partitions[0])] == [0, 1]
         target.stop_next(keep=1)
         with pytest.raises(BrokerUnavailable):
@@ -68,6 +72,10 @@ class TestFakeTarget(TargetContract):
             writer.deliver([run], should_stop=never)
         assert [r.source_offset for r in target.records(partitions[0])] == [0, 1, 0, 0, 1, 2]
         assert target.checkpoint_store().read() == {}
+
+
+class TestFakeTargetWithTransactions(TestFakeTarget):
+    exactly_once = True
 
 
 def test_what_guarantees_rest_on_cannot_be_configured_away() -> None:
@@ -186,9 +194,9 @@ class TestAtLeastOnceWriter(TargetContract):
         run = run_of(small, [row(o, os.urandom(1000)) for o in range(200)])
         writer = make()
         tries = [writer.deliver([run], should_stop=never) for _ in range(3)]
-        assert [[(f.code, f.transient) for f in failures] for failures in tries] == [
-            [("MSG_SIZE_TOO_LARGE", True)],
-            [("MSG_SIZE_TOO_LARGE", True)],
+        assert [[(f.code, f.fate) for f in failures] for failures in tries] == [
+            [("MSG_SIZE_TOO_LARGE", Fate.AT_ONCE)],
+            [("MSG_SIZE_TOO_LARGE", Fate.AT_ONCE)],
             [],
         ]
         assert cluster.records(small) == expected(run)
@@ -200,7 +208,7 @@ class TestAtLeastOnceWriter(TargetContract):
         run = run_of(small, [row(0), row(1, os.urandom(5000)), row(2)])
         writer = make()
         tries = [writer.deliver([run], should_stop=never) for _ in range(3)]
-        assert [f.transient for failures in tries for f in failures] == [True, True, False]
+        assert [f.fate for failures in tries for f in failures] == [Fate.AT_ONCE, Fate.AT_ONCE, Fate.REFUSED]
         assert "max.message.bytes" in tries[-1][0].reason
         assert [r.value for r in cluster.records(small)] == [b"v"]  # nothing behind the one that was refused
 
@@ -210,7 +218,9 @@ class TestAtLeastOnceWriter(TargetContract):
         bad = run_of(partitions[0], [row(0), row(1, bytes(60_000)), row(2)])
         good = run_of(partitions[1], [row(0)])
         failures = make(message_max_bytes=50_000).deliver([bad, good], should_stop=never)
-        assert [(f.partition, f.code, f.transient) for f in failures] == [(partitions[0], "MSG_SIZE_TOO_LARGE", False)]
+        assert [(f.partition, f.code, f.fate) for f in failures] == [
+            (partitions[0], "MSG_SIZE_TOO_LARGE", Fate.REFUSED)
+        ]
         assert [r.value for r in cluster.records(partitions[0])] == [b"v"]
         assert cluster.records(partitions[1]) == expected(good)
         assert self.checkpoints() == {good.key: good.checkpoint}
@@ -220,7 +230,7 @@ class TestAtLeastOnceWriter(TargetContract):
     ) -> None:
         absent, good = run_of(TopicPartition(unique("absent"), 0), [row(0)]), run_of(partitions[0], [row(0)])
         failures = make(topic_metadata_propagation_max_ms=100).deliver([absent, good], should_stop=never)
-        assert [(f.partition, f.transient) for f in failures] == [(absent.partition, True)]
+        assert [(f.partition, f.fate) for f in failures] == [(absent.partition, Fate.RETRY)]
         assert "UNKNOWN" in failures[0].code
         assert self.checkpoints() == {good.key: good.checkpoint}
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from queue import SimpleQueue
 
+import pytest
+
 from infra.kafka.timestamps import TargetTimestamps
-from ingress.delivery import Assignment, Corrupt, Delivery, Failed, Progressed, Report, Vanished
+from ingress.delivery import Delivery
 from ingress.pieces import PieceReader
+from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
+from replicator.checkpoint import Author
 from replicator.coverage import Piece
 from replicator.lifecycle import Deadline, Stop
-from replicator.protocols import RunFailed, TargetRun, TopicPartition
+from replicator.protocols import Fate, RunFailed, TargetRun, TopicPartition
 from replicator.segment import OffsetRange, Segment, SourcePartition
 from tests.fakes.executors import HandExecutor
 from tests.fakes.surroundings import CountedMetrics
@@ -117,13 +121,81 @@ def test_failed_run_ends_its_piece_only() -> None:
     hand = Hand(world)
     first = hand.begin(world.put(0, 9), epoch=1)
     second = hand.begin(world.put(0, 3, partition=1), epoch=2)
-    world.target.fail_next(C, code="NOPE", transient=False)
+    world.target.fail_next(C, code="NOPE")
     while hand.delivery.turn():
         pass
     reports = hand.reports()
     assert Progressed(second, 4, True) in reports
-    assert [r for r in reports if r.assignment is first] == [Failed(first, "NOPE: injected by the test", True)]
+    assert [r for r in reports if r.assignment is first] == [Failed(first, "NOPE: injected by the test", Fate.RETRY)]
     assert world.checkpoint() is None
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+@pytest.mark.parametrize("poison", [0, 3, 4, 6, 9])
+def test_refused_record_is_found_and_nothing_else_waits(exactly_once: bool, poison: int) -> None:
+    world = World()
+    world.target.exactly_once = exactly_once
+    world.target.poison[C] = {poison}
+    hand = Hand(world)
+    first = hand.begin(world.put(0, 9), epoch=1)
+    second = hand.begin(world.put(0, 9, partition=1), epoch=2)
+    while hand.delivery.turn():
+        pass
+    reports = hand.reports()
+    assert [r for r in reports if isinstance(r, Failed)] == [
+        Failed(first, f"the record at offset {poison} is refused: POISON: planted by the test", Fate.REFUSED, poison)
+    ]
+    assert Progressed(second, 10, True) in reports
+    assert world.offsets(D) == numbers((0, 9))
+    assert sorted(set(world.offsets(C))) == [*range(poison)]
+    assert world.checkpoint() == (poison or None)
+    if exactly_once:
+        assert world.offsets(C) == [*range(poison)]
+
+
+def test_refused_in_company_only_goes_on_as_before() -> None:
+    world = World()
+    hand = Hand(world)
+    given = hand.begin(world.put(0, 9), epoch=1)
+    world.target.fail_next(C, fate=Fate.REFUSED)
+    while hand.delivery.turn():
+        pass
+    assert Progressed(given, 10, True) in hand.reports()
+    assert world.offsets(C) == numbers((0, 9))
+
+
+def test_stamp_that_the_target_refuses_is_found_the_same_way() -> None:
+    world = World()
+    hand = Hand(world)
+    given = hand.begin(world.put(0, 3), epoch=1)
+    while hand.delivery.turn():
+        pass
+    given = hand.begin(world.put(4, 9, stamp=0), epoch=2)
+    while hand.delivery.turn():
+        pass
+    failed = [r for r in hand.reports() if isinstance(r, Failed)]
+    assert [(f.assignment, f.fate, f.offset) for f in failed] == [(given, Fate.REFUSED, 4)]
+    assert world.offsets(C) == [0, 1, 2, 3]
+
+
+def test_round_goes_on_until_it_is_large_enough() -> None:
+    world = World()
+    hand = Hand(world)
+    hand.delivery.round_records = 8
+    hand.begin(world.put(0, 9))
+    assert hand.delivery.turn()
+    assert world.offsets(C) == numbers((0, 7))
+    assert [r.next_offset for r in hand.reports() if isinstance(r, Progressed)] == [8]
+
+
+def test_unknown_outcome_is_said() -> None:
+    world = World()
+    hand = Hand(world)
+    hand.begin(world.put(0, 9))
+    world.target.stop_next(keep=1)
+    hand.delivery.turn()
+    assert [r.fate for r in hand.reports() if isinstance(r, Failed)] == [Fate.UNKNOWN]
+    assert world.checkpoint() == 4  # it was committed, in fact
 
 
 def test_target_that_does_not_answer_fails_all_and_is_transient() -> None:
@@ -135,7 +207,7 @@ def test_target_that_does_not_answer_fails_all_and_is_transient() -> None:
     hand.delivery.turn()
     reports = hand.reports()
     assert len(reports) == 2
-    assert all(isinstance(r, Failed) and not r.refused for r in reports)
+    assert all(isinstance(r, Failed) and r.fate is Fate.UNKNOWN for r in reports)
     world.target.away = False
     assert not hand.delivery.turn()
 
@@ -156,7 +228,7 @@ def test_vanished_and_corrupt_and_unavailable_are_told_apart() -> None:
     given = hand.begin(world.put(0, 3), epoch=3)
     hand.delivery.turn()
     [report] = hand.reports()
-    assert report == Failed(given, report.reason, refused=False)
+    assert report == Failed(given, report.reason, Fate.RETRY)
 
 
 def test_destination_that_is_gone_is_a_refusal() -> None:
@@ -166,7 +238,7 @@ def test_destination_that_is_gone_is_a_refusal() -> None:
         del world.broker.logs[TopicPartition("copy", p)]
     given = hand.begin(world.put(0, 3))
     hand.delivery.turn()
-    assert hand.reports() == [Failed(given, "no topic copy", refused=True)]
+    assert hand.reports() == [Failed(given, "no topic copy", Fate.REFUSED)]
 
 
 def test_released_before_it_began() -> None:
@@ -229,7 +301,14 @@ class SlowWriter:
     def __init__(self, inner: object) -> None:
         self.inner, self.inside, self.go = inner, threading.Event(), threading.Event()
 
-    def deliver(self, runs: Sequence[TargetRun], *, should_stop: Callable[[], bool]) -> Sequence[RunFailed]:
+    author = Author.EXACTLY_ONCE
+
+    def lane(self, topic: str) -> int:
+        return 0
+
+    def deliver(
+        self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
+    ) -> Sequence[RunFailed]:
         self.inside.set()
         assert self.go.wait(20)
         return self.inner.deliver(runs, should_stop=should_stop)  # type: ignore[attr-defined,no-any-return]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ingress.destinations import CREATED_WITH, PARTITIONS_EVERY, DestinationFinder
-from replicator.errors import BrokerUnavailable, StoreUnavailable
-from tests.ingress.world import FORMAT, World, source_settings
+from replicator.errors import BrokerUnavailable, StoreUnavailable, TargetError
+from replicator.segment import SourcePartition
+from tests.ingress.world import World, source_settings
 
 
 def finder(world: World) -> DestinationFinder:
-    return DestinationFinder(world.store, FORMAT, world.admin, world.settings, world.settings.own_topics)
+    return world.finder()
 
 
 def test_created_with_the_sources_count_and_settings_that_keep_everything() -> None:
@@ -22,7 +23,7 @@ def test_created_with_the_sources_count_and_settings_that_keep_everything() -> N
     destination = found.destinations["copy"]
     assert (destination.region, destination.source_topic, destination.facts.partition_count) == ("a", "t", 3)
     assert world.admin.settings["copy"] == CREATED_WITH
-    assert destination.source(2).partition == 2
+    assert destination.sources(2) == [SourcePartition("a", "t", 2)]
 
 
 def test_newest_segment_tells_the_count() -> None:
@@ -131,7 +132,7 @@ def test_internal_and_unknown_topics_and_other_lives_are_left_out() -> None:
     world.objects.memory.replace("data/a/_control/v1/cluster.json", b"{}")
     found = finder(world).look()
     assert list(found.destinations) == ["t.ingress"]
-    assert found.refused == {}
+    assert list(found.refused) == ["a/t@other-life"]
 
 
 def test_other_regions_are_left_alone() -> None:
@@ -154,3 +155,135 @@ def test_errors_come_out_and_change_nothing() -> None:
         looking.look()
     world.admin.away = False
     assert list(looking.look().destinations) == ["copy"]
+
+
+# --- later lives of a topic -------------------------------------------------------------------------------------------
+
+SECOND = "a/t@2-ndLifeOfTopic"
+
+
+def two_lives(policy: str) -> World:
+    world = World(source_settings(on_recreate=policy))
+    world.claim(0)
+    world.claim(1, "2-ndLifeOfTopic")
+    world.put(0, 9, partitions=1)
+    world.put(0, 4, life="2-ndLifeOfTopic", partitions=3)
+    return world
+
+
+def test_later_life_is_refused_by_default_with_its_name_and_the_setting() -> None:
+    world = two_lives("stop")
+    assert World().settings.sources[0].on_recreate == "stop"
+    found = finder(world).look()
+    assert [life.place for life in found.destinations["copy"].lives] == ["t"]
+    assert list(found.refused) == [SECOND]
+    assert all(word in found.refused[SECOND] for word in ("2-ndLifeOfTopic", "on_recreate", "'follow'", "'new-topic'"))
+
+
+def test_later_life_follows_into_the_same_topic_made_for_the_larger() -> None:
+    found = finder(two_lives("follow")).look()
+    assert [life.place for life in found.destinations["copy"].lives] == ["t", "t@2-ndLifeOfTopic"]
+    assert found.destinations["copy"].facts.partition_count == 3
+    assert found.refused == {}
+
+
+def test_life_claimed_but_not_stored_keeps_its_turn() -> None:
+    world = two_lives("follow")
+    world.claim(2, "third")
+    world.put(0, 1, life="fourth")
+    world.claim(3, "fourth")
+    places = [life.place for life in finder(world).look().destinations["copy"].lives]
+    assert places == ["t", "t@2-ndLifeOfTopic", "t@third", "t@fourth"]
+
+
+def test_later_life_without_a_claim_cannot_follow() -> None:
+    world = two_lives("follow")
+    world.put(0, 1, life="unclaimed")
+    found = finder(world).look()
+    assert len(found.destinations["copy"].lives) == 2
+    assert "_control/v1/places/t@unclaimed" in found.refused["a/t@unclaimed"]
+
+
+def test_claim_that_cannot_be_read_is_not_absent() -> None:
+    world = two_lives("follow")
+    world.put(0, 1, life="third")
+    key = "data/a/_control/v1/places/t@third"
+    world.objects.memory.replace(key, b"rubbish")
+    looking = finder(world)
+    assert "not a place" in looking.look().refused["a/t@third"]
+    world.objects.memory.delete_many([key])
+    world.claim(2, "third")
+    found = looking.look()
+    assert found.refused == {}
+    assert len(found.destinations["copy"].lives) == 3
+
+
+def test_claims_that_cannot_be_had_are_an_error_of_the_look() -> None:
+    world = two_lives("follow")
+    world.objects.away = {"open"}
+    with pytest.raises(StoreUnavailable):
+        finder(world).look()
+
+
+def test_later_life_gets_a_topic_of_its_own_without_asking_for_claims() -> None:
+    world = two_lives("new-topic")
+    world.objects.memory.delete_many([key for key in world.objects.keys() if "_control" in key])  # noqa: SIM118
+    found = finder(world).look()
+    own = found.destinations["copy.2-ndLife"]
+    assert [life.place for life in own.lives] == ["t@2-ndLifeOfTopic"]
+    assert own.facts.partition_count == 3
+    assert found.destinations["copy"].facts.partition_count == 1
+    assert found.refused == {}
+
+
+def test_topic_of_a_life_is_never_shared() -> None:
+    world = World(source_settings("^.*", "{topic}", on_recreate="new-topic"))
+    world.put(0, 9, life="12345678-a")
+    world.put(0, 9, life="12345678-b")
+    world.put(0, 9, topic="u")
+    found = finder(world).look()
+    assert list(found.destinations) == ["u"]
+    assert set(found.refused) == {"a/t@12345678-a", "a/t@12345678-b"}
+    assert all("t.12345678" in reason for reason in found.refused.values())
+
+
+def test_name_that_grows_too_long_is_refused() -> None:
+    world = World(source_settings("t", "c" * 245, on_recreate="new-topic"))
+    world.put(0, 9)
+    world.put(0, 9, life="12345678")
+    found = finder(world).look()
+    assert list(found.destinations) == ["c" * 245]
+    assert "249" in found.refused["a/t@12345678"]
+
+
+def test_partitions_that_only_the_later_life_has_are_refused_for_it() -> None:
+    world = two_lives("follow")
+    world.broker.create("copy", partitions=2)
+    world.put(0, 4, life="2-ndLifeOfTopic", partition=2)
+    assert set(finder(world).look().refused) == {f"{SECOND}/2"}
+
+
+# --- another cluster --------------------------------------------------------------------------------------------------
+
+
+def test_another_cluster_behind_the_address_stops_everything() -> None:
+    world = World()
+    world.put(0, 9)
+    looking = finder(world)
+    assert list(looking.look().destinations) == ["copy"]
+    world.admin.cluster = "another"
+    found = looking.look()
+    assert found.destinations == {}
+    assert "cluster with id another; this process began with cluster" in found.refused["cluster"]
+    with pytest.raises(TargetError):
+        looking.facts(["copy"])
+    world.admin.cluster = "cluster"
+    assert list(looking.look().destinations) == ["copy"]
+
+
+def test_cluster_noted_at_start_is_compared_at_the_first_look() -> None:
+    world = World()
+    world.put(0, 9)
+    looking = finder(world)
+    looking.cluster_id = "noted"
+    assert list(looking.look().refused) == ["cluster"]

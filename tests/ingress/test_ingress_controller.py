@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from ingress.delivery import Progressed
-from replicator.checkpoint import Checkpoint
-from replicator.protocols import TopicPartition
+from replicator.checkpoint import Author, Checkpoint
+from replicator.protocols import Fate, TopicPartition
 from replicator.segment import OffsetRange, SourcePartition
 from tests.fakes.kafka_target import Crashed
 from tests.ingress.world import (
@@ -132,7 +132,37 @@ def test_archive_that_cannot_be_seen_is_looked_at_again(world: World) -> None:
 # --- crashes ----------------------------------------------------------------------------------------------------------
 
 
+def test_crash_before_the_commit_repeats_nothing(world: World) -> None:
+    world.put(0, 9)
+    process = world.process(run_records=4)
+    process.turn(2)
+    process.placement.assign(C, D)
+    process.control(2)
+    process.delivery.turn()
+    process.control()
+    world.target.crash_next()
+    with pytest.raises(Crashed):
+        process.delivery.turn()
+    joined(world, run_records=4).turn(3)
+    assert world.offsets(C) == numbers((0, 9))
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_transaction_of_unknown_outcome_is_looked_up(world: World, committed: bool) -> None:
+    world.put(0, 9)
+    process = world.process(run_records=4)
+    process.turn(2)
+    world.target.stop_next(keep=int(committed))
+    process.placement.assign(C)
+    process.turn(3)
+    assert world.offsets(C) == (numbers((0, 3)) if committed else [])
+    process.later(2, turns=10)
+    assert world.offsets(C) == numbers((0, 9))
+    assert process.stopped == {}
+
+
 def test_crash_between_records_and_checkpoint_repeats_one_run_of_each_partition(world: World) -> None:
+    world.target.exactly_once = False
     world.put(0, 9)
     world.put(0, 5, partition=1)
     process = world.process(run_records=4)
@@ -183,14 +213,25 @@ def test_lost_notification_of_the_last_segment_is_mended_by_the_timer(world: Wor
     assert process.metrics.by_label("relists", reason="timer") >= 1
 
 
-def test_lost_notification_before_a_later_one_is_late_and_listed_soon(world: World) -> None:
+def test_lost_notification_before_a_later_one_is_made_up_for_at_once(world: World) -> None:
     world.put(0, 1)
     process = joined(world)
     world.put(2, 3, notify=False)
     world.put(4, 5)
+    process.turn(3)
+    assert world.offsets(C) == numbers((0, 5))
+    assert process.metrics.by_label("relists", reason="gap") == 1
+    assert process.metrics.by_label("late_segments", **LABELS) == 0
+
+
+def test_segment_stored_after_a_later_one_is_late_and_listed_soon(world: World) -> None:
+    world.put(0, 1)
+    process = joined(world)
+    world.put(4, 5)
     process.turn(2)
     assert world.offsets(C) == [0, 1]
     assert process.metrics.by_label("late_segments", **LABELS) == 1
+    world.put(2, 3, notify=False)
     process.later(1)
     assert world.offsets(C) == numbers((0, 5))
     assert process.metrics.by_label("late_segments", **LABELS) == 1
@@ -375,6 +416,82 @@ def test_lost_segment_that_is_found_without_a_notification(world: World) -> None
     assert process.stopped == {}
 
 
+# --- recorded gaps ----------------------------------------------------------------------------------------------------
+
+
+def test_recorded_gap_is_passed_over_at_once(world: World) -> None:
+    world.put(0, 1)
+    process = joined(world)
+    world.record_gap(2, 3)
+    world.put(4, 5)
+    process.turn(3)
+    assert world.offsets(C) == [0, 1, 4, 5]
+    assert process.metrics.by_label("passed_gaps", **LABELS) == 1
+    assert process.metrics.by_label("passed_offsets", **LABELS) == 2
+    assert process.metrics.by_label("late_segments", **LABELS) == 0
+    assert world.checkpoint() == 6
+
+
+def test_recorded_gap_is_passed_over_again_by_who_starts_in_front_of_it(world: World) -> None:
+    world.put(0, 1)
+    process = joined(world)
+    world.record_gap(2, 3)
+    world.target.away = True
+    world.put(4, 5)
+    process.turn(4)
+    assert world.checkpoint() == 2
+    world.target.away = False
+    joined(world)
+    assert world.offsets(C) == [0, 1, 4, 5]
+    assert world.checkpoint() == 6
+
+
+def test_gap_of_another_partition_explains_nothing(world: World) -> None:
+    world.put(0, 1)
+    process = joined(world)
+    world.record_gap(2, 3, partition=1)
+    world.put(4, 5)
+    process.turn(3)
+    assert world.offsets(C) == [0, 1]
+
+
+def test_segment_wins_over_a_recorded_gap(world: World) -> None:
+    world.record_gap(0, 9)
+    world.put(0, 1)
+    world.put(4, 5)
+    joined(world)
+    assert world.offsets(C) == [0, 1, 4, 5]
+
+
+def test_gap_recorded_after_it_stopped_the_partition_lets_it_go_on(world: World) -> None:
+    process = lose_one(world)
+    assert process.stopped
+    world.record_gap(2, 3)
+    process.later(RELIST)
+    assert world.offsets(C) == [0, 1, 4, 5]
+    assert process.stopped == {}
+
+
+def test_recorded_gaps_that_cannot_be_looked_up_are_not_absent() -> None:
+    world = World(source_settings(on_lost="skip", lost_segment_timeout=timedelta(seconds=5)))
+    world.put(0, 1)
+    process = joined(world)
+    world.objects.away = {"list"}
+    world.record_gap(2, 3)
+    world.put(4, 5)
+    for _ in range(10):
+        process.later(3)
+    assert process.metrics.counts["lost_segments"] == 0
+    world.objects.away = set()
+    process.later(10)
+    assert world.offsets(C) == [0, 1, 4, 5]
+    assert process.metrics.counts["lost_segments"] == 0
+    assert process.metrics.by_label("passed_gaps", **LABELS) == 1
+
+
+# --- lost by policy ---------------------------------------------------------------------------------------------------
+
+
 def test_lost_segment_is_skipped_by_policy() -> None:
     world = World(source_settings(on_lost="skip"))
     process = lose_one(world)
@@ -504,7 +621,7 @@ def test_failure_reported_for_an_earlier_ownership_stops_nothing(world: World) -
     process.turn(2)
     process.placement.assign(C)
     process.control(2)
-    world.target.fail_next(C, transient=False)
+    world.target.fail_next(C, fate=Fate.REFUSED)
     process.delivery.turn()
     process.placement.revoke(C)
     process.placement.assign(C)
@@ -579,6 +696,7 @@ def test_transient_failure_is_tried_again_and_repeats_one_run_at_most(world: Wor
     world.put(0, 9)
     process = world.process(run_records=4)
     process.turn(2)
+    world.target.exactly_once = False
     world.target.fail_next(C, keep=2)
     process.placement.assign(C)
     process.turn(4)
@@ -588,20 +706,38 @@ def test_transient_failure_is_tried_again_and_repeats_one_run_at_most(world: Wor
     assert process.stopped == {}
 
 
-def test_refused_run_stops_that_partition_visibly_and_is_tried_again_later(world: World) -> None:
+def test_refused_record_stops_that_partition_visibly_and_is_tried_again_later(world: World) -> None:
     world.put(0, 3)
     world.put(0, 3, partition=1)
     process = world.process()
     process.turn(2)
-    world.target.fail_next(C, code="MSG_SIZE_TOO_LARGE", transient=False)
+    world.target.poison[C] = {2}
     process.placement.assign(C, D)
-    process.turn(4)
-    assert "MSG_SIZE_TOO_LARGE" in process.stopped[str(SOURCE)]
+    process.turn(8)
+    assert "offset 2 is refused: POISON" in process.stopped[str(SOURCE)]
+    assert world.offsets(C) == [0, 1]
     assert world.offsets(D) == numbers((0, 3))
-    process.later(5)
-    assert world.offsets(C) == []
+    process.later(31, turns=8)
+    assert world.offsets(C) == [0, 1]
+    assert list(process.stopped) == [str(SOURCE)], "said all the time, also while it is tried again"
+    del world.target.poison[C]
     process.later(30)
+    assert world.offsets(C) == [0, 1], "ever more seldom"
+    process.later(31, turns=8)
     assert world.offsets(C) == numbers((0, 3))
+    assert process.stopped == {}
+
+
+def test_record_that_an_operator_skipped_is_passed_without_a_restart(world: World) -> None:
+    world.put(0, 3)
+    process = world.process()
+    process.turn(2)
+    world.target.poison[C] = {2}
+    process.placement.assign(C)
+    process.turn(8)
+    world.target.checkpoints[key()] = Checkpoint(3, "id-copy", world.clock.at, Author.SEED)
+    process.later(31, turns=8)
+    assert world.offsets(C) == [0, 1, 3]
     assert process.stopped == {}
 
 
@@ -642,7 +778,7 @@ def test_timestamps_are_clamped_by_policy() -> None:
 def test_checkpoint_names_the_destination_and_its_topic_id(world: World) -> None:
     world.put(0, 3)
     joined(world)
-    assert world.target.checkpoints[key()] == Checkpoint(4, "id-copy", world.clock.at)
+    assert world.target.checkpoints[key()] == Checkpoint(4, "id-copy", world.clock.at, Author.EXACTLY_ONCE)
 
 
 def test_destination_that_was_created_again_is_not_continued_in_the_middle(world: World) -> None:
@@ -657,6 +793,232 @@ def test_destination_that_was_created_again_is_not_continued_in_the_middle(world
     process.later(31)
     assert world.offsets(C) == numbers((0, 3), (0, 5))
     assert process.stopped == {}
+
+
+def test_destination_created_again_while_running_gets_nothing(world: World) -> None:
+    world.put(0, 3)
+    process = joined(world)
+    world.admin.ids["copy"] = "another"
+    process.later(30)
+    world.put(4, 5)
+    process.turn(5)
+    assert world.offsets(C) == numbers((0, 3))
+    assert "created again" in process.stopped[str(SOURCE)]
+    assert process.metrics.value("stopped_partitions") == 1
+    process.later(31)
+    assert world.offsets(C) == numbers((0, 3))
+
+
+def test_destination_created_again_before_anything_was_delivered_is_just_used(world: World) -> None:
+    world.put(0, 3)
+    process = world.process()
+    process.reading.holding = True
+    process.join(C)
+    world.admin.ids["copy"] = "another"
+    process.later(31)
+    process.reading.holding = False
+    process.reading.run_all()
+    process.turn(4)
+    assert world.offsets(C) == numbers((0, 3))
+    assert world.target.checkpoints[key()].destination_topic_id == "another"
+
+
+def test_destination_created_again_is_noticed_when_its_partitions_come_back(world: World) -> None:
+    """Long before the next look: the group takes the partitions of a deleted topic, and gives those of the new one."""
+    world.put(0, 3)
+    process = joined(world)
+    process.placement.revoke(C)
+    process.turn()
+    world.admin.ids["copy"] = "another"
+    process.placement.assign(C)
+    world.put(4, 5)
+    process.turn(5)
+    assert world.offsets(C) == numbers((0, 3))
+    assert "created again" in process.stopped[str(SOURCE)]
+
+
+def test_assignment_that_cannot_be_confirmed_is_asked_about_again(world: World) -> None:
+    world.put(0, 3)
+    process = world.process()
+    process.turn(2)
+    world.admin.away = True
+    process.placement.assign(C)
+    process.turn(5)
+    assert world.offsets(C) == []
+    world.admin.away = False
+    process.later(1, turns=8)
+    assert world.offsets(C) == numbers((0, 3))
+
+
+def test_another_cluster_stops_everything_until_it_is_the_first_again(world: World) -> None:
+    world.put(0, 3)
+    process = joined(world)
+    world.admin.cluster = "another"
+    process.later(30)
+    world.put(4, 5)
+    process.turn(5)
+    assert world.offsets(C) == numbers((0, 3))
+    assert "cluster with id another" in process.stopped["cluster"]
+    assert process.metrics.value("assigned_partitions") == 0
+    world.admin.cluster = "cluster"
+    process.later(30, turns=8)
+    assert world.offsets(C) == numbers((0, 5))
+    assert process.stopped == {}
+
+
+# --- lives of a topic -------------------------------------------------------------------------------------------------
+
+
+def reborn(policy: str) -> World:
+    world = World(source_settings(on_recreate=policy))
+    world.claim(0)
+    world.put(0, 3)
+    return world
+
+
+def second_life(world: World, *ranges: tuple[int, int], partition: int = 0) -> None:
+    world.claim(1, "second")
+    for start, end in ranges:
+        world.put(start, end, life="second", partition=partition)
+
+
+def test_later_life_is_refused_by_default_and_the_first_goes_on() -> None:
+    world = reborn("stop")
+    process = joined(world)
+    second_life(world, (0, 9))
+    world.put(4, 5)
+    process.later(30)
+    assert world.offsets(C) == numbers((0, 5))
+    assert list(process.stopped) == ["a/t@second"]
+
+
+def test_later_life_follows_behind_everything_of_the_first() -> None:
+    world = reborn("follow")
+    process = joined(world)
+    second_life(world, (0, 2))
+    process.later(DELAY / 2)
+    assert world.offsets(C) == numbers((0, 3)), "more of the first life may be under way"
+    world.put(4, 5, notify=False)
+    process.later(DELAY / 2, turns=8)
+    assert world.offsets(C) == numbers((0, 5), (0, 2))
+    assert (world.checkpoint(), world.checkpoint(life="second")) == (6, 3)
+    world.put(3, 4, life="second")
+    process.turn(4)
+    assert world.offsets(C) == numbers((0, 5), (0, 4))
+    assert process.stopped == {}
+
+
+def test_new_owner_goes_on_with_the_life_at_hand() -> None:
+    world = reborn("follow")
+    second_life(world, (0, 2))
+    joined(world).later(DELAY, turns=8)
+    assert world.offsets(C) == numbers((0, 3), (0, 2))
+    world.put(3, 4, life="second")
+    joined(world)
+    assert world.offsets(C) == numbers((0, 3), (0, 4))
+
+
+def test_life_does_not_follow_while_the_first_is_gapped_or_undelivered() -> None:
+    world = reborn("follow")
+    process = joined(world)
+    world.put(8, 9)
+    second_life(world, (0, 2))
+    process.later(DELAY, turns=8)
+    process.later(DELAY, turns=8)
+    assert world.offsets(C) == numbers((0, 3))
+    world.target.away = True
+    world.put(4, 7)
+    process.later(DELAY)
+    assert world.offsets(C) == numbers((0, 3))
+    world.target.away = False
+    process.later(10, turns=8)
+    process.later(10, turns=8)
+    assert world.offsets(C) == numbers((0, 9), (0, 2))
+
+
+def test_listing_that_fails_lets_no_life_follow() -> None:
+    world = reborn("follow")
+    process = joined(world)
+    second_life(world, (0, 2))
+    process.later(30)
+    world.put(4, 5, notify=False)
+    world.objects.away = {"list"}
+    for _ in range(20):
+        process.later(DELAY)
+    assert world.offsets(C) == numbers((0, 3))
+    world.objects.away = set()
+    for _ in range(4):
+        process.later(30, turns=8)
+    assert world.offsets(C) == numbers((0, 5), (0, 2))
+
+
+def test_three_lives_of_different_partition_counts_follow_each_other() -> None:
+    """Of partition 1 only the second life has something."""
+    world = reborn("follow")
+    second_life(world, (0, 2))
+    world.put(0, 1, life="second", partition=1)
+    world.claim(2, "third")
+    world.put(0, 0, life="third")
+    process = joined(world)
+    for _ in range(3):
+        process.later(DELAY, turns=8)
+    assert world.offsets(C) == numbers((0, 3), (0, 2), (0, 0))
+    assert world.offsets(D) == [0, 1]
+
+
+def test_segment_that_comes_after_the_next_life_was_begun_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    world = reborn("follow")
+    second_life(world, (0, 2))
+    joined(world).later(DELAY, turns=8)
+    process = joined(world)
+    world.put(0, 3, level=1)  # merged: nothing new
+    process.turn(2)
+    assert "segment_behind_its_life" not in caplog.text
+    world.put(4, 5)
+    process.turn(2)
+    assert "segment_behind_its_life" in caplog.text
+    assert world.offsets(C) == numbers((0, 3), (0, 2))
+
+
+def test_life_whose_order_is_unknown_is_refused_and_follows_once_it_is_known() -> None:
+    world = reborn("follow")
+    world.put(0, 2, life="second")
+    process = joined(world)
+    process.later(DELAY, turns=8)
+    assert list(process.stopped) == ["a/t@second"]
+    assert world.offsets(C) == numbers((0, 3))
+    world.claim(1, "second")
+    process.later(30, turns=8)
+    process.later(DELAY, turns=8)
+    assert process.stopped == {}
+    assert world.offsets(C) == numbers((0, 3), (0, 2))
+
+
+def test_later_life_goes_to_a_topic_of_its_own() -> None:
+    world = reborn("new-topic")
+    process = joined(world)
+    second_life(world, (0, 2))
+    process.later(30)
+    assert process.placement.topics == {"copy", "copy.second"}
+    own = TopicPartition("copy.second", 0)
+    process.placement.assign(own)
+    process.turn(5)
+    world.put(4, 5)
+    world.put(3, 4, life="second")
+    process.turn(5)
+    assert world.offsets(C) == numbers((0, 5))
+    assert world.offsets(own) == numbers((0, 4))
+    assert world.checkpoint(destination="copy.second", life="second") == 5
+
+
+@pytest.mark.parametrize(("policy", "wanted"), [("stop", False), ("follow", True), ("new-topic", True)])
+def test_events_of_later_lives_are_wanted_by_policy(policy: str, *, wanted: bool) -> None:
+    controller = reborn(policy).process().controller
+    assert controller.wants(SourcePartition("a", "t", 0, "second")) is wanted
+    assert controller.wants(SOURCE)
+
+
+# --- lag, and what is found -------------------------------------------------------------------------------------------
 
 
 def test_lag_is_measured_in_offsets_and_seconds(world: World) -> None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from io import BytesIO
 
 import pyarrow as pa
 
 from formats.parquet import ParquetFormat
 from formats.schema import SCHEMA
+from infra.kafka.parked import BackgroundNotes
 from infra.kafka.timestamps import TargetTimestamps
 from ingress.controller import IngressController, IngressParts
-from ingress.delivery import Delivery, Report
+from ingress.delivery import Delivery
 from ingress.destinations import DestinationFinder
 from ingress.pieces import PieceReader
-from replicator.checkpoint import Checkpoint, CheckpointKey
+from ingress.reports import Report
+from ingress.wishes import WishFinder
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey
 from replicator.config import IngressSettings, IngressSource
+from replicator.control import Place, RecordedGap
+from replicator.control_store import ControlStore
 from replicator.events import Created, Removed, SegmentEvent
 from replicator.footer import SegmentOrigin
 from replicator.health import Health
@@ -83,11 +88,16 @@ class World:
         self.log = FakeLog()
         self.objects = FailingStore(self.clock)
         self.store = SegmentStore(self.objects, "data")
+        self.control = ControlStore(self.objects, "data")
         self.peek = SegmentStore(self.objects.memory, "data")  # never fails
         self._publisher = self.log.open()
 
     def process(self, **options: object) -> Process:
         return Process(self, **options)  # type: ignore[arg-type]
+
+    def finder(self) -> DestinationFinder:
+        wishes = WishFinder(self.store, self.control, self.settings, self.settings.own_topics)
+        return DestinationFinder(self.store, wishes, self.format, self.admin, self.settings)
 
     # --- the archive ---
 
@@ -105,8 +115,9 @@ class World:
         stamp: int | None = None,
         value: bytes = b"",
         region: str = REGION,
+        life: str = "",
     ) -> Segment:
-        segment = Segment(SourcePartition(region, topic, partition), level, OffsetRange(start, end))
+        segment = Segment(SourcePartition(region, topic, partition, life), level, OffsetRange(start, end))
         sink = BytesIO()
         writer = self.format.create(sink)
         offsets = [o for o in range(start, end + 1) if o not in holes]
@@ -117,6 +128,17 @@ class World:
         if notify:
             self.notify(segment)
         return segment
+
+    def claim(self, number: int, life: str = "", *, topic: str = "t", at: datetime | None = None) -> None:
+        place = Place(topic_id=life or "first", cluster_id="source", number=number, claimed_at=at or self.clock.at)
+        ControlStore(self.objects.memory, "data").claim(REGION, f"{topic}@{life}" if life else topic, place)
+
+    def record_gap(self, start: int, end: int, *, partition: int = 0) -> None:
+        source, offsets = SourcePartition(REGION, "t", partition), OffsetRange(start, end)
+        gap = RecordedGap(
+            source=source, offsets=offsets, reason="test", low=end + 1, high=end + 1, recorded_at=self.clock.at
+        )
+        ControlStore(self.objects.memory, "data").record_gap(gap)
 
     def remove(self, *segments: Segment, notify: bool = True) -> None:
         self.peek.delete_many(segments)
@@ -140,16 +162,18 @@ class World:
         """Source offsets, in the order in which a consumer of the target sees the records."""
         return [record.source_offset for record in self.target.records(partition)]
 
-    def checkpoint(self, partition: int = 0, *, topic: str = "t", destination: str = "copy") -> int | None:
-        found = self.target.checkpoints.get(key(partition, topic=topic, destination=destination))
+    def checkpoint(
+        self, partition: int = 0, *, topic: str = "t", destination: str = "copy", life: str = ""
+    ) -> int | None:
+        found = self.target.checkpoints.get(key(partition, topic=topic, destination=destination, life=life))
         return None if found is None else found.next_offset
 
     def set_checkpoint(self, next_offset: int, partition: int = 0) -> None:
-        self.target.checkpoints[key(partition)] = Checkpoint(next_offset, "id-copy", self.clock.at)
+        self.target.checkpoints[key(partition)] = Checkpoint(next_offset, "id-copy", self.clock.at, Author.EXACTLY_ONCE)
 
 
-def key(partition: int = 0, *, topic: str = "t", destination: str = "copy") -> CheckpointKey:
-    return CheckpointKey(SourcePartition(REGION, topic, partition), destination)
+def key(partition: int = 0, *, topic: str = "t", destination: str = "copy", life: str = "") -> CheckpointKey:
+    return CheckpointKey(SourcePartition(REGION, topic, partition, life), destination)
 
 
 class Process:
@@ -162,6 +186,7 @@ class Process:
         self.metrics, self.health = CountedMetrics(), Health()
         self.stop_signal, self.abandon = Stop(), Stop()
         self.event_log = world.log.open()
+        self.notes = BackgroundNotes(world.target.checkpoint_store(), world.target.editor(), self.stop_signal)
         reports: NeverWaits[Report] = NeverWaits()
         self.delivery = Delivery(
             reader=PieceReader(world.store, world.format, run_records, run_bytes),
@@ -175,15 +200,15 @@ class Process:
             width=width,
             reports=reports,
         )
-        self.finder = DestinationFinder(
-            world.store, world.format, world.admin, world.settings, world.settings.own_topics
-        )
+        self.finder = world.finder()
         self.controller = IngressController(
             IngressParts(
                 placement=self.placement,
                 event_log=self.event_log,
                 checkpoints=world.target.checkpoint_store(),
+                notes=self.notes,
                 store=world.store,
+                control=world.control,
                 finder=self.finder,
                 delivery=self.delivery,
                 pool=self.pool,  # type: ignore[arg-type]
@@ -204,6 +229,7 @@ class Process:
     def control(self, count: int = 1) -> None:
         for _ in range(count):
             self.controller._turn()
+            self.notes.write()
 
     def turn(self, count: int = 1) -> None:
         for _ in range(count):

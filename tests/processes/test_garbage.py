@@ -54,7 +54,7 @@ def segment_key(topic: str, partition: int, start: int, end: int) -> str:
 
 def test_garbage_is_counted_and_named_and_the_rest_flows(site: Site, s3: S3Client, sqs: SQSClient) -> None:
     with Flow(site, "good", partitions=2) as good, Flow(site, "holed", partitions=1) as holed:
-        holed_words = holed.produce(drafts(900, 1))
+        holed_words = holed.produce(drafts(1500, 1))
         words = good.produce(drafts(1000, 2))
         topics = {good.topic: {"max_segment_messages": 200}, holed.topic: {"max_segment_messages": 300}}
         egress = site.egress("egress", topics).start()
@@ -66,6 +66,9 @@ def test_garbage_is_counted_and_named_and_the_rest_flows(site: Site, s3: S3Clien
         unknown = segment_key(f"{site.name}.unknown", 0, 0, 199)
         copy(s3, site.bucket, segment_key(good.topic, 0, 0, 199), unknown)
         s3.delete_object(Bucket=site.bucket, Key=segment_key(holed.topic, 0, 300, 599))
+        s3.delete_object(Bucket=site.bucket, Key=segment_key(holed.topic, 0, 900, 1199))
+        site.planted.add(gap := f"{PREFIX}/{A}/_control/v1/gaps/{holed.topic}/0/{900:020d}-{1199:020d}")
+        s3.put_object(Bucket=site.bucket, Key=gap, Body=b"{}")
         for tail in ("0/0/1-2", "0/0/readme.txt", f"00/0/{0:020d}-{9:020d}", f"0/0/{9:020d}-{0:020d}"):
             site.planted.add(key := f"{PREFIX}/{A}/{good.topic}/{tail}")
             s3.put_object(Bucket=site.bucket, Key=key, Body=b"?")
@@ -93,6 +96,8 @@ def test_garbage_is_counted_and_named_and_the_rest_flows(site: Site, s3: S3Clien
     assert shown.value("late_segments", topic=holed.topic) == 1
     assert shown.value("lost_segments", topic=holed.topic) == 1
     assert shown.value("lost_offsets", topic=holed.topic) == 300
+    assert shown.value("passed_gaps", topic=holed.topic) == 1
+    assert shown.value("passed_offsets", topic=holed.topic) == 300
     assert shown.value("stopped_partitions") == 1
     assert f"{A}/{bad}/0" in ready["stopped"]
     named(ingress, "segment_lost", holed.topic)

@@ -500,10 +500,12 @@ class TestSources:
         text = ingress('region = "a"\ntopic = "t"', more='checkpoint_topic = "cp"') + "[egress.topics.cp]"
         assert only(text).startswith("egress.topics.cp: is an internal topic")
 
-    def test_exactly_once_is_for_later(self) -> None:
-        assert only(ingress('region = "a"\ntopic = "t"', more='delivery = "exactly-once"')) == (
-            "ingress.delivery: 'exactly-once' is not available in this version; use \"at-least-once\""
-        )
+    def test_exactly_once_unless_said_otherwise(self) -> None:
+        source = 'region = "a"\ntopic = "t"'
+        config = parse(ingress(source))
+        assert config.ingress is not None
+        assert config.ingress.delivery == "exactly-once"
+        assert only(ingress(source, more='delivery = "once"')).startswith("ingress.delivery: ")
 
     def test_explain(self) -> None:
         config = parse(ingress('region = "a"\ntopic = "^t.*"', 'region = "b"\ntopic = "u"') + '[egress.topics."^.*"]')

@@ -7,7 +7,7 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicator.coverage import Gap, Piece, covered_until, next_step, steps
+from replicator.coverage import Gap, Piece, covered_until, explained_until, next_step, steps
 from replicator.segment import OffsetRange, Segment, SourcePartition
 
 SOURCE = SourcePartition("r", "t", 0)
@@ -73,3 +73,12 @@ def test_merged_copy_is_preferred_to_its_pieces() -> None:
     merged = Segment(SOURCE, 1, OffsetRange(0, 9))
     assert list(steps([*pieces, merged], 0)) == [Piece(merged, 0)]
     assert next_step([Segment(SOURCE, 0, OffsetRange(5, 9))], 0) == Gap(OffsetRange(0, 4))
+
+
+@settings(max_examples=300)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=8), st.integers(0, 40))
+def test_recorded_gaps_explain_an_unbroken_run(ranges: list[tuple[int, int]], start: int) -> None:
+    recorded = {o for first, more in ranges for o in range(first, first + more + 1)}
+    until = explained_until([OffsetRange(first, first + more) for first, more in ranges], start)
+    assert set(range(start, until)) <= recorded
+    assert until not in recorded

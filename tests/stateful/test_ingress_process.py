@@ -1,5 +1,5 @@
 """Ingress processes on a shared archive, event log and target: whatever goes wrong, records arrive in order, none is
-passed over, and each incident repeats one run of a partition at most."""
+passed over, and each incident repeats one run of a partition at most, none at all with transactions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from replicator.coverage import covered_until
-from replicator.protocols import TopicPartition
+from replicator.protocols import Fate, TopicPartition
 from replicator.segment import Segment, SourcePartition
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
@@ -49,9 +49,10 @@ class IngressProcesses(RuleBasedStateMachine):
         self.logger = logging.getLogger("ingress.controller")
         self.logger.addHandler(self.losses)
 
-    @initialize(skip=st.booleans())
-    def begin(self, skip: bool) -> None:
+    @initialize(skip=st.booleans(), exactly_once=st.booleans())
+    def begin(self, skip: bool, exactly_once: bool) -> None:
         self.world = World(source_settings(on_lost="skip" if skip else "stop"))
+        self.world.target.exactly_once = exactly_once
         self.holes: dict[int, set[int]] = {p: set() for p in PARTITIONS}
         self.end = dict.fromkeys(PARTITIONS, 0)
         self.pending: list[tuple[int, int, int]] = []  # partition, start, end: cut and not stored
@@ -87,7 +88,8 @@ class IngressProcesses(RuleBasedStateMachine):
         for p in PARTITIONS:  # what has happened to it in this turn
             fired = TARGETS[p] in failing - set(target._failing)
             ended = stopping != target._stopping or crashing != target._crashing
-            self.budget[p] += fired or ended
+            if not target.exactly_once:
+                self.budget[p] += fired or ended
 
     # --- the archive ---
 
@@ -259,9 +261,9 @@ class IngressProcesses(RuleBasedStateMachine):
         held.holding = False
         held.run_all()
 
-    @rule(p=partitions, transient=st.booleans(), keep=st.integers(0, RUN))
-    def fail_next(self, p: int, transient: bool, keep: int) -> None:
-        self.world.target.fail_next(TARGETS[p], transient=transient, keep=keep)
+    @rule(p=partitions, fate=st.sampled_from(Fate), keep=st.integers(0, RUN))
+    def fail_next(self, p: int, fate: Fate, keep: int) -> None:
+        self.world.target.fail_next(TARGETS[p], fate=fate, keep=keep)
 
     @rule(keep=st.integers(-1, RUN))
     def stop_or_crash_next(self, keep: int) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ingress.sequencer import Deliver, Effect, Late, LatePolicy, Lost, Relist, Sequencer
+from ingress.sequencer import Deliver, Effect, Late, LatePolicy, Lost, Passed, Relist, Sequencer
 from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from replicator.view import SegmentView
 from tests.examples import machine
@@ -30,7 +31,8 @@ def policy(*, skip: bool) -> LatePolicy:
 
 
 class SequencerMachine(RuleBasedStateMachine):
-    """Segments are cut from a log in order but stored in any order; some are merged away, some never stored."""
+    """Segments are cut from a log in order but stored in any order; some are merged away, some never stored. Of those,
+    gaps are recorded at any moment, and too generously: also over what is stored."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,11 +40,14 @@ class SequencerMachine(RuleBasedStateMachine):
         self.store: dict[Segment, SegmentInfo] = {}
         self.ever: dict[Segment, SegmentInfo] = {}  # all that was stored at any time
         self.missing: list[Segment] = []  # cut, not stored yet
+        self.recorded: list[OffsetRange] = []
+        self.passed: set[int] = set()
         self.end = 0
         self.delivered: list[int] = []
         self.at: int | None = None  # target's position by the model
         self.piece: Deliver | None = None
-        self.listing: tuple[Relist, int, list[SegmentInfo]] | None = None
+        self.listing: tuple[Relist, int] | None = None
+        self.listed_recorded: list[OffsetRange] = []
         self.gap_seen: dict[int, datetime] = {}
         self.lost: list[Lost] = []
         self.full_listing_after: datetime | None = None
@@ -67,8 +72,17 @@ class SequencerMachine(RuleBasedStateMachine):
                 case Relist():
                     assert self.listing is None, "two listings at once"
                     token = self.view.listing_begun()
-                    self.listing = (effect, token, [])
-                    self.listing_started, self.listed_store = self.now, list(self.store)
+                    self.listing = (effect, token)
+                    self.listing_started, self.listed_store = self.now, dict(self.store)
+                    self.listed_recorded = list(self.recorded)
+                case Passed(offsets=offsets):
+                    assert offsets.start == self.at, "passed over elsewhere"
+                    passed = set(range(offsets.start, offsets.next_offset))
+                    assert passed <= {o for r in self.recorded for o in range(r.start, r.next_offset)}, "unexplained"
+                    assert not any(s.offsets.overlaps(offsets) for s in self.store), "passed over what is stored"
+                    assert any(s.offsets.start > offsets.end for s in self.ever), "nothing lies behind it"
+                    self.passed |= passed
+                    self.at = offsets.next_offset
                 case Late(offsets=offsets):
                     assert offsets.start == self.at
                     self.gap_seen[offsets.start] = self.now
@@ -96,6 +110,17 @@ class SequencerMachine(RuleBasedStateMachine):
         if notify:
             self.notify(new)
 
+    @precondition(lambda self: self.missing)
+    @rule(data=st.data(), before=st.integers(0, 6), behind=st.integers(0, 6))
+    def record_gap(self, data: st.DataObject, before: int, behind: int) -> None:
+        """The egress proved that a segment will never be, and perhaps some around it."""
+        lost = data.draw(st.sampled_from(self.missing)).offsets
+        start, end = max(lost.start - before, 0), min(lost.end + behind, self.end - 1)
+        for other in [s for s in self.missing if s.offsets.overlaps(OffsetRange(start, end))]:
+            start, end = min(start, other.offsets.start), max(end, other.offsets.end)
+            self.missing.remove(other)
+        self.recorded.append(OffsetRange(start, end))
+
     def notify(self, new: Segment) -> None:
         self.view.created(self.store[new])
         self.run(self.core.changed(self.now))
@@ -106,8 +131,8 @@ class SequencerMachine(RuleBasedStateMachine):
         self.notify(data.draw(st.sampled_from(sorted(self.store))))
 
     @precondition(lambda self: len(self.store) > 1)
-    @rule(data=st.data(), notify=st.booleans())
-    def merge(self, data: st.DataObject, notify: bool) -> None:
+    @rule(data=st.data(), told=st.sampled_from(["both", "removed", "created", "neither"]))
+    def merge(self, data: st.DataObject, told: str) -> None:
         """Two neighbours become one of a higher level; the inputs go."""
         first = data.draw(st.sampled_from(sorted(self.store)))
         second = next((s for s in sorted(self.store) if s.offsets.start == first.offsets.next_offset), None)
@@ -116,9 +141,10 @@ class SequencerMachine(RuleBasedStateMachine):
         merged = segment(first.offsets.start, second.offsets.end, max(first.level, second.level) + 1)
         self.store[merged] = self.ever[merged] = SegmentInfo(merged, 1, self.now)
         del self.store[first], self.store[second]
-        if notify:
+        if told in ("both", "removed"):
             self.view.removed(first)
             self.run(self.core.changed(self.now))
+        if told in ("both", "created"):
             self.notify(merged)
 
     @precondition(lambda self: self.piece)
@@ -157,28 +183,30 @@ class SequencerMachine(RuleBasedStateMachine):
         self.run(self.core.corrupt(piece.segment, self.now))
 
     @precondition(lambda self: self.listing)
-    @rule(outcome=st.sampled_from(["ok", "ok", "error"]))
+    @rule(outcome=st.sampled_from(["ok", "begun", "between", "error"]))
     def listing_answers(self, outcome: str) -> None:
+        """As of when it was begun, of now, or the gaps as of then and the segments as of now; never the reverse."""
         assert self.listing
-        effect, token, _ = self.listing
+        effect, token = self.listing
         self.listing = None
         if outcome == "error":
             self.view.listing_failed(token)
             self.run(self.core.listing_failed(self.now))
             return
-        found = list(self.store.values())
+        found = list((self.listed_store if outcome == "begun" else self.store).values())
+        recorded = self.recorded if outcome == "ok" else self.listed_recorded
         if not effect.full:
             at = self.core.next_offset or 0
             found = [i for i in found if i.segment.level == 0 and i.segment.offsets.start >= at]
-        self.view.listed(token, found, complete=effect.full)
+        self.view.listed(token, found, recorded, complete=effect.full)
         self.run(self.core.listed(self.now, full=effect.full, begun_at=self.listing_started))
 
     @precondition(lambda self: self.listing is None)
     @rule()
     def timer_listing(self) -> None:
         token = self.view.listing_begun()
-        self.listing_started, self.listed_store = self.now, list(self.store)
-        self.view.listed(token, list(self.store.values()))
+        self.listing_started, self.listed_store = self.now, dict(self.store)
+        self.view.listed(token, list(self.store.values()), self.recorded)
         self.run(self.core.listed(self.now, full=True, begun_at=self.now))
 
     @rule(seconds=st.integers(0, 12))
@@ -202,12 +230,13 @@ class SequencerMachine(RuleBasedStateMachine):
         for new in self.missing:
             self.store[new] = self.ever[new] = SegmentInfo(new, 1, self.now)
         self.missing = []
+        end = max((s.offsets.next_offset for s in self.ever), default=0)  # what was lost behind it costs nothing
         for _ in range(300):
             if self.piece:
                 self.delivery(0, "done")
             elif self.listing:
                 self.listing_answers("ok")
-            elif self.at == self.end or not self.store:
+            elif self.at == end or not self.store:
                 break
             else:
                 self.timer_listing()
@@ -216,8 +245,9 @@ class SequencerMachine(RuleBasedStateMachine):
         begun = self.delivered[0] if self.delivered else self.end
         wanted = {o for s in self.store for o in range(s.offsets.start, s.offsets.end + 1) if o >= begun}
         assert wanted - skipped <= set(self.delivered)
+        assert not self.passed & wanted
         if self.store:
-            assert self.at == self.end
+            assert self.at == end
 
 
 TestSequencer = SequencerMachine.TestCase
@@ -234,15 +264,25 @@ def stored(seq: Sequencer, *segments: Segment, at: datetime = T0) -> list[Effect
     return seq.changed(at)
 
 
-def list_again(seq: Sequencer, now: datetime, *segments: Segment) -> list[Effect]:
-    seq.view.listed(seq.view.listing_begun(), [SegmentInfo(s, 1, T0) for s in segments])
-    return seq.listed(now, full=True, begun_at=now)
+def list_again(
+    seq: Sequencer, now: datetime, *segments: Segment, recorded: Sequence[tuple[int, int]] = (), full: bool = True
+) -> list[Effect]:
+    infos, ranges = [SegmentInfo(s, 1, T0) for s in segments], [OffsetRange(*r) for r in recorded]
+    seq.view.listed(seq.view.listing_begun(), infos, ranges, complete=full)
+    return seq.listed(now, full=full, begun_at=now)
+
+
+def with_gap(*segments: Segment, skip: bool = False) -> Sequencer:
+    """Looked at, and neither stored nor recorded."""
+    seq = core(skip=skip)
+    assert stored(seq, *segments) == [Relist(False, "gap")]
+    assert [type(e) for e in list_again(seq, T0, *segments, full=False)] == [Late]
+    return seq
 
 
 def test_gap_is_told_once_relisted_with_growing_pauses_and_then_lost() -> None:
-    seq, later = core(), segment(10, 19)
-    assert stored(seq, later) == [Late(OffsetRange(0, 9))]
-    now, relists = T0, []
+    later = segment(10, 19)
+    seq, now, relists = with_gap(later), T0, []
     while not seq.stopped:
         assert seq.wake_at is not None
         now = max(now, seq.wake_at)
@@ -255,9 +295,8 @@ def test_gap_is_told_once_relisted_with_growing_pauses_and_then_lost() -> None:
 
 
 def test_lost_gap_is_left_as_soon_as_its_segment_appears() -> None:
-    seq, later = core(), segment(10, 19)
-    stored(seq, later)
-    now = T0 + timedelta(seconds=60)
+    later = segment(10, 19)
+    seq, now = with_gap(later), T0 + timedelta(seconds=60)
     seq.tick(now)
     assert list_again(seq, now, later) == [Lost(OffsetRange(0, 9), skipped=False)]
     [effect] = stored(seq, segment(0, 9), at=now)
@@ -266,9 +305,8 @@ def test_lost_gap_is_left_as_soon_as_its_segment_appears() -> None:
 
 
 def test_gap_lost_during_a_back_off_is_still_left_when_its_segment_appears() -> None:
-    seq, later = core(), segment(10, 19)
-    stored(seq, later)
-    now = T0 + timedelta(seconds=20)
+    later = segment(10, 19)
+    seq, now = with_gap(later), T0 + timedelta(seconds=20)
     assert [type(e) for e in seq.tick(now)] == [Relist]
     seq.listing_failed(now)
     assert list_again(seq, now, later) == [Lost(OffsetRange(0, 9), skipped=False)]
@@ -280,7 +318,8 @@ def test_gap_is_as_old_as_what_lies_behind_it_whoever_owns_the_partition() -> No
     now = T0 + timedelta(seconds=30)  # another process takes over, long after the later segment was stored
     seq = core()
     seq.view.created(SegmentInfo(later, 1, T0))
-    assert seq.changed(now) == [Late(OffsetRange(0, 9))]
+    assert seq.changed(now) == [Relist(False, "gap")]
+    assert list_again(seq, now, later, full=False) == [Late(OffsetRange(0, 9))]
     assert [type(e) for e in seq.tick(now)] == [Relist]
     assert list_again(seq, now, later) == [Lost(OffsetRange(0, 9), skipped=False)]
 
@@ -296,8 +335,7 @@ def test_store_that_lists_what_it_does_not_have_is_given_time() -> None:
 
 
 def test_failed_listing_never_counts_as_an_absence() -> None:
-    seq = core(skip=True)
-    stored(seq, segment(10, 19))
+    seq = with_gap(segment(10, 19), skip=True)
     now = T0 + timedelta(days=2)
     for _ in range(50):
         effects = seq.tick(now)
@@ -305,6 +343,105 @@ def test_failed_listing_never_counts_as_an_absence() -> None:
             seq.listing_failed(now)
         now += timedelta(minutes=1)
     assert seq.next_offset == 0
+
+
+def test_listing_disturbed_by_a_removal_proves_no_absence() -> None:
+    """The removed one was merged; the listing was past that level when the merged one was stored."""
+    seq, later = with_gap(segment(10, 19), skip=True), segment(10, 19)
+    now = T0 + timedelta(seconds=60)
+    assert [type(e) for e in seq.tick(now)] == [Relist]
+    token = seq.view.listing_begun()
+    seq.view.removed(segment(0, 9))
+    seq.view.listed(token, [SegmentInfo(s, 1, T0) for s in (segment(0, 9), later)], [OffsetRange(0, 9)])
+    assert seq.listed(now, full=True, begun_at=now) == [Relist(True, "gap")]
+    [effect] = list_again(seq, now, segment(0, 19, level=1), recorded=[(0, 9)])
+    assert isinstance(effect, Deliver)
+
+
+# --- recorded gaps ----------------------------------------------------------------------------------------------------
+
+
+def test_recorded_gap_is_passed_over_at_once() -> None:
+    seq, later = core(), segment(10, 19)
+    assert stored(seq, later) == [Relist(False, "gap")]
+    assert list_again(seq, T0, later, recorded=[(0, 9)], full=False) == [Relist(True, "gap")]
+    passed, effect = list_again(seq, T0, later, recorded=[(0, 9)])
+    assert passed == Passed(OffsetRange(0, 9))
+    assert isinstance(effect, Deliver)
+    assert effect.piece.from_offset == 10
+
+
+def test_recorded_gap_that_a_full_listing_shows_needs_no_other() -> None:
+    seq, later = core(), segment(10, 19)
+    assert [type(e) for e in list_again(seq, T0, later, recorded=[(0, 9)])] == [Passed, Deliver]
+
+
+def test_adjoining_and_overlapping_records_are_passed_over_together() -> None:
+    seq, later = core(), segment(10, 19)
+    recorded = [(4, 7), (0, 3), (2, 5), (8, 30)]
+    assert list_again(seq, T0, later, recorded=recorded)[:-1] == [Passed(OffsetRange(0, 9))]
+
+
+def test_beginning_that_is_recorded_is_passed_over_and_the_rest_waited_for() -> None:
+    seq, later = core(), segment(10, 19)
+    assert list_again(seq, T0, later, recorded=[(0, 3), (6, 9)]) == [
+        Passed(OffsetRange(0, 3)),
+        Relist(False, "gap"),
+    ]
+    assert list_again(seq, T0, later, recorded=[(0, 3), (6, 9)], full=False) == [Late(OffsetRange(4, 9))]
+
+
+def test_segment_inside_a_recorded_gap_is_delivered() -> None:
+    seq = core()
+    first, effect = list_again(seq, T0, segment(4, 5), segment(10, 19), recorded=[(0, 9)])
+    assert first == Passed(OffsetRange(0, 3))
+    assert isinstance(effect, Deliver)
+    assert effect.piece.segment == segment(4, 5)
+    assert seq.delivered(T0) == [Relist(True, "gap")]
+
+
+def test_gap_recorded_after_it_was_given_up_is_passed_over_by_the_next_listing() -> None:
+    seq, later = with_gap(segment(10, 19)), segment(10, 19)
+    now = T0 + timedelta(seconds=60)
+    seq.tick(now)
+    assert list_again(seq, now, later) == [Lost(OffsetRange(0, 9), skipped=False)]
+    assert [type(e) for e in list_again(seq, now, later, recorded=[(0, 9)])] == [Passed, Deliver]
+
+
+def test_recorded_gap_at_the_end_costs_nothing() -> None:
+    seq = core()
+    assert list_again(seq, T0, recorded=[(0, 9)]) == []
+    assert seq.wake_at is None
+    assert seq.next_offset == 0
+
+
+def test_look_that_began_before_the_gap_was_noticed_is_made_again() -> None:
+    seq, later = core(), segment(10, 19)
+    noticed_at = T0 + timedelta(seconds=5)
+    stored(seq, later, at=noticed_at)
+    seq.view.listed(seq.view.listing_begun(), [], complete=False)
+    assert seq.listed(noticed_at, full=False, begun_at=T0) == [Relist(False, "gap")]
+
+
+def test_gap_whose_looks_all_failed_is_late_when_it_is_lost() -> None:
+    seq, later = core(), segment(10, 19)
+    stored(seq, later)
+    now = T0 + timedelta(seconds=60)
+    assert seq.listing_failed(T0) == []
+    seq.tick(now)
+    gap = OffsetRange(0, 9)
+    assert list_again(seq, now, later) == [Late(gap), Lost(gap, skipped=False)]
+
+
+def test_failed_look_is_made_again() -> None:
+    seq, later = core(), segment(10, 19)
+    stored(seq, later)
+    assert seq.listing_failed(T0) == []
+    assert seq.wake_at is not None
+    assert seq.tick(seq.wake_at) == [Relist(True, "gap")]
+
+
+# --- where to begin, and what goes wrong ------------------------------------------------------------------------------
 
 
 def test_first_segment_at_offset_zero_needs_no_delay() -> None:

@@ -1,0 +1,217 @@
+"""Where in the archive a life of a topic is filed.
+
+    nobody claimed the plain place      claim it; but not over segments that lie there: an operator adopts them
+    the plain place is ours             {topic}
+    it is of an earlier life            {topic}@{topic id}, claimed as well
+    it is of another cluster            hold: another cluster stands behind the bootstrap address; or `adopt`
+
+A place is claimed once, by a conditional put, before the first segment goes there; whoever comes second agrees.
+
+Brokers without topic ids: a life is named `{cluster id}-{counter}`. Nothing there tells a topic that was created again
+from the one before (only its end may: a log that is shorter than what was read stops), so `adopt` begins the next life.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from egress.positions import Hold
+from replicator import logkeys
+from replicator.control import Place
+from replicator.control_store import ControlStore
+from replicator.durable import Step, durable
+from replicator.errors import DataError, TargetError
+from replicator.protocols import Clock, ClusterAdmin, TopicFacts
+from replicator.segment import SourcePartition
+
+log = logging.getLogger(__name__)
+
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """One life of a topic, from its creation to its deletion."""
+
+    facts: TopicFacts  # its topic id is empty where brokers have none
+    cluster_id: str
+    name: str  # the topic id, or what stands for it; no two lives share it
+    incarnation: str = ""  # of its source partitions; empty: the plain place
+
+    @property
+    def is_first(self) -> bool:
+        return not self.incarnation
+
+    def source(self, region: str, partition: int) -> SourcePartition:
+        return SourcePartition(region, self.facts.name, partition, self.incarnation)
+
+
+@dataclass(slots=True)
+class Places:
+    """Safe to call from several threads; raises what the store raises."""
+
+    region: str
+    control: ControlStore
+    clock: Clock
+    _known: dict[tuple[str, str, str], Life] = field(default_factory=dict)  # a claim never changes
+
+    def life(self, facts: TopicFacts, cluster_id: str) -> Life | Hold:
+        """The life that the cluster shows now, its place claimed; or why an operator must say which one it is."""
+        key = (facts.name, facts.topic_id, cluster_id)
+        if (known := self._known.get(key)) is not None:
+            return Life(facts=facts, cluster_id=cluster_id, name=known.name, incarnation=known.incarnation)
+        try:
+            found = self._with_id(facts, cluster_id) if facts.topic_id else self._without_id(facts, cluster_id)
+        except DataError as error:  # a claim that cannot be read says nothing: least of all that there is none
+            return Hold(f"{facts.name}: {error}. Restore that object, or remove it and run `{_adopt(facts.name)}`")
+        if isinstance(found, Life) and facts.topic_id:
+            self._known[key] = found
+        return found
+
+    def _with_id(self, facts: TopicFacts, cluster_id: str) -> Life | Hold:
+        first = self._first(facts, facts.topic_id, cluster_id)
+        if isinstance(first, Hold):
+            return first
+        if first.topic_id == facts.topic_id:
+            return Life(facts=facts, cluster_id=cluster_id, name=facts.topic_id)
+        own = self.control.place(self.region, f"{facts.name}@{facts.topic_id}")
+        if own is None:
+            if first.cluster_id != cluster_id:
+                return _other_cluster(facts, first, cluster_id)
+            if first.topic_id == _stand_in(first.cluster_id, first.number):
+                return Hold(
+                    f"{facts.name}: its archive was begun when the brokers had no topic ids, and now they say "
+                    f"{facts.topic_id}: nothing tells whether it is the same topic. `{_adopt(facts.name)}` begins a "
+                    "place of its own for it"
+                )
+            self._claim(facts, f"{facts.name}@{facts.topic_id}", facts.topic_id, cluster_id)
+        return Life(facts=facts, cluster_id=cluster_id, name=facts.topic_id, incarnation=facts.topic_id)
+
+    def _without_id(self, facts: TopicFacts, cluster_id: str) -> Life | Hold:
+        first = self._first(facts, _stand_in(cluster_id, 0), cluster_id)
+        if isinstance(first, Hold):
+            return first
+        newest = _newest_without_id(self.control, self.region, facts.name, cluster_id)
+        if newest:
+            return Life(facts=facts, cluster_id=cluster_id, name=newest, incarnation=newest)
+        if first.cluster_id != cluster_id:
+            return _other_cluster(facts, first, cluster_id)
+        if first.topic_id != _stand_in(cluster_id, 0):
+            return Hold(
+                f"{facts.name}: its archive was begun for topic id {first.topic_id}, and now the brokers tell none. "
+                f"Is kafka.bootstrap.servers right? `{_adopt(facts.name)}` begins a place of its own for it"
+            )
+        return Life(facts=facts, cluster_id=cluster_id, name=first.topic_id)
+
+    def _first(self, facts: TopicFacts, name: str, cluster_id: str) -> Place | Hold:
+        """Whose the plain place is; ours from now on, if it was nobody's and nothing lies there."""
+        claimed = self.control.place(self.region, facts.name)
+        if claimed is None and self.control.occupied(self.region, facts.name):
+            # looked at again: another process claims, and then stores, while we look
+            claimed = self.control.place(self.region, facts.name)
+            if claimed is None:
+                return Hold(
+                    f"{facts.name}: segments lie in its place of the archive, and nothing says which life of the topic "
+                    f"they are of. If they are of the topic that is there now (topic id {facts.topic_id or 'unknown'}),"
+                    f" run `{_adopt(facts.name)}`; if not, move them away"
+                )
+        return claimed or self._claim(facts, facts.name, name, cluster_id)
+
+    def _claim(self, facts: TopicFacts, place: str, name: str, cluster_id: str) -> Place:
+        number = _lives(self.control, self.region, facts.name)
+        claim = Place(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=self.clock.now())
+        # claimed, then stored: a place that holds segments says whose they are, wherever we stop
+        with durable(Step.CLAIM_PLACE):
+            stands = self.control.claim(self.region, place, claim)
+        log.info("place_claimed", extra={logkeys.TOPIC: facts.name, logkeys.KEY: place, logkeys.COUNT: stands.number})
+        return stands
+
+
+def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, clock: Clock) -> Life:
+    """Files the topic as it is now, by an operator's word: in the plain place with all that lies there, if nobody
+    claimed it; else in a place of its own, whatever cluster or life the plain one is of.
+
+    Said again it changes nothing, but where brokers have no topic ids: there it begins the next life. A running egress
+    looks within minutes. Raises TargetError when there is no such topic, and what store and cluster raise.
+    """
+    facts = admin.describe([topic]).get(topic)
+    if facts is None:
+        raise TargetError(f"adopt {topic}: there is no such topic in this cluster")
+    cluster_id = admin.cluster_id()
+    number = _lives(control, region, topic)
+    name = facts.topic_id or _stand_in(cluster_id, number)
+    claim = Place(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=clock.now())
+    plain = control.place(region, topic)
+    if plain is None:
+        with durable(Step.CLAIM_PLACE):
+            plain = control.claim(region, topic, claim)
+    if plain.topic_id == name:
+        return Life(facts=facts, cluster_id=cluster_id, name=name)
+    with durable(Step.CLAIM_PLACE):
+        control.claim(region, f"{topic}@{name}", claim)
+    return Life(facts=facts, cluster_id=cluster_id, name=name, incarnation=name)
+
+
+def describe_each(
+    admin: ClusterAdmin, topics: Collection[str]
+) -> tuple[Mapping[str, TopicFacts], Mapping[str, TargetError]]:
+    """What the cluster shows of `topics`, in one call, and those about which it refuses to answer: one that is refused
+    holds up no other. In neither: it does not exist. Raises BrokerUnavailable."""
+    try:
+        return admin.describe(topics), {}
+    except TargetError:
+        found: dict[str, TopicFacts] = {}
+        refused: dict[str, TargetError] = {}
+        for topic in topics:
+            try:
+                found |= admin.describe([topic])
+            except TargetError as error:
+                refused[topic] = error
+        return found, refused
+
+
+def another_cluster(found: str, wanted: str) -> str:
+    """Why nothing is read: for a cluster that changed under a running process."""
+    return (
+        f"the cluster at kafka.bootstrap.servers is {found or 'unnamed'}, and was {wanted or 'unnamed'} when this "
+        "process began: its offsets are of other logs. Point the address at the right cluster; or, if the new one is "
+        "meant, restart, and `replicator adopt <topic>` gives each topic a place of its own"
+    )
+
+
+def _other_cluster(facts: TopicFacts, first: Place, cluster_id: str) -> Hold:
+    return Hold(
+        f"{facts.name}: its archive is of cluster {first.cluster_id}, topic id {first.topic_id}; the cluster at "
+        f"kafka.bootstrap.servers is {cluster_id or 'unnamed'} with topic id {facts.topic_id or 'unknown'}. Point the "
+        f"address at the right cluster, give this one a region or prefix of its own, or `{_adopt(facts.name)}` files "
+        "its topic beside the other"
+    )
+
+
+def _adopt(topic: str) -> str:
+    return f"replicator adopt {topic}"
+
+
+def _lives(control: ControlStore, region: str, topic: str) -> int:
+    """How many lives of that name were filed."""
+    later = len(control.later_lives(region, topic))
+    return later + (control.place(region, topic) is not None)
+
+
+def _stand_in(cluster_id: str, number: int) -> str:
+    """A name for a life where brokers have no topic ids; fit for keys."""
+    return f"{_NOT_IN_A_NAME.sub('_', cluster_id)[:40]}-{number}"
+
+
+def _newest_without_id(control: ControlStore, region: str, topic: str, cluster_id: str) -> str:
+    """Of the later lives that were adopted; empty when none was."""
+    head = _stand_in(cluster_id, 0)[:-1]
+    numbers = [
+        int(name[len(head) :])
+        for name in control.later_lives(region, topic)
+        if name.startswith(head) and name[len(head) :].isdecimal()
+    ]
+    return f"{head}{max(numbers)}" if numbers else ""

@@ -1,0 +1,99 @@
+"""Notes of parked partitions, written off the controller's thread.
+
+    controller: parked / going / left ──> last word of each key ──> [ thread ] read the topic, write what is news ──┐
+                                              ^                                                                      │
+                                              └──────────── a failure: later, unless there is a newer word ──────────┘
+
+The topic is read before each writing, so that an owner before us is heard, a note that an operator removed comes back
+when the partition still cannot go on, and nothing is written twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+from datetime import timedelta
+
+from replicator.checkpoint import CheckpointKey, Parked
+from replicator.errors import ReplicatorError
+from replicator.lifecycle import Stop
+from replicator.logkeys import COUNT, ERROR
+from replicator.protocols import CheckpointEditor, CheckpointStore
+
+RETRY = timedelta(seconds=5)
+LOOK = timedelta(milliseconds=500)
+
+log = logging.getLogger(__name__)
+
+
+class BackgroundNotes:
+    """A ParkedNotes. `run` is a thread's, the other methods are the controller's."""
+
+    def __init__(
+        self, store: CheckpointStore, editor: CheckpointEditor, stop: Stop, *, retry: timedelta = RETRY
+    ) -> None:
+        """`store` is shared with others, so it must be safe to call from several threads."""
+        self._store, self._editor, self._stop, self._retry = store, editor, stop, retry
+        self._changed = threading.Condition()
+        self._words: dict[CheckpointKey, Parked | None] = {}  # not written yet; None: it makes progress
+        self._clean: set[CheckpointKey] = set()  # makes progress here, and that was said
+
+    def parked(self, key: CheckpointKey, parked: Parked) -> None:
+        with self._changed:
+            self._clean.discard(key)
+            self._words[key] = parked
+            self._changed.notify()
+
+    def going(self, key: CheckpointKey) -> None:
+        if key in self._clean:
+            return
+        with self._changed:
+            self._clean.add(key)
+            self._words[key] = None
+            self._changed.notify()
+
+    def left(self, key: CheckpointKey) -> None:
+        with self._changed:
+            self._clean.discard(key)
+            self._words.pop(key, None)
+
+    def run(self) -> None:
+        """Until stopped. What is not written by then is lost, as by a crash: the next owner says it again."""
+        while not self._stop.is_set():
+            with self._changed:
+                # nobody notifies of a stop, so it is looked for now and then
+                self._changed.wait_for(lambda: bool(self._words), LOOK.total_seconds())
+            if not self.write():
+                self._stop.wait(self._retry)
+
+    def write(self) -> bool:
+        """Write what the topic does not say yet; False when something is left to be written."""
+        with self._changed:
+            words = dict(self._words)
+        if not words:
+            return True
+        try:
+            self._store.read()
+            known = self._store.parked()
+            for key, word in words.items():
+                note = _note(known.get(key), word)
+                if note != known.get(key):
+                    self._editor.park(key, note)
+                self._written(key, word)
+        except ReplicatorError as error:
+            log.warning("parked_notes_not_written", extra={COUNT: len(words), ERROR: str(error)})
+            return False
+        return True
+
+    def _written(self, key: CheckpointKey, word: Parked | None) -> None:
+        with self._changed:
+            if key in self._words and self._words[key] is word:  # else there is a newer one
+                del self._words[key]
+
+
+def _note(known: Parked | None, word: Parked | None) -> Parked | None:
+    """At the same record since the first attempt, whoever made it."""
+    if word is None or known is None or known.next_offset != word.next_offset:
+        return word
+    return replace(word, since=min(known.since, word.since))

@@ -1,0 +1,61 @@
+"""What the delivery of one partition is about, and what it tells of its way."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from replicator.checkpoint import CheckpointKey
+from replicator.errors import CorruptSegment
+from replicator.protocols import Fate, TopicPartition
+from replicator.segment import Segment, SourcePartition
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One partition's way: where its pieces go. `epoch` tells this ownership from an earlier one."""
+
+    source: SourcePartition
+    target: TopicPartition
+    target_topic_id: str
+    epoch: int
+    clamp_timestamps: bool
+
+    @property
+    def key(self) -> CheckpointKey:
+        return CheckpointKey(self.source, self.target.topic)
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """Runs are in the target, and so is their checkpoint."""
+
+    assignment: Assignment
+    next_offset: int
+    done: bool  # the piece is delivered to its end
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """What lies behind the last Progressed is not in the target. REFUSED and STALLED: trying again at once will not
+    help. UNKNOWN: it may be there, read the position again."""
+
+    assignment: Assignment
+    reason: str
+    fate: Fate
+    offset: int | None = None  # of the one record that is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Vanished:
+    assignment: Assignment
+    segment: Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Corrupt:
+    assignment: Assignment
+    segment: Segment
+    error: CorruptSegment
+
+
+Report = Progressed | Failed | Vanished | Corrupt

@@ -1,0 +1,96 @@
+"""`replicator local …` and `replicator demo`: the embedded stack."""
+
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from replicator.commands.terminal import FAILED, AsJson, group, print_json, print_text
+
+local_app = group("The embedded stack: two Kafka brokers, S3 and SQS on this machine.")
+
+
+@local_app.command("up")
+def local_up(
+    detach: Annotated[bool, typer.Option("--detach", help="Leave it running; end it with `local down`.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Start the stack; without --detach it ends with Ctrl-C."""
+    import signal
+    import threading
+
+    from infra.local.stack import LocalStack
+    from infra.local.state import run_foreground, up_detached
+
+    if detach:
+        state = up_detached()
+        if as_json:
+            print_json(state.to_json())
+        else:
+            print_text(_addresses(state.brokers, state.endpoint_url) + "\nend it with: replicator local down")
+        return
+
+    def ready(stack: LocalStack) -> None:
+        brokers = {region: broker.bootstrap for region, broker in stack.brokers.items()}
+        if as_json:
+            print_json({"brokers": brokers, "endpoint_url": stack.moto.endpoint_url})
+        else:
+            print_text(_addresses(brokers, stack.moto.endpoint_url) + "\nend it with Ctrl-C")
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what ends it in a terminal ends it everywhere
+    try:
+        run_foreground(on_ready=ready, stop=threading.Event())
+    except KeyboardInterrupt:
+        print_text("ended")
+
+
+@local_app.command("status")
+def local_status(as_json: AsJson = False) -> None:
+    """Say whether the detached stack runs. Exit code 1 when it does not, or not all of it."""
+    from infra.local.state import status
+
+    found = status()
+    if as_json:
+        facts = {} if found is None else {"alive": dict(found.alive), **found.state.to_json()}
+        print_json({"up": found is not None and found.up, **facts})
+    elif found is None:
+        print_text("no detached stack; start one with: replicator local up --detach")
+    else:
+        print_text(_addresses(found.state.brokers, found.state.endpoint_url))
+        for process, alive in found.alive.items():
+            print_text(f"{process}: {'runs' if alive else 'ended'}")
+    if found is None or not found.up:
+        raise typer.Exit(FAILED)
+
+
+@local_app.command("down")
+def local_down(as_json: AsJson = False) -> None:
+    """End the detached stack; no error when there is none."""
+    from infra.local.state import down
+
+    ended = down()
+    if as_json:
+        print_json({"ended": None if ended is None else ended.to_json()})
+    else:
+        print_text("there was no detached stack" if ended is None else "ended")
+
+
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running for a look around.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Replicate real flights between two embedded regions, and prove that nothing was lost."""
+    from rich.console import Console
+
+    from infra.local.demo import run
+
+    raise typer.Exit(run(keep=keep, console=Console(), json=as_json))
+
+
+def _addresses(brokers: Mapping[str, str], endpoint_url: str) -> str:
+    lines = [f"Kafka of region {region}: {bootstrap}" for region, bootstrap in brokers.items()]
+    return "\n".join([*lines, f"S3 and SQS: {endpoint_url}"])

@@ -1,0 +1,121 @@
+"""What commands ask and change: this region's cluster, its bucket and its checkpoint topic, each opened when needed."""
+
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from replicator.control_store import ControlStore
+from replicator.errors import ConfigError
+from replicator.store import SegmentStore
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from infra.kafka.admin import KafkaAdmin
+    from infra.kafka.groups import KafkaGroups
+    from infra.kafka.log_probe import KafkaLogProbe
+    from replicator.config import Config, IngressSettings
+    from replicator.protocols import CheckpointEditor, CheckpointStore, ObjectStore, SegmentFormat
+
+THREADS = 16
+
+
+class Reach:
+    """A context manager: what was opened is closed at its end. One thread."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Reach:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+    @property
+    def ingress(self) -> IngressSettings:
+        """Raises ConfigError when the file has none."""
+        if self.config.ingress is None:
+            problem = "ingress: missing; this command is about what is delivered here"
+            raise ConfigError([problem], source=self.config.source)
+        return self.config.ingress
+
+    @cached_property
+    def pool(self) -> ThreadPoolExecutor:
+        return self._opened.enter_context(ThreadPoolExecutor(THREADS, "ask"))
+
+    @cached_property
+    def objects(self) -> ObjectStore:
+        from infra.retry import RetryingObjectStore
+        from infra.s3 import S3ObjectStore, S3PutOptions, make_s3_client
+        from replicator.app import credentials
+        from replicator.lifecycle import Stop
+
+        settings = self.config.s3
+        client = make_s3_client(
+            endpoint_url=settings.endpoint_url,
+            region_name=settings.region_name,
+            credentials=credentials(settings),
+            max_pool_connections=THREADS,
+        )
+        self._opened.callback(client.close)
+        options = S3PutOptions(
+            storage_class="", sse=settings.sse or "", kms_key_id=settings.kms_key_id or ""
+        )  # the archive's class is for segments
+        return RetryingObjectStore(S3ObjectStore(client, settings.bucket, put_options=options), stop=Stop())
+
+    @cached_property
+    def store(self) -> SegmentStore:
+        return SegmentStore(self.objects, self.config.s3.prefix)
+
+    @cached_property
+    def control(self) -> ControlStore:
+        return ControlStore(self.objects, self.config.s3.prefix)
+
+    @cached_property
+    def format(self) -> SegmentFormat:
+        from formats.registry import load
+
+        return load(self.config.format, self.config.format_options)
+
+    @cached_property
+    def admin(self) -> KafkaAdmin:
+        from infra.kafka.admin import KafkaAdmin
+
+        return KafkaAdmin(self.config.kafka.properties("admin"))
+
+    @cached_property
+    def groups(self) -> KafkaGroups:
+        from infra.kafka.groups import KafkaGroups
+
+        return KafkaGroups(self.config.kafka.properties("admin"))
+
+    @cached_property
+    def probe(self) -> KafkaLogProbe:
+        from infra.kafka.log_probe import KafkaLogProbe
+
+        return KafkaLogProbe(self.config.kafka.properties("consumer"))
+
+    @cached_property
+    def checkpoints(self) -> CheckpointStore:
+        from infra.kafka.checkpoints import KafkaCheckpointStore
+
+        store = KafkaCheckpointStore(self.config.kafka.properties("consumer"), self.ingress.checkpoint_topic)
+        self._opened.callback(store.close)
+        return store
+
+    @cached_property
+    def editor(self) -> CheckpointEditor:
+        from infra.kafka.checkpoint_editor import KafkaCheckpointEditor
+
+        editor = KafkaCheckpointEditor(self.config.kafka.properties("producer"), self.ingress.checkpoint_topic)
+        self._opened.callback(editor.close)
+        return editor

@@ -1,0 +1,276 @@
+"""`replicator status`: how replication stands, by what bucket and clusters say, whether or not a process runs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replicator.commands.reach import Reach
+from replicator.commands.terminal import DIFFERENCES, AsJson, ConfigFile, load_config, print_json, print_text, table
+from replicator.lifecycle import SystemClock
+from replicator.status.egress import EgressPartition, EgressSources, EgressStatus
+from replicator.status.ingress import IngressPartition, IngressSources, IngressStatus
+
+if TYPE_CHECKING:
+    from replicator.config import Config
+    from replicator.protocols import GroupFacts
+
+
+def status(
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+    partitions: Annotated[
+        bool, typer.Option("--partitions", help="A line for each partition, not each topic.")
+    ] = False,
+) -> None:
+    """Say how far archive and delivery are, and what waits for you. Asks bucket and clusters only.
+
+    Exit code 3 when something is parked, stuck or lost, 1 when it could not be read.
+    """
+    settings = load_config(config)
+    now = SystemClock().now()
+    with Reach(settings) as reach:
+        egress = _egress(settings, reach, now)
+        ingress = _ingress(settings, reach)
+    option = [] if config is None else ["--config", str(config)]
+    if as_json:
+        print_json(
+            {
+                "region": settings.region,
+                "at": now.isoformat(),
+                "egress": None if egress is None else _egress_json(egress, now),
+                "ingress": None if ingress is None else _ingress_json(ingress, now, option),
+            }
+        )
+    else:
+        print_text(f"region {settings.region}, {now.isoformat(timespec='seconds')}")
+        if egress is not None:
+            _print_egress(egress, now, by_partition=partitions)
+        if ingress is not None:
+            _print_ingress(ingress, now, option, by_partition=partitions)
+        if egress is None and ingress is None:
+            print_text("the configuration has neither [egress] nor [ingress]")
+    if (egress and egress.problems) or (ingress and ingress.problems):
+        raise typer.Exit(DIFFERENCES)
+
+
+def release_command(key_of: IngressPartition, option: Sequence[str]) -> str:
+    return shlex.join(["replicator", "release", *_where(key_of), "--yes", *option])
+
+
+def skip_command(key_of: IngressPartition, option: Sequence[str]) -> str:
+    """Empty when there is no offset to skip."""
+    if key_of.parked is None or key_of.parked.next_offset is None:
+        return ""
+    offset = str(key_of.parked.next_offset)
+    return shlex.join(["replicator", "skip", _where(key_of)[0], offset, *_where(key_of)[1:]]) + (
+        f" --reason TEXT --yes{''.join(f' {shlex.quote(o)}' for o in option)}"
+    )
+
+
+def _where(one: IngressPartition) -> list[str]:
+    return [str(one.key.source), *([] if one.configured else ["--to", one.key.destination_topic])]
+
+
+def _egress(settings: Config, reach: Reach, now: datetime) -> EgressStatus | None:
+    if settings.egress is None:
+        return None
+    sources = EgressSources(
+        region=settings.region,
+        settings=settings.egress,
+        own_topics=settings.own_topics,
+        admin=reach.admin,
+        groups=reach.groups,
+        probe=reach.probe,
+        store=reach.store,
+        control=reach.control,
+    )
+    return sources.look(now, reach.pool)
+
+
+def _ingress(settings: Config, reach: Reach) -> IngressStatus | None:
+    if settings.ingress is None:
+        return None
+    sources = IngressSources(
+        settings=settings.ingress,
+        own_topics=settings.own_topics,
+        admin=reach.admin,
+        groups=reach.groups,
+        checkpoints=reach.checkpoints,
+        store=reach.store,
+        control=reach.control,
+    )
+    return sources.look(reach.pool)
+
+
+# --- text ------------------------------------------------------------------------------------------------------------
+
+
+def _print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) -> None:
+    print_text(f"\negress: {_group(status.group_id, status.group)}")
+    rows: list[Sequence[object]] = []
+    head: Sequence[str]
+    if by_partition:
+        head = ("partition", "low", "stable", "high", "committed", "archived", "lag", "open for", "gaps")
+        for p in status.partitions:
+            ends, age = p.ends, _age(p.open_since, now) or ("?" if p.is_open else "")
+            ends_of = (ends.low, ends.stable, ends.high, p.committed, p.archive_end)
+            rows.append((p.source, *ends_of, p.lag, age, p.recorded_gaps or ""))
+    else:
+        head = ("topic", "partitions", "lag", "open transactions", "gaps", "problems")
+        for place, some in _by_place(status.partitions):
+            rows.append(
+                (
+                    place,
+                    len(some),
+                    sum(p.lag for p in some),
+                    sum(p.is_open for p in some) or "",
+                    sum(p.recorded_gaps for p in some) or "",
+                    sum(len(p.problems) for p in some) or "",
+                )
+            )
+    print_text(table(head, rows))
+    for problem in status.problems:
+        print_text(f"! {problem}")
+
+
+def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], *, by_partition: bool) -> None:
+    print_text(f"\ningress: {_group(status.group_id, status.group)}")
+    rows: list[Sequence[object]] = []
+    head: Sequence[str]
+    if by_partition:
+        head = ("source", "destination", "checkpoint", "by", "age", "archived", "lag", "parked", "skipped")
+        for p in status.partitions:
+            c = p.checkpoint
+            said = (c.next_offset, c.author, _age(c.at, now)) if c else (None, "", "")
+            parked = ("yes" if p.parked.next_offset is None else p.parked.next_offset) if p.parked else ""
+            key = p.key
+            rows.append((key.source, key.destination_topic, *said, p.archive_end, p.lag, parked, p.skipped or ""))
+    else:
+        head = ("source", "destination", "partitions", "lag", "parked", "skipped", "problems")
+        for (place, destination), some in _by_destination(status.partitions):
+            rows.append(
+                (
+                    place,
+                    destination,
+                    len(some),
+                    sum(p.lag for p in some),
+                    sum(p.parked is not None for p in some) or "",
+                    sum(p.skipped for p in some) or "",
+                    sum(len(p.problems) for p in some) or "",
+                )
+            )
+    print_text(table(head, rows))
+    for problem in status.problems:
+        print_text(f"! {problem}")
+    for p in status.parked:
+        print_text(f"\n{p.key.source}, when the cause is gone: {release_command(p, option)}")
+        if skip := skip_command(p, option):
+            print_text(f"or to go on without that record: {skip}")
+
+
+def _group(group_id: str, group: GroupFacts) -> str:
+    return f"group {group_id} is {group.state}, members {group.members}, partitions held {len(group.partitions)}"
+
+
+def _by_place(partitions: Iterable[EgressPartition]) -> Iterable[tuple[str, list[EgressPartition]]]:
+    return ((place, list(some)) for place, some in groupby(partitions, lambda p: p.source.place))
+
+
+def _by_destination(
+    partitions: Iterable[IngressPartition],
+) -> Iterable[tuple[tuple[str, str], list[IngressPartition]]]:
+    def where(p: IngressPartition) -> tuple[str, str]:
+        return f"{p.key.source.region}/{p.key.source.place}", p.key.destination_topic
+
+    return ((key, list(some)) for key, some in groupby(sorted(partitions, key=where), where))
+
+
+def _age(at: datetime | None, now: datetime) -> str:
+    """Whole seconds, or the two largest units."""
+    if at is None:
+        return ""
+    seconds = max(int((now - at).total_seconds()), 0)
+    days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
+    if days:
+        return f"{days}d{hours}h"
+    if hours:
+        return f"{hours}h{minutes}m"
+    return f"{minutes}m{seconds % 60}s" if minutes else f"{seconds}s"
+
+
+# --- JSON ------------------------------------------------------------------------------------------------------------
+
+
+def _egress_json(status: EgressStatus, now: datetime) -> Mapping[str, object]:
+    rows = [
+        {
+            "topic": p.source.topic,
+            "partition": p.source.partition,
+            "place": p.source.place,
+            **asdict(p.ends),
+            "committed": p.committed,
+            "archive_end": p.archive_end,
+            "lag": p.lag,
+            "open_transaction": None
+            if not p.is_open
+            else {
+                "since": p.open_since and p.open_since.isoformat(),
+                "age_seconds": p.open_since and (now - p.open_since).total_seconds(),
+            },
+            "recorded_gaps": p.recorded_gaps,
+            "problems": list(p.problems),
+        }
+        for p in status.partitions
+    ]
+    return {"group": _group_json(status.group_id, status.group), "partitions": rows, "problems": status.problems}
+
+
+def _ingress_json(status: IngressStatus, now: datetime, option: Sequence[str]) -> Mapping[str, object]:
+    rows = [
+        {
+            "source": str(p.key.source),
+            "destination": p.key.destination_topic,
+            "configured": p.configured,
+            "checkpoint": None
+            if p.checkpoint is None
+            else {
+                "next_offset": p.checkpoint.next_offset,
+                "author": str(p.checkpoint.author),
+                "at": p.checkpoint.at.isoformat(),
+                "age_seconds": (now - p.checkpoint.at).total_seconds(),
+                "destination_topic_id": p.checkpoint.destination_topic_id,
+            },
+            "archive_start": p.archive_start,
+            "archive_end": p.archive_end,
+            "lag": p.lag,
+            "parked": None
+            if p.parked is None
+            else {
+                "next_offset": p.parked.next_offset,
+                "since": p.parked.since.isoformat(),
+                "reason": p.parked.reason,
+                "release": release_command(p, option),
+                "skip": skip_command(p, option) or None,
+            },
+            "skipped_offsets": p.skipped,
+            "problems": list(p.problems),
+        }
+        for p in status.partitions
+    ]
+    return {"group": _group_json(status.group_id, status.group), "partitions": rows, "problems": status.problems}
+
+
+def _group_json(group_id: str, group: GroupFacts) -> Mapping[str, object]:
+    return {
+        "id": group_id,
+        "state": group.state,
+        "members": group.members,
+        "partitions_held": len(group.partitions),
+    }

@@ -1,0 +1,91 @@
+"""Open transactions at the source: since when they hold a partition back, said once, and forgotten when they end."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from egress.transactions import OpenTail, StuckTransactions, open_tails
+from replicator.protocols import TopicPartition, Watermarks
+from tests.egress.world import STUCK, World
+from tests.fakes.kafka_consumer import FakeRecord
+from tests.fakes.surroundings import T0
+
+P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
+LABELS = {"topic": "t", "partition": "0"}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    world.broker.create("t", partitions=2)
+    yield world
+    world.close()
+
+
+def test_age_is_since_the_stable_offset_stands_still() -> None:
+    stuck = StuckTransactions(timedelta(seconds=60))
+
+    def age(stable: int, high: int, seconds: float) -> float:
+        [tail] = stuck.seen({P: stable}, {P: Watermarks(0, high), Q: Watermarks(0, 0)}, T0 + timedelta(seconds=seconds))
+        assert (tail.partition, tail.stable, tail.high) == (P, stable, high)
+        return tail.age.total_seconds()
+
+    assert [age(5, 5, 0), age(5, 9, 10), age(5, 30, 40), age(7, 30, 50), age(7, 40, 70)] == [0, 0, 30, 0, 20]
+    assert [age(40, 40, 80), age(40, 40, 90), age(40, 41, 100)] == [0, 0, 0]
+
+
+def test_it_is_news_once_until_it_moves() -> None:
+    stuck = StuckTransactions(timedelta(seconds=60))
+    news = []
+    for stable, seconds in ((5, 0), (5, 59), (5, 60), (5, 120), (6, 130), (6, 190), (6, 200)):
+        [tail] = stuck.seen({P: stable}, {P: Watermarks(0, 9)}, T0 + timedelta(seconds=seconds))
+        if stuck.is_news(tail):
+            news.append(seconds)
+    assert news == [60, 190]
+
+
+def test_a_stuck_transaction_is_a_metric_and_one_warning(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    process = world.process()
+    process.join()
+    transaction = world.broker.begin(P, b"open")
+    world.produce(P, 3)
+    with caplog.at_level(logging.WARNING, "egress.lag"):
+        for _ in range(100):
+            process.later(30)
+    gauge = process.metrics.value("stuck_transaction_seconds", **LABELS)
+    assert gauge is not None
+    assert gauge > STUCK.total_seconds()
+    assert process.metrics.value("stuck_transaction_seconds", topic="t", partition="1") == 0
+    [said] = [record for record in caplog.records if record.message == "transaction_stuck"]
+    assert (said.__dict__["topic"], said.__dict__["offset"], said.__dict__["count"]) == ("t", 0, 4)
+    assert world.ranges(P) == []
+    transaction.abort()
+    process.later(30)
+    process.later(30)
+    assert process.metrics.value("stuck_transaction_seconds", **LABELS) == 0
+    world.expect(P)
+    process.consumer.revoke(P)
+    process.turn()
+    assert process.metrics.value("stuck_transaction_seconds", **LABELS) is None
+
+
+def test_who_looks_once_learns_a_lower_bound_of_the_age(world: World) -> None:
+    now = world.clock.at
+
+    def record(age: timedelta) -> FakeRecord:
+        return FakeRecord(value=b"x", timestamp_ms=int((now - age).timestamp() * 1000))
+
+    world.broker.append(P, record(timedelta(days=3)))
+    assert list(open_tails(world.admin, [P, Q], now)) == []
+    world.broker.begin(P, record(timedelta(minutes=20)))
+    world.broker.append(P, record(timedelta(minutes=1)))
+    world.broker.begin(Q, record(timedelta(milliseconds=10)))
+    assert list(open_tails(world.admin, [P, Q], now)) == [
+        OpenTail(P, 1, 3, timedelta(minutes=15)),
+        OpenTail(Q, 0, 1, timedelta()),
+    ]

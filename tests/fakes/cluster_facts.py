@@ -1,0 +1,48 @@
+"""What a cluster says of groups and of its logs' ends, as the test sets it.
+
+groups.members["g"] = 2         a group with members; otherwise it is empty
+groups.offsets["g"] = {...}     what it committed
+probe.marks[p] = LogEnds(...)   where a log begins and ends
+probe.stamped[p] = at           stamp of the record asked for
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from replicator.errors import BrokerUnavailable
+from replicator.protocols import Committed, GroupFacts, LogEnds, TopicPartition
+
+
+@dataclass(slots=True)
+class FakeGroups:
+    members: dict[str, int] = field(default_factory=dict)
+    offsets: dict[str, dict[TopicPartition, Committed]] = field(default_factory=dict)
+    away: bool = False
+
+    def facts(self, group_id: str) -> GroupFacts:
+        self._ask()
+        members = self.members.get(group_id, 0)
+        return GroupFacts(state="stable" if members else "empty", members=members, partitions=frozenset())
+
+    def committed(self, group_id: str) -> Mapping[TopicPartition, Committed]:
+        self._ask()
+        return dict(self.offsets.get(group_id, {}))
+
+    def _ask(self) -> None:
+        if self.away:
+            raise BrokerUnavailable("groups: planned")
+
+
+@dataclass(slots=True)
+class FakeProbe:
+    marks: dict[TopicPartition, LogEnds] = field(default_factory=dict)
+    stamped: dict[TopicPartition, datetime] = field(default_factory=dict)
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
+        return {p: self.marks[p] for p in partitions if p in self.marks}
+
+    def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
+        return {p: self.stamped[p] for p in offsets if p in self.stamped}

@@ -1,0 +1,293 @@
+"""Exactly-once delivery on a real broker: the contract, and each step that the guarantee needs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Place
+
+from infra.kafka.checkpoints import KafkaCheckpointStore
+from infra.kafka.idempotent import transactional_properties
+from infra.kafka.placement import KafkaPlacement
+from infra.kafka.transactions import TransactionalWriter
+from infra.local.stack import LocalStack
+from replicator.checkpoint import Checkpoint, CheckpointKey, decode, decode_key
+from replicator.errors import BrokerUnavailable, ConfigError, OwnershipLost
+from replicator.lifecycle import Deadline
+from replicator.protocols import Fate, GroupListener, TargetRun, TargetWriter, TopicPartition
+from tests.contracts.target import STAMP, TargetContract, expected, never, row, run_of
+from tests.fakes.kafka_target import TargetRecord
+from tests.formats.records import batch_of
+from tests.infra.cluster import Cluster
+
+MIB = 1 << 20
+PATIENCE = timedelta(seconds=40)
+
+
+class Owner:
+    """A listener that only notes what it has."""
+
+    def __init__(self) -> None:
+        self.owned: set[TopicPartition] = set()
+        self.on_revoked: Callable[[], None] = lambda: None
+
+    def assigned(self, partitions: object) -> None:
+        self.owned |= set(partitions)  # type: ignore[call-overload]
+
+    def revoked(self, partitions: object) -> None:
+        self.on_revoked()
+        self.owned -= set(partitions)  # type: ignore[call-overload]
+
+    lost = revoked
+
+
+@pytest.mark.integration
+class TestTransactionalWriter(TargetContract):
+    @pytest.fixture
+    def cluster(self, stack: LocalStack) -> Cluster:
+        self._cluster = Cluster(stack.brokers["b"])
+        return self._cluster
+
+    @pytest.fixture
+    def checkpoint_topic(self, cluster: Cluster, unique: Callable[[str], str]) -> str:
+        self._checkpoint_topic = unique("checkpoint")
+        cluster.create(self._checkpoint_topic, configs={"cleanup.policy": "compact"})
+        return self._checkpoint_topic
+
+    @pytest.fixture
+    def partitions(self, cluster: Cluster, unique: Callable[[str], str]) -> Sequence[TopicPartition]:
+        return cluster.create(unique("target"), 3, {"retention.ms": "-1"})
+
+    @pytest.fixture
+    def make(
+        self, cluster: Cluster, checkpoint_topic: str, unique: Callable[[str], str]
+    ) -> Iterator[Callable[..., TransactionalWriter]]:
+        made: list[TransactionalWriter] = []
+
+        def make(
+            *,
+            name: str = "",
+            exclusive: bool = True,
+            timeout: float = 10,
+            memory_bytes: int = 16 * MIB,
+            **properties: object,
+        ) -> TransactionalWriter:
+            given = cluster.properties | {"log_level": 0} | {k.replace("_", "."): v for k, v in properties.items()}
+            made.append(
+                TransactionalWriter(
+                    given,
+                    transactional_id=name or unique("worker"),
+                    exclusive=exclusive,
+                    transaction_timeout=timedelta(seconds=timeout),
+                    checkpoint_topic=checkpoint_topic,
+                    memory_bytes=memory_bytes,
+                )
+            )
+            return made[-1]
+
+        yield make
+        for writer in made:
+            writer.close(timedelta(seconds=2))
+
+    @pytest.fixture
+    def writer(self, make: Callable[..., TransactionalWriter]) -> TargetWriter:
+        return make()
+
+    @pytest.fixture
+    def join(
+        self, cluster: Cluster, partitions: Sequence[TopicPartition], unique: Callable[[str], str]
+    ) -> Iterator[Callable[..., tuple[KafkaPlacement, Owner]]]:
+        """Another member of one group on the partitions' topic."""
+        group, made = unique("group"), list[KafkaPlacement]()
+
+        def join(**properties: str) -> tuple[KafkaPlacement, Owner]:
+            given = {str(k): str(v) for k, v in cluster.properties.items()} | {
+                k.replace("_", "."): v for k, v in properties.items()
+            }
+            made.append(KafkaPlacement(given, group_id=group))
+            owner = Owner()
+            listener: GroupListener = owner
+            made[-1].subscribe([partitions[0].topic], listener)
+            return made[-1], owner
+
+        yield join
+        for placement in made:
+            placement.close(timedelta(seconds=2))
+
+    def read(self, partition: TopicPartition, count: int) -> list[TargetRecord]:
+        return self._cluster.records(partition)
+
+    def checkpoints(self) -> Mapping[CheckpointKey, Checkpoint]:
+        return {
+            decode_key(message.key() or b""): decode(message.value() or b"")
+            for message in self._cluster.messages(TopicPartition(self._checkpoint_topic, 0))
+        }
+
+    def refused(self, run: TargetRun) -> TargetRun:
+        far_ahead = STAMP + 10**15  # the broker's limit is an hour
+        return replace(run, batches=[batch_of([row(run.checkpoint.next_offset - 1, stamp=far_ahead)])])
+
+    def away(self) -> AbstractContextManager[None]:
+        return self._cluster.frozen()
+
+    # --- what a transaction adds ---
+
+    def test_a_refused_run_takes_the_others_along_but_not_down(
+        self, writer: TargetWriter, partitions: Sequence[TopicPartition]
+    ) -> None:
+        bad, good = self.refused(run_of(partitions[0], [row(0)])), run_of(partitions[1], [row(0)])
+        failures = {f.partition: f.fate for f in writer.deliver([good, bad], should_stop=never)}
+        assert failures == {partitions[0]: Fate.REFUSED, partitions[1]: Fate.AT_ONCE}
+        assert (self.read(partitions[1], 0), self.checkpoints()) == ([], {})
+
+    def test_nothing_is_seen_of_a_transaction_before_its_end(
+        self, make: Callable[..., TransactionalWriter], partitions: Sequence[TopicPartition]
+    ) -> None:
+        run = run_of(partitions[0], [row(0), row(1)])
+
+        def runs() -> Iterator[TargetRun]:
+            yield run
+            raise ZeroDivisionError
+
+        writer = make()
+        with pytest.raises(ZeroDivisionError):
+            writer.deliver(runs(), should_stop=never)
+        assert (self.read(partitions[0], 0), self.checkpoints()) == ([], {})
+        assert writer.deliver([run], should_stop=never) == []
+        assert self.read(partitions[0], 2) == expected(run)
+
+    def test_a_second_process_of_one_name_fences_the_first(
+        self, make: Callable[..., TransactionalWriter], partitions: Sequence[TopicPartition]
+    ) -> None:
+        older, younger = (make(name="same" + partitions[0].topic, exclusive=False) for _ in range(2))
+        first, second = run_of(partitions[0], [row(0)]), run_of(partitions[0], [row(1)])
+        assert older.deliver([first], should_stop=never) == []
+        assert younger.deliver([second], should_stop=never) == []
+        zombie = run_of(partitions[0], [row(2)])
+        with pytest.raises(OwnershipLost, match=r"group\.instance\.id"):
+            older.deliver([zombie], should_stop=never)
+        third = run_of(partitions[0], [row(3)])
+        assert younger.deliver([third], should_stop=never) == []
+        assert self.read(partitions[0], 3) == expected(first, second, third)
+
+    def test_a_transaction_that_its_owner_left_is_over_by_its_timeout(
+        self,
+        make: Callable[..., TransactionalWriter],
+        partitions: Sequence[TopicPartition],
+        cluster: Cluster,
+        checkpoint_topic: str,
+    ) -> None:
+        """Read up to the checkpoint topic's end: the answer comes when nothing is pending any more."""
+        done = run_of(partitions[0], [row(0)])
+        assert make().deliver([done], should_stop=never) == []
+        left = Producer(
+            cluster.properties
+            | {"transactional.id": partitions[0].topic, "transaction.timeout.ms": 3000, "log_level": 0}
+        )
+        left.init_transactions(20)
+        left.begin_transaction()
+        left.produce(checkpoint_topic, b"{}", b"left open")
+        left.flush(20)
+        store = KafkaCheckpointStore(
+            {k: str(v) for k, v in cluster.properties.items()}, checkpoint_topic, read_within=PATIENCE
+        )
+        with closing(store):
+            assert store.read() == {done.key: done.checkpoint}
+
+    def test_batches_shrink_to_what_a_topic_takes(
+        self, make: Callable[..., TransactionalWriter], cluster: Cluster, unique: Callable[[str], str]
+    ) -> None:
+        small = cluster.create(unique("small"), 1, {"max.message.bytes": "3000", "retention.ms": "-1"})[0]
+        run = run_of(small, [row(o, os.urandom(1000)) for o in range(50)])
+        writer = make()
+        tries = [writer.deliver([run], should_stop=never) for _ in range(3)]
+        assert [[f.fate for f in failures] for failures in tries] == [[Fate.AT_ONCE], [Fate.AT_ONCE], []]
+        assert cluster.records(small) == expected(run)
+
+    # --- the fence ---
+
+    def drive(self, *placements: KafkaPlacement, until: Callable[[], bool]) -> None:
+        deadline = Deadline(PATIENCE)
+        while not until():
+            assert not deadline.expired
+            for placement in placements:
+                placement.poll(timedelta(seconds=0.05))
+
+    @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+    def test_a_member_that_lost_a_partition_cannot_write_it(
+        self,
+        make: Callable[..., TransactionalWriter],
+        join: Callable[..., tuple[KafkaPlacement, Owner]],
+        partitions: Sequence[TopicPartition],
+        protocol: str,
+    ) -> None:
+        """The snapshot taken with the look at ownership is refused; a fresh one would be taken."""
+        first, mine = join(group_protocol=protocol)
+        self.drive(first, until=lambda: mine.owned == set(partitions))
+        snapshot = first.fence()
+        writer = make()
+        assert writer.deliver([run_of(partitions[0], [row(0)])], should_stop=never, fence=snapshot) == []
+        second, theirs = join(group_protocol=protocol)
+        self.drive(first, second, until=lambda: bool(theirs.owned) and not (mine.owned & theirs.owned))
+        gone = next(iter(theirs.owned))
+        late = run_of(gone, [row(7, b"late")])
+        [failure] = writer.deliver([late], should_stop=never, fence=snapshot)
+        assert failure.fate is Fate.RETRY
+        assert "GENERATION" in failure.reason.upper() or "EPOCH" in failure.reason.upper()
+        assert expected(late)[0] not in self.read(gone, 0)
+        # which is why the snapshot is taken under the lock that the revocation takes
+        assert writer.deliver([late], should_stop=never, fence=first.fence()) == []
+
+    def test_the_next_owner_waits_for_what_is_pending(
+        self,
+        join: Callable[..., tuple[KafkaPlacement, Owner]],
+        partitions: Sequence[TopicPartition],
+        cluster: Cluster,
+    ) -> None:
+        """No answer while another's transaction holds the partition; under read_uncommitted there would be one."""
+        placement, owner = join()
+        self.drive(placement, until=lambda: owner.owned == set(partitions))
+        with cluster.producer(**{"transactional.id": partitions[0].topic}) as producer:
+            producer.init_transactions(20)
+            producer.begin_transaction()
+            producer.send_offsets_to_transaction([Place(partitions[0].topic, 0, 5)], placement.fence(), 20)
+            answered = threading.Event()
+
+            def ask() -> None:
+                placement.settled(partitions)
+                answered.set()
+
+            asking = threading.Thread(target=ask)
+            asking.start()
+            assert not answered.wait(0.5)  # without a pending transaction it takes milliseconds
+            producer.commit_transaction(20)
+            asking.join(PATIENCE.total_seconds())
+            assert answered.is_set()
+
+    def test_nobody_answers(self) -> None:
+        unreachable = {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}
+        writer = TransactionalWriter(
+            unreachable,
+            transactional_id="w",
+            transaction_timeout=timedelta(seconds=10),
+            checkpoint_topic="c",
+            memory_bytes=MIB,
+        )
+        turns = iter([False] * 2)
+        with pytest.raises(BrokerUnavailable):
+            writer.deliver([run_of(TopicPartition("t", 0), [row(0)])], should_stop=lambda: next(turns, True))
+        writer.close(timedelta())
+
+
+def test_what_guarantees_rest_on_cannot_be_configured_away() -> None:
+    with pytest.raises(ConfigError, match=r'"enable.idempotence"'):
+        transactional_properties(
+            {"enable.idempotence": False}, memory_bytes=MIB, transaction_timeout=timedelta(seconds=30)
+        )

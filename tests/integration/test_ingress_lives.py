@@ -1,0 +1,229 @@
+"""Ingress on the real broker: lives of a topic, recorded gaps, and a destination that is created again under it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+
+import pytest
+from confluent_kafka import KafkaException
+
+from formats.parquet import ParquetFormat
+from infra.aws import AwsCredentials
+from infra.local.aws import wire
+from infra.local.stack import LocalStack
+from infra.local.waiting import wait_until
+from infra.s3 import S3ObjectStore, make_s3_client
+from ingress.destinations import CREATED_WITH
+from replicator.app import build_ingress
+from replicator.config import Config
+from replicator.config.load import from_mapping
+from replicator.control import Place, RecordedGap
+from replicator.control_store import ControlStore
+from replicator.footer import SegmentOrigin
+from replicator.protocols import TopicPartition
+from replicator.segment import OffsetRange, Segment, SourcePartition
+from replicator.service import Service
+from replicator.store import SegmentStore
+from tests.infra.cluster import Cluster
+from tests.ingress.world import numbers, records
+
+pytestmark = pytest.mark.integration
+
+PATIENCE = timedelta(seconds=40)
+SECOND = "Zm9v-mFyLXRvcGljLWlkMg"  # a topic id
+
+
+class Archive:
+    """Of region a, filled by hand; ingress of region b reads it."""
+
+    def __init__(self, stack: LocalStack, unique: Callable[[str], str], s3: S3ObjectStore, bucket: str) -> None:
+        self.stack, self.bucket, self.queue = stack, bucket, unique("queue")
+        wire(stack.moto.endpoint_url, bucket, self.queue)
+        self.store, self.control = SegmentStore(s3, "data"), ControlStore(s3, "data")
+        self.cluster = Cluster(stack.brokers["b"])
+        self.topic, self.canary = unique("topic"), unique("canary")
+        self.group, self.events, self.checkpoints = unique("ingress"), unique("events"), unique("checkpoints")
+
+    def put(
+        self, start: int, end: int, *, partition: int = 0, partitions: int = 1, life: str = "", topic: str = ""
+    ) -> None:
+        source = SourcePartition("a", topic or self.topic, partition, life)
+        segment, sink = Segment(source, 0, OffsetRange(start, end)), BytesIO()
+        writer = ParquetFormat().create(sink)
+        writer.write([records(range(start, end + 1))])
+        origin = SegmentOrigin(created_at=datetime.now(UTC), writer="test", source_partition_count=partitions)
+        writer.close(segment, origin)
+        self.store.store(segment, sink, sink.tell())
+
+    def claim(self, number: int, life: str = "") -> None:
+        place = f"{self.topic}@{life}" if life else self.topic
+        claim = Place(topic_id=life or "first", cluster_id="source", number=number, claimed_at=datetime.now(UTC))
+        self.control.claim("a", place, claim)
+
+    def record_gap(self, start: int, end: int) -> None:
+        source, offsets = SourcePartition("a", self.topic, 0), OffsetRange(start, end)
+        now = datetime.now(UTC)
+        gap = RecordedGap(source=source, offsets=offsets, reason="retention", low=end + 1, high=99, recorded_at=now)
+        self.control.record_gap(gap)
+
+    def config(self, **source: object) -> Config:
+        aws = {
+            "endpoint_url": self.stack.moto.endpoint_url,
+            "region_name": "us-east-1",
+            "access_key_id": "test",
+            "secret_access_key": "test",
+        }
+        common = {"region": "a", "first_segment_delay": "0s", "lost_segment_timeout": "1h"}
+        return from_mapping(
+            {
+                "region": "b",
+                "kafka": {"bootstrap.servers": self.stack.brokers["b"].bootstrap},
+                "s3": {"bucket": self.bucket, **aws},
+                "sqs": {"queue": self.queue, "wait": "1s", **aws},
+                "ingress": {
+                    "group_id": self.group,
+                    "segment_events_topic": self.events,
+                    "checkpoint_topic": self.checkpoints,
+                    "topic_refresh_interval": "1s",
+                    "relist_interval": "5m",
+                    "sources": [{"topic": self.topic, **common, **source}, {"topic": self.canary, **common}],
+                },
+            },
+            source="test",
+        )
+
+    def arrived(self, destination: str, partition: int = 0) -> list[int]:
+        """Source offsets, which are the records' keys."""
+        try:
+            found = self.cluster.records(TopicPartition(destination, partition))
+        except KafkaException:
+            return []
+        return [int(record.key or b"-1") for record in found]
+
+    def await_arrival(self, wanted: list[int], *, life: str = "", partition: int = 0, topic: str = "") -> None:
+        destination = f"{topic or self.topic}.ingress{life and '.'}{life}"
+        self.await_topic(destination)
+        wait_until(lambda: len(self.arrived(destination, partition)) >= len(wanted), PATIENCE)
+        assert self.arrived(destination, partition) == wanted
+
+    def await_topic(self, name: str) -> None:
+        admin = self.cluster._admin()
+        assert wait_until(lambda: name in admin.list_topics(timeout=10).topics, PATIENCE), f"no topic {name}"
+
+
+@pytest.fixture
+def archive(stack: LocalStack, unique: Callable[[str], str]) -> Iterator[Archive]:
+    client = make_s3_client(
+        endpoint_url=stack.moto.endpoint_url,
+        region_name="us-east-1",
+        credentials=AwsCredentials(access_key_id="test", secret_access_key="test"),
+    )
+    with closing(client):
+        bucket = unique("bucket")
+        yield Archive(stack, unique, S3ObjectStore(client, bucket), bucket)
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[[Config], Service]]:
+    services: list[Service] = []
+
+    def start(config: Config) -> Service:
+        service = build_ingress(config)
+        services.append(service)
+        service.start()
+        return service
+
+    yield start
+    for service in services:
+        service.stop()
+    for service in services:
+        service.join(timedelta(seconds=30))
+
+
+def told(caplog: pytest.LogCaptureFixture, event: str, words: str) -> Callable[[], bool]:
+    return lambda: any(
+        record.getMessage() == event and words in str(record.__dict__.get("reason", "")) for record in caplog.records
+    )
+
+
+def test_recorded_gap_is_passed_over_at_once(archive: Archive, run: Callable[[Config], Service]) -> None:
+    archive.put(0, 9)
+    run(archive.config())
+    archive.await_arrival(numbers((0, 9)))
+    archive.record_gap(10, 14)
+    archive.record_gap(15, 19)
+    archive.put(20, 29)
+    archive.await_arrival(numbers((0, 9), (20, 29)))
+
+
+def test_later_life_is_refused_and_the_first_goes_on(
+    archive: Archive, run: Callable[[Config], Service], caplog: pytest.LogCaptureFixture
+) -> None:
+    archive.claim(0)
+    archive.put(0, 9)
+    run(archive.config())
+    archive.await_arrival(numbers((0, 9)))
+    archive.claim(1, SECOND)
+    archive.put(0, 99, life=SECOND)
+    assert wait_until(told(caplog, "source_refused", f"{archive.topic}@{SECOND} is a later life"), PATIENCE)
+    archive.put(10, 19)
+    archive.await_arrival(numbers((0, 19)))
+
+
+def test_later_life_follows_and_a_restart_goes_on_with_it(archive: Archive, run: Callable[[Config], Service]) -> None:
+    """The second life has a partition more."""
+    archive.claim(0)
+    archive.put(0, 9, partitions=2)
+    config = archive.config(on_recreate="follow")
+    first = run(config)
+    archive.await_arrival(numbers((0, 9)))
+    archive.claim(1, SECOND)
+    archive.put(0, 4, life=SECOND, partitions=2)
+    archive.put(0, 2, life=SECOND, partition=1, partitions=2)
+    archive.await_arrival(numbers((0, 9), (0, 4)))
+    archive.await_arrival([0, 1, 2], partition=1)
+    archive.put(5, 6, life=SECOND)
+    archive.await_arrival(numbers((0, 9), (0, 6)))
+    first.stop()
+    first.join(timedelta(seconds=30))
+    archive.put(7, 8, life=SECOND)
+    run(config)
+    archive.await_arrival(numbers((0, 9), (0, 8)))
+
+
+def test_later_life_goes_to_a_topic_of_its_own(archive: Archive, run: Callable[[Config], Service]) -> None:
+    archive.put(0, 9)
+    archive.put(0, 4, life=SECOND, partitions=3)
+    run(archive.config(on_recreate="new-topic"))
+    archive.await_arrival(numbers((0, 9)))
+    archive.await_arrival(numbers((0, 4)), life=SECOND[:8])
+    archive.put(5, 6, life=SECOND)
+    archive.put(10, 11)
+    archive.await_arrival(numbers((0, 6)), life=SECOND[:8])
+    archive.await_arrival(numbers((0, 11)))
+
+
+def test_destination_created_again_gets_nothing(
+    archive: Archive, run: Callable[[Config], Service], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    archive.put(0, 9)
+    archive.put(0, 9, topic=archive.canary)
+    run(archive.config())
+    archive.await_arrival(numbers((0, 9)))
+    archive.await_arrival(numbers((0, 9)), topic=archive.canary)
+    name = f"{archive.topic}.ingress"
+    archive.cluster.delete(name)
+    with suppress(KafkaException):  # ingress may be quicker: it makes what is absent
+        archive.cluster.create(name, configs=CREATED_WITH)
+    archive.await_topic(name)
+    assert wait_until(told(caplog, "partition_stopped", "created again"), PATIENCE)
+    archive.put(10, 19)
+    for start in (10, 20):  # what flows elsewhere shows that there was time
+        archive.put(start, start + 9, topic=archive.canary)
+        archive.await_arrival(numbers((0, start + 9)), topic=archive.canary)
+    assert archive.arrived(name) == []
