@@ -92,7 +92,7 @@ class Soak:
         with self._failing(rig):
             rig.traffic()
             Player(rig, hands, self.place, proxy).play(plan)
-            rig.drain()
+            rig.drain(hands=list(hands.values()))
             rig.judge()
         self.outcome.schedules += 1
         self.outcome.tally.add(rig.tally)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.hand import hand, member
 from tests.faults.rig import Rig, stop
-from tests.faults.schedule import SESSION_SECONDS, Membership
+from tests.faults.schedule import SESSION_SECONDS, TRANSACTION, Membership
 from tests.processes.harness import A, B
 from tests.processes.s3_proxy import Slow, proxied
 
@@ -32,7 +32,9 @@ def test_an_egress_frozen_in_mid_upload(site: Site, protocol: str) -> None:
     with proxied(site.stack.moto.endpoint_url) as slow, Rig(site, seed=3) as rig:
         frozen = hand(site, site.egress("frozen", {rig.flow.topic: {}}, endpoint_url=slow.endpoint_url, kafka=kafka))
         other = hand(site, site.egress("other", {rig.flow.topic: {}}, kafka=kafka))
-        ingress = hand(site, site.ingress("ingress", {"topic": rig.flow.topic}, kafka=kafka))
+        ingress = hand(
+            site, site.ingress("ingress", {"topic": rig.flow.topic}, kafka=kafka, transaction_timeout=TRANSACTION)
+        )
         frozen.start()
         ingress.start()
         rig.traffic()
@@ -60,8 +62,12 @@ def test_an_ingress_frozen_while_it_delivers(site: Site, protocol: str) -> None:
     kafka = {"consumer": member(Membership(protocol=protocol, static=False), "")}
     with Rig(site, seed=4) as rig:
         egress = hand(site, site.egress("egress", {rig.flow.topic: {}}, kafka=kafka))
-        frozen = hand(site, site.ingress("frozen", {"topic": rig.flow.topic}, kafka=kafka))
-        other = hand(site, site.ingress("other", {"topic": rig.flow.topic}, kafka=kafka))
+        frozen = hand(
+            site, site.ingress("frozen", {"topic": rig.flow.topic}, kafka=kafka, transaction_timeout=TRANSACTION)
+        )
+        other = hand(
+            site, site.ingress("other", {"topic": rig.flow.topic}, kafka=kafka, transaction_timeout=TRANSACTION)
+        )
         egress.start()
         frozen.start()
         rig.traffic()
