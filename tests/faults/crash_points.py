@@ -30,8 +30,7 @@ class Scene(Enum):
 
     FLOW = auto()  # records of every kind
     BIG = auto()  # and segments above the part size, with little memory
-    HANDOVER = auto()  # and another process joins the group
-    REFUSED = auto()  # and the target refuses what is being written
+    REFUSED = auto()  # and the target takes no large records, until the victim is dead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +58,16 @@ WAYS: Mapping[Step, Way] = {
     Step.PRODUCE_CHECKPOINT: Way(side=INGRESS, occurrence=3),
     Step.SEND_OFFSETS: Way(side=INGRESS, occurrence=3),
     Step.COMMIT_TRANSACTION: Way(side=INGRESS, occurrence=3),
+    Step.ABORT_TRANSACTION: Way(side=INGRESS, scene=Scene.REFUSED, occurrence=1),
+    Step.PARK: Way(side=INGRESS, scene=Scene.REFUSED, occurrence=1),
 }
 
-ELSEWHERE: Mapping[Step, str] = {}
+_OPERATOR = "an operator's command writes one acknowledged record and ends; said again it changes nothing"
+ELSEWHERE: Mapping[Step, str] = {
+    Step.RECORD_GAP: "wants records deleted from the source: the judge of lost records would have to know them",
+    Step.SEED_CHECKPOINT: _OPERATOR,
+    Step.RECORD_SKIP: _OPERATOR,
+}
 """Steps that product code makes and that no process gets to here, each with the reason."""
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.faults.crash_points import Side
-from tests.faults.schedule import SESSION_SECONDS, SLOTS, Membership, Slot
+from tests.faults.schedule import SESSION_SECONDS, SLOTS, TRANSACTION, Membership, Slot
 from tests.faults.victim import CrashPoint, Orders
 from tests.processes.harness import A, B
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from tests.processes.harness import Site, Worker
 
 LEAVE = timedelta(seconds=30)
-YOUNG_SECONDS = 5.0
+CLIENT_IS_DEAD = "This client is dead; start the process again"
 
 
 class Hand:
@@ -29,7 +28,8 @@ class Hand:
         self.worker, self._orders = worker, orders
         self._frozen = False
         self._leaving = False
-        self._began = self._left_after = 0.0
+        self._young = False
+        self.gave_up = 0  # lives that ended because the client library said that it cannot go on
 
     @property
     def name(self) -> str:
@@ -47,7 +47,6 @@ class Hand:
         self._frozen = self._leaving = False
         if point is not None:
             self._orders.give(point)
-        self._began = time.monotonic()
         self.worker.start(module="tests.faults.victim", environment=self._orders.environment)
 
     def order(self, point: CrashPoint) -> None:
@@ -64,6 +63,14 @@ class Hand:
         """Where it killed itself since it was asked last; it is down then. Raises AssertionError if it ended of
         anything else."""
         if not self.worker.expected or self._leaving or (code := self.worker.exit_code) is None:
+            return None
+        if code == 1 and any(
+            CLIENT_IS_DEAD in str(line.get("error")) for line in self.worker.logged("service_failed")[-1:]
+        ):
+            # what the client library calls fatal ends the process, and whoever keeps it running starts it again
+            self.gave_up += 1
+            self.worker.end()
+            self.start()
             return None
         point = self._orders.carried_out()
         if code != -signal.SIGKILL or point is None:
@@ -86,7 +93,7 @@ class Hand:
     def leave(self) -> None:
         """SIGTERM; `left` waits for its end."""
         self._orders.withdraw()
-        self._left_after = time.monotonic() - self._began
+        self._young = not self.worker.readiness().get("ready")
         self.worker.signal(signal.SIGTERM)
         self._leaving = True
 
@@ -96,7 +103,9 @@ class Hand:
             return
         self._leaving = False
         code = self.worker.wait(LEAVE)
-        early = code == -signal.SIGTERM and self._left_after < YOUNG_SECONDS  # the interpreter was still starting
+        if code == -signal.SIGKILL and self._orders.carried_out() is not None:
+            return  # by its own hand, the moment before it was told to leave
+        early = code == -signal.SIGTERM and self._young  # told before it listened to signals
         assert code == 0 or early, self.worker.explain(f"ended with {code} after SIGTERM, not with 0")
 
     def peak_bytes(self) -> int:
@@ -131,6 +140,7 @@ def crew(
                     endpoint_url=endpoint_url,
                     queue_endpoint_url=endpoint_url,
                     kafka=kafka,
+                    transaction_timeout=TRANSACTION,
                 )
             found[slot] = hand(site, worker)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, assert_never
 
 from tests.faults.crash_points import Side
@@ -43,6 +43,7 @@ class Player:
     hands: Mapping[Slot, Hand]
     place: Place
     proxy: S3Proxy
+    _met: dict[Fault, tuple[bool, int]] = field(default_factory=dict)  # in flight when it began, and how many met it
 
     def play(self, schedule: Schedule) -> None:
         begin = time.monotonic()
@@ -85,7 +86,7 @@ class Player:
                     self.rig.count(family(fault))
                     self.hands[slot].leave()
             case Store(operation=operation, fault=cause):
-                self.rig.count(family(fault))
+                self._met[fault] = (self.rig.pending() > 0, self.proxy.met(cause))
                 self.proxy.break_(operation, cause)
             case BrokerFrozen(region=region):
                 self.rig.count(family(fault))
@@ -94,7 +95,7 @@ class Player:
                 self.rig.count(family(fault))
                 self.place.stack.brokers[region].kill()
             case Network(region=region, fault=lost):
-                self.rig.count(family(fault))
+                self._met[fault] = (self.rig.pending() > 0, self.place.wires[region].met)
                 self.place.wires[region].break_(lost)
             case _:
                 assert_never(fault)
@@ -111,16 +112,24 @@ class Player:
             case Leave(slot=slot):
                 self.hands[slot].left()
                 self.hands[slot].start()
-            case Store(operation=operation):
+            case Store(operation=operation, fault=cause):
                 self.proxy.mend(operation)
+                self._over(fault, self.proxy.met(cause))
             case BrokerFrozen(region=region):
                 self.place.stack.brokers[region].thaw()
             case BrokerKilled(region=region):
                 self.place.stack.brokers[region].start()
             case Network(region=region):
                 self.place.wires[region].heal()
+                self._over(fault, self.place.wires[region].met)
             case _:
                 assert_never(fault)
+
+    def _over(self, fault: Fault, met: int) -> None:
+        """A fault that nobody ran into was none."""
+        in_flight, before = self._met.pop(fault, (False, met))
+        if met > before:
+            self.rig.tally.count(family(fault), in_flight=in_flight)
 
     def _bury(self) -> None:
         """Who killed himself is started again."""

@@ -55,8 +55,8 @@ def differences(source: Sequence[Content], target: Sequence[Content]) -> Differe
     )
 
 
-def append(command: str, seeds: Sequence[int], outcome: Outcome) -> None:
-    """One row."""
+def append(command: str, outcome: Outcome, *, judged: str) -> None:
+    """One row. `judged`: what was asked of the target."""
     found = outcome.differences
     kills = sum(n for name, n in outcome.tally.faults.items() if name.startswith("kill "))
     rest = outcome.tally.total - kills
@@ -64,6 +64,7 @@ def append(command: str, seeds: Sequence[int], outcome: Outcome) -> None:
         f"{datetime.now(UTC):%Y-%m-%d}",
         f"`{command}`",
         _commit(),
+        judged,
         str(outcome.schedules),
         f"{outcome.schedules - len(outcome.failures)}",
         str(found.lost),
@@ -78,7 +79,8 @@ def append(command: str, seeds: Sequence[int], outcome: Outcome) -> None:
     at = max(n for n, line in enumerate(lines) if line.startswith("|")) + 1
     lines.insert(at, f"| {' | '.join(cells)} |")
     detail = "; ".join(f"{name} {count}" for name, count in sorted(outcome.tally.faults.items()))
-    lines += ["", f"`{command}` at {_commit()}: {detail}."]
+    failed = f"; failed: {', '.join(map(str, sorted(outcome.failures)))}" if outcome.failures else ""
+    lines += ["", f"`{command}` at {_commit()}: {detail}{failed}."]
     TABLE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

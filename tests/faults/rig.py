@@ -6,7 +6,7 @@ traffic ──> source ──> egresses ──> bucket, queue ──> ingresses 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
@@ -94,13 +94,26 @@ class Rig:
         taken = self._traffic.taken if self._traffic is not None else 0
         return taken - self.flow.delivered()
 
-    def drain(self, timeout: timedelta = PATIENCE) -> None:
-        """No more faults: everything arrives. Raises AssertionError if it does not."""
+    def drain(self, timeout: timedelta = PATIENCE, *, hands: Iterable[Hand] = ()) -> None:
+        """No more faults: everything arrives. Raises AssertionError if it does not. `hands` that end because their
+        client gave up are started again."""
         assert self._traffic is not None, "nothing was produced"
         words = self._traffic.finish()
-        self.flow.wait_for(words, timeout)
+
+        def there(check: Callable[[], bool]) -> bool:
+            for each in hands:
+                self.crashed(each)
+            return check()
+
+        self.site.wait(
+            f"the last words of {self.flow.topic}", lambda: there(lambda: self.flow.has_arrived(words)), timeout
+        )
         ends = {p: log.next_offset for p, log in self.flow.source().items()}
-        self.site.wait("the archive's end", lambda: self.site.archived(self.flow.topic, ends), timeout)
+        self.site.wait(
+            f"an archive of {self.flow.topic}",
+            lambda: there(lambda: self.site.archived(self.flow.topic, ends)),
+            timeout,
+        )
 
     def judge(self) -> Mapping[int, Verdict]:
         """Of everything that is there now. Raises judge.Guilty."""

@@ -21,6 +21,7 @@ from tests.processes.s3_proxy import Fault as S3Fault
 
 SLOTS = 2  # processes of each side that run when nothing is wrong
 SESSION_SECONDS = 1.5
+TRANSACTION = "6s"  # how long a dead process holds up who takes its partitions, if it was a dynamic member
 CRASH_SECONDS = 3.0  # to get there
 PER_SITE = 5  # schedules that follow one another on the same processes
 

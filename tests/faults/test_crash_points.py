@@ -6,15 +6,22 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from replicator.durable import Step
 from tests.faults.crash_points import ELSEWHERE, WAYS, Scene, Side, Way, made
 from tests.faults.hand import Hand, hand, member
 from tests.faults.rig import Rig, stop
-from tests.faults.schedule import Membership
+from tests.faults.schedule import TRANSACTION, Membership
 from tests.faults.victim import WHENS, CrashPoint
-from tests.processes.harness import A
-from tests.processes.traffic import BIG_BYTES, EPOCH_MS, Draft, produce_all
+from tests.processes.harness import A, B
+from tests.processes.traffic import BIG_BYTES, EPOCH_MS, Draft, create_topic, produce_all
 
 if TYPE_CHECKING:
     from tests.processes.harness import Site, Tables
@@ -27,6 +34,7 @@ SAMPLE = {  # what `make test` has time for
     "after commit-transaction",
 }
 BIG: Tables = {"max_segment_size": "14MiB", "max_segment_age": "3s", "max_segment_messages": 100_000}
+SMALL, LARGE = 100_000, 2_000_000  # bytes that the target takes as one batch
 LITTLE: Tables = {"s3": {"part_size": "5MiB"}, "memory_budget": "16MiB"}
 
 
@@ -55,6 +63,10 @@ def test_killed_at(site: Site, point: CrashPoint) -> None:
     way = WAYS[point.step]
     with Rig(site, seed=sum(map(ord, point.name))) as rig:
         egress, ingress = pair(site, rig, way)
+        if way.scene is Scene.REFUSED:
+            create_topic(site.bootstrap(B), rig.flow.target, rig.flow.partitions)
+            limit_records(site.bootstrap(B), rig.flow.target, SMALL)
+            produce_all(site.bootstrap(A), rig.flow.topic, incompressible(1))
         victim, other = (egress, ingress) if way.side is Side.EGRESS else (ingress, egress)
         rig.traffic()
         victim.start(point)
@@ -62,6 +74,8 @@ def test_killed_at(site: Site, point: CrashPoint) -> None:
         if way.scene is Scene.BIG:
             produce_all(site.bootstrap(A), rig.flow.topic, incompressible(20))
         site.wait(f"{victim.name} gets to {point.name}", lambda: rig.crashed(victim))
+        if way.scene is Scene.REFUSED:
+            limit_records(site.bootstrap(B), rig.flow.target, LARGE)
         victim.start()
         rig.drain()
         stop([ingress, egress])
@@ -80,8 +94,22 @@ def pair(site: Site, rig: Rig, way: Way) -> tuple[Hand, Hand]:
         kafka={"consumer": member(stays, "egress")},
         **(LITTLE if big else {}),
     )
-    ingress = site.ingress("ingress", {"topic": rig.flow.topic}, kafka={"consumer": member(stays, "ingress")})
+    ingress = site.ingress(
+        "ingress",
+        {"topic": rig.flow.topic},
+        kafka={"consumer": member(stays, "ingress")},
+        transaction_timeout=TRANSACTION,
+    )
     return hand(site, egress), hand(site, ingress)
+
+
+def limit_records(bootstrap: str, topic: str, size_bytes: int) -> None:
+    """What the topic takes, from now on."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    entry = ConfigEntry("max.message.bytes", str(size_bytes), incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(10)
 
 
 def incompressible(count: int) -> list[Draft]:

@@ -82,7 +82,7 @@ class Wire:
 
     @property
     def met(self) -> int:
-        """Answers lost so far."""
+        """How often somebody ran into a fault so far."""
         return self._met
 
     def close(self) -> None:
@@ -123,6 +123,7 @@ class Wire:
         else:
             self._open.set()
         if isinstance(fault, Severed):
+            self._met += len(self._writers)
             for writer in self._writers:
                 writer.transport.abort()
 
@@ -131,6 +132,7 @@ class Wire:
         self._writers.add(writer)
         try:
             if isinstance(self._fault, Severed):
+                self._met += 1
                 return
             answers, upstream = await asyncio.open_connection(HOST, self._broker_port)
             asked: dict[int, int] = {}  # api by correlation id
@@ -160,6 +162,7 @@ class Wire:
                 frame = await _frame(reader)
                 api, _version, correlation = struct.unpack_from(">hhi", frame, 4)
                 asked[correlation] = api
+                self._met += not self._open.is_set()
                 await self._open.wait()
                 upstream.write(frame)
                 await upstream.drain()

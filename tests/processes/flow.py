@@ -75,14 +75,15 @@ class Flow:
     def wait_for(self, words: Sequence[Draft], timeout: timedelta = PATIENCE) -> None:
         """Until every partition's last record is in the target."""
 
-        def arrived() -> bool:
-            self.delivered()
-            if self._reader is None:
-                return False
-            last = [self._reader.last(word.partition) for word in words]
-            return all(one is not None and one.value == word.value for one, word in zip(last, words, strict=True))
+        self.site.wait(f"the last words of {self.topic} in {self.target}", lambda: self.has_arrived(words), timeout)
 
-        self.site.wait(f"the last words of {self.topic} in {self.target}", arrived, timeout)
+    def has_arrived(self, words: Sequence[Draft]) -> bool:
+        """Whether these are the last records of the target."""
+        self.delivered()
+        if self._reader is None:
+            return False
+        last = [self._reader.last(word.partition) for word in words]
+        return all(one is not None and one.value == word.value for one, word in zip(last, words, strict=True))
 
     def wait_for_archive(self, timeout: timedelta = PATIENCE) -> None:
         """Until the archive has everything that the source has now."""
