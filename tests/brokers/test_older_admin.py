@@ -12,7 +12,11 @@ from tests.infra.cluster import Cluster
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 
-def test_limits_of_timestamps_arrive_by_any_name(stack: LocalStack, topic_name: str) -> None:
+def test_limits_of_timestamps_arrive_by_any_name(
+    stack: LocalStack, topic_name: str, request: pytest.FixtureRequest
+) -> None:
+    if request.node.callspec.params["stack"] == "3.0.2":
+        pytest.skip("this preview of KRaft takes any name of a setting, and does nothing with it")
     admin = KafkaAdmin({"bootstrap.servers": stack.brokers["b"].bootstrap})
     limits = {BEFORE: "5000", AFTER: "5000"}
     assert admin.create_topic(topic_name, partitions=1, replication_factor=1, configs=limits)
