@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,26 +14,38 @@ from infra.local.stack import LocalStack
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-RUNNING_STACK = pytest.StashKey[LocalStack]()
+RUNNING_STACKS = pytest.StashKey[list[LocalStack]]()
 
 
 @pytest.fixture(scope="session")
-def stack(request: pytest.FixtureRequest) -> Iterator[LocalStack]:
+def run_stack(request: pytest.FixtureRequest) -> Callable[..., AbstractContextManager[LocalStack]]:
+    """A LocalStack of the given options, looked after as long as it runs: see `whole_stack`."""
+    stacks = request.config.stash.setdefault(RUNNING_STACKS, [])
+
+    @contextmanager
+    def run(**options: Any) -> Iterator[LocalStack]:
+        with LocalStack(**options) as running:
+            stacks.append(running)
+            try:
+                yield running
+            finally:
+                stacks.remove(running)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def stack(run_stack: Callable[..., AbstractContextManager[LocalStack]]) -> Iterator[LocalStack]:
     """Brokers "a" and "b", S3 and SQS, for the whole session. A test that stops a part of it starts it again."""
-    with LocalStack() as running:
-        request.config.stash[RUNNING_STACK] = running
-        try:
-            yield running
-        finally:
-            del request.config.stash[RUNNING_STACK]
+    with run_stack() as running:
+        yield running
 
 
 @pytest.fixture(autouse=True)
 def whole_stack(request: pytest.FixtureRequest) -> Iterator[None]:
     """After each test the stack is whole again; a test during which a part of it died by itself fails."""
     yield
-    running = request.config.stash.get(RUNNING_STACK, None)
-    if running is not None:
+    for running in request.config.stash.get(RUNNING_STACKS, []):
         try:
             running.check()
         finally:
@@ -59,12 +72,12 @@ def topic_name(unique: Callable[[str], str]) -> str:
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
     """Say where the stack's logs are when an integration test fails, and what died if something did."""
     report: pytest.TestReport = yield  # type: ignore[assignment]
-    running = item.config.stash.get(RUNNING_STACK, None)
-    if report.failed and running is not None and item.get_closest_marker("integration"):
-        lines = [f"logs: {running.log_dir}, and until the next failure {running.keep_logs()}"]
-        try:
-            running.check()
-        except LocalStackError as error:
-            lines.append(str(error))
-        report.sections.append(("embedded stack", "\n".join(lines)))
+    if report.failed and item.get_closest_marker("integration"):
+        for running in item.config.stash.get(RUNNING_STACKS, []):
+            lines = [f"logs: {running.log_dir}, and until the next failure {running.keep_logs()}"]
+            try:
+                running.check()
+            except LocalStackError as error:
+                lines.append(str(error))
+            report.sections.append(("embedded stack", "\n".join(lines)))
     return report  # type: ignore[return-value]

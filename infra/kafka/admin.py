@@ -24,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs h
 
 from infra.kafka.client_log import client_log
 from infra.kafka.errors import error_of, translate
+from infra.kafka.timestamp_limits import AFTER, BEFORE, for_older
 from replicator.errors import BrokerUnavailable, ConfigError, TargetError
 from replicator.lifecycle import Deadline, Stop
 from replicator.protocols import TopicFacts, TopicPartition, Watermarks
@@ -95,6 +96,10 @@ class KafkaAdmin:
             self._wait(asked[name], f"create topic {name}")
             created = True
         except KafkaException as error:
+            if _unknown_limits(error) and (older := for_older(configs)) is not None:
+                return self.create_topic(
+                    name, partitions=partitions, replication_factor=replication_factor, configs=older
+                )
             if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise translate(error, f"create topic {name} of {partitions} partitions") from error
             created = False  # just now by another instance, maybe
@@ -172,6 +177,12 @@ class KafkaAdmin:
             return future.result((self._timeout + GRACE).total_seconds())
         except FutureTimeout as error:
             raise BrokerUnavailable(f"{doing}: no answer within {self._timeout}") from error
+
+
+def _unknown_limits(error: KafkaException) -> bool:
+    """Whether the broker is older than the settings for timestamps: it names one that it does not know."""
+    inner = error_of(error)
+    return inner.code() == KafkaError.INVALID_CONFIG and any(name in inner.str() for name in (BEFORE, AFTER))
 
 
 def _topic_id(told: str) -> str:

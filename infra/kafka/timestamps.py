@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from infra.kafka.outgoing import EARLIEST, LATEST, clamp_timestamps, unsupported_timestamps
+from infra.kafka.timestamp_limits import limits_ms
 from replicator.protocols import Checked, Clock, ClusterAdmin
 
 SLACK_MS = 60_000  # between clamping a record and the broker's look at it, clocks that differ included
@@ -66,9 +67,10 @@ class TargetTimestamps:
         known = self._limits.get(topic)
         if known is None or time.monotonic() > known.until:
             configs = self.admin.configs(topic)
+            before_max_ms, after_max_ms = limits_ms(configs)
             known = self._limits[topic] = _Limits(
-                int(configs.get("message.timestamp.before.max.ms", LATEST)),
-                int(configs.get("message.timestamp.after.max.ms", LATEST)),
+                before_max_ms,
+                after_max_ms,
                 configs.get("message.timestamp.type", "CreateTime") == "CreateTime",
                 time.monotonic() + FRESH_SECONDS,
             )

@@ -53,7 +53,8 @@ class Cluster:
         admin.delete_records([place])[place].result(PATIENCE.total_seconds())
 
     def messages(self, partition: TopicPartition) -> list[Message]:
-        """Everything that is in the partition now, committed or never transactional."""
+        """Everything that is in the partition now, committed or never transactional. Waits for the markers of
+        transactions that end just now: the answer to a commit may come before them."""
         consumer = Consumer(
             self.properties
             | QUIET
@@ -66,7 +67,9 @@ class Cluster:
             }
         )
         try:
-            consumer.assign([Place(partition.topic, partition.partition, 0)])
+            here = Place(partition.topic, partition.partition, 0)
+            _, high = consumer.get_watermark_offsets(here, PATIENCE.total_seconds())
+            consumer.assign([here])
             found: list[Message] = []
             deadline = Deadline(PATIENCE)
             while not deadline.expired:
@@ -74,7 +77,7 @@ class Cluster:
                     error = message.error()
                     if error is None:
                         found.append(message)
-                    elif error.code() == KafkaError._PARTITION_EOF:
+                    elif error.code() == KafkaError._PARTITION_EOF and (message.offset() or 0) >= high:
                         return found
             raise AssertionError(f"{partition} was not read to its end within {PATIENCE}")
         finally:

@@ -14,9 +14,6 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from contracts.consumer import PATIENCE, ConsumerContract, Listener, Member, Transaction, World
-from fakes.kafka_consumer import FakeBroker, FakeRecord, FakeSourceConsumer
-from kafka_wire import WireRecord, produce
 
 from infra.kafka.admin import KafkaAdmin
 from infra.kafka.consumer import KafkaSourceConsumer
@@ -24,6 +21,9 @@ from infra.local.stack import LocalStack
 from replicator.errors import BrokerUnavailable, ConfigError, OwnershipLost
 from replicator.lifecycle import Deadline, Stop
 from replicator.protocols import Committed, ConsumerDisturbed, PartitionFailed, SourceConsumer, TopicPartition
+from tests.contracts.consumer import PATIENCE, ConsumerContract, Listener, Member, Transaction, World
+from tests.fakes.kafka_consumer import FakeBroker, FakeRecord, FakeSourceConsumer
+from tests.infra.kafka_wire import WireRecord, produce
 
 IMPATIENT = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "200"}  # soon told of a rebalance
 

@@ -96,7 +96,7 @@ def test_partitions_are_shared_out_and_taken_over(
     drive(first, second, until=lambda: len(a.owned) == 2 == len(b.owned))
     assert a.owned | b.owned == partitions
     assert first.assignment() == a.owned
-    assert first.group_metadata() is not None
+    assert first.fence() is not None
     second.close(PATIENCE)
     assert b.owned == set()
     drive(first, until=lambda: a.owned == partitions)

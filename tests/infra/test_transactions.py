@@ -50,6 +50,8 @@ class Owner:
 
 @pytest.mark.integration
 class TestTransactionalWriter(TargetContract):
+    topic_configs: Mapping[str, str] = {"retention.ms": "-1"}
+
     @pytest.fixture
     def cluster(self, stack: LocalStack) -> Cluster:
         self._cluster = Cluster(stack.brokers["b"])
@@ -63,7 +65,7 @@ class TestTransactionalWriter(TargetContract):
 
     @pytest.fixture
     def partitions(self, cluster: Cluster, unique: Callable[[str], str]) -> Sequence[TopicPartition]:
-        return cluster.create(unique("target"), 3, {"retention.ms": "-1"})
+        return cluster.create(unique("target"), 3, self.topic_configs)
 
     @pytest.fixture
     def make(

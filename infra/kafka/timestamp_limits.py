@@ -1,0 +1,29 @@
+"""The topic settings that say which timestamps a topic takes, by the names that each Kafka knows.
+
+Since Kafka 3.6 there is one for the past and one for the future. Before, one setting limits both; from 3.6 to 3.9 that
+one still counts where the new ones are not set; Kafka 4 has dropped it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
+DIFFERENCE = "message.timestamp.difference.max.ms"
+NO_LIMIT = 2**63 - 1
+
+
+def limits_ms(configs: Mapping[str, str]) -> tuple[int, int]:
+    """How far behind and ahead of the broker's clock a record may be stamped; `configs` as the broker tells them."""
+    both = int(configs.get(DIFFERENCE, NO_LIMIT))
+    before, after = (int(configs.get(name, NO_LIMIT)) for name in (BEFORE, AFTER))
+    return (both if before == NO_LIMIT else before, both if after == NO_LIMIT else after)
+
+
+def for_older(configs: Mapping[str, str]) -> Mapping[str, str] | None:
+    """The same for a Kafka before 3.6; None if there is nothing to say otherwise, or no way to say it."""
+    limits = {configs[name] for name in (BEFORE, AFTER) if name in configs}
+    if len(limits) != 1:
+        return None
+    others = {name: value for name, value in configs.items() if name not in (BEFORE, AFTER)}
+    return {**others, DIFFERENCE: limits.pop()}

@@ -1,0 +1,21 @@
+"""The source consumer on older brokers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.infra import test_consumer as current
+from tests.infra.test_consumer import (  # noqa: F401 - collected here once more, with this folder's stack
+    test_a_commit_refused_by_the_broker_is_a_failure_not_an_exception,
+    test_a_frozen_broker_holds_nobody_up,
+    test_a_replaced_static_member_says_that_it_is_over,
+    test_a_second_member_takes_only_what_must_move,
+    test_lost_partitions_are_told_as_lost,
+    world,
+)
+
+pytestmark = [pytest.mark.integration, pytest.mark.long]
+
+
+class TestKafkaSourceConsumer(current.TestKafkaSourceConsumer):
+    pass
