@@ -7,24 +7,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from infra.local.process import Supervisor
-from tests.conftest import RUNNING_STACK
 from tests.faults.place import Place, place
 from tests.processes.harness import Site
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
 
     from infra.local.stack import LocalStack
 
 
 @pytest.fixture(scope="session")
-def fault_place(request: pytest.FixtureRequest) -> Iterator[Place]:
-    with place() as running:
-        request.config.stash[RUNNING_STACK] = running.stack
-        try:
-            yield running
-        finally:
-            del request.config.stash[RUNNING_STACK]
+def fault_place(run_stack: Callable[..., AbstractContextManager[LocalStack]]) -> Iterator[Place]:
+    with place(run_stack) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,8 @@ product ──> Wire ──> broker <── traffic, judge
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 
 from infra.local.ports import free_ports
@@ -41,10 +41,10 @@ class Place:
 
 
 @contextmanager
-def place() -> Iterator[Place]:
+def place(run: Callable[..., AbstractContextManager[LocalStack]] = LocalStack) -> Iterator[Place]:
     with ExitStack() as around:
         ports = dict(zip(REGIONS, free_ports(len(REGIONS)), strict=True))
         wires = {region: around.enter_context(Wire(port)) for region, port in ports.items()}
         behind = {region: (ports[region], wires[region].port) for region in REGIONS}
-        stack = around.enter_context(LocalStack(REGIONS, broker_config=BROKER, behind=behind))
+        stack = around.enter_context(run(regions=REGIONS, broker_config=BROKER, behind=behind))
         yield Place(stack=stack, wires=wires)
