@@ -146,7 +146,7 @@ class TargetContract:
         assert run.key not in self.checkpoints()
         assert writer.deliver([run], should_stop=never) == []
         arrived = self.read(partitions[0], 1)
-        assert arrived in (expected(run), expected(run, run))  # at least once
+        assert arrived in (expected(run), expected(run, run)), arrived  # at least once
         assert self.checkpoints() == {run.key: run.checkpoint}
 
     def test_close_is_final_and_may_be_repeated(

@@ -68,14 +68,22 @@ class FakeWorld(World):
 
 
 class ClientTransaction:
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
+    """Over when its marker is in the log, so that offsets behind it are known: the client is answered before."""
+
+    def __init__(self, producer: Producer, high: Callable[[], int]) -> None:
+        self._producer, self._high = producer, high
 
     def commit(self) -> None:
-        self._producer.commit_transaction(30)
+        self._end(self._producer.commit_transaction)
 
     def abort(self) -> None:
-        self._producer.abort_transaction(30)
+        self._end(self._producer.abort_transaction)
+
+    def _end(self, call: Callable[[float], None]) -> None:
+        before, deadline = self._high(), Deadline(PATIENCE)
+        call(30)
+        while self._high() == before:
+            assert not deadline.expired, "no marker"
 
 
 class BrokerWorld(World):
@@ -132,7 +140,7 @@ class BrokerWorld(World):
         for value in values:
             producer.produce(partition.topic, value, partition=partition.partition)
         assert producer.flush(30) == 0
-        return ClientTransaction(producer)
+        return ClientTransaction(producer, lambda: self.admin.watermarks([partition])[partition].high)
 
     def trim(self, partition: TopicPartition, low: int) -> None:
         asked = self._client.delete_records([ClientPartition(partition.topic, partition.partition, low)])
