@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import SimpleQueue
 
+from ingress.pace import Pace
 from ingress.pieces import PieceReader, PieceRun
 from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
 from replicator import logkeys
@@ -109,10 +110,14 @@ class Delivery:
     _active: dict[int, _Active] = field(default_factory=dict)  # by epoch
     _served: dict[Hashable, int] = field(default_factory=dict)  # group of partitions -> its last round
     _rounds: int = 0
+    _pace: Pace = field(init=False)
     _in_round: frozenset[int] = frozenset()
     _give_up_round: bool = False
     _round_began: float | None = None
     _mutex: threading.Condition = field(default_factory=threading.Condition)
+
+    def __post_init__(self) -> None:
+        self._pace = Pace(self.round_records)
 
     def begin(self, assignment: Assignment, piece: Piece) -> None:
         with self._mutex:
@@ -235,14 +240,18 @@ class Delivery:
             runs.close()  # type: ignore[attr-defined]
         failed = {f.partition: f for f in failures}
         seconds = time.monotonic() - began
+        self._pace.took(seconds, sum(part.count for part in parts.values()))
         for partition, part in parts.items():
             self._finish(part, failed.get(partition), seconds)
 
     def _runs(self, members: list[_Active], parts: dict[TopicPartition, _Part], began: float) -> Iterator[TargetRun]:
         """What is at hand of every member, again and again until it is enough for a round."""
         total = 0
+        first = self._rounds % len(members)
         while True:
-            for active in members:
+            for active in members[first:] + members[:first]:
+                if self._pace.slowed and total >= self._pace.limit:
+                    return
                 part = parts.get(active.assignment.target)
                 if active.ahead.done() and (part is None or not part.ended):
                     part = parts.setdefault(active.assignment.target, _Part(active, active.next_offset))
@@ -251,7 +260,7 @@ class Delivery:
                         total += run.count
                         yield run
                     part.ended |= active.narrow is not None
-            if total >= self.round_records or not self._more(members, parts, began):
+            if total >= self._pace.limit or not self._more(members, parts, began):
                 return
 
     def _more(self, members: list[_Active], parts: dict[TopicPartition, _Part], began: float) -> bool:

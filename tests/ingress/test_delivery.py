@@ -13,6 +13,7 @@ import pytest
 
 from infra.kafka.timestamps import TargetTimestamps
 from ingress.delivery import Delivery
+from ingress.pace import Pace
 from ingress.pieces import PieceReader
 from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
 from replicator.checkpoint import Author
@@ -181,11 +182,43 @@ def test_stamp_that_the_target_refuses_is_found_the_same_way() -> None:
 def test_round_goes_on_until_it_is_large_enough() -> None:
     world = World()
     hand = Hand(world)
-    hand.delivery.round_records = 8
+    hand.delivery._pace = Pace(8)
     hand.begin(world.put(0, 9))
     assert hand.delivery.turn()
     assert world.offsets(C) == numbers((0, 7))
     assert [r.next_offset for r in hand.reports() if isinstance(r, Progressed)] == [8]
+
+
+def test_rounds_of_a_slow_target_shrink_and_leave_nobody_out() -> None:
+    world = World()
+    hand = Hand(world)
+    hand.delivery._pace = pace = Pace(100)
+    pace.took(6, 8)
+    assert pace.limit == 4
+    hand.begin(world.put(0, 7), epoch=1)
+    hand.begin(world.put(0, 7, partition=1), epoch=2)
+    seen = []
+    while hand.delivery.turn():
+        seen.append((len(world.offsets(C)), len(world.offsets(D))))
+        pace.limit = 4  # it stays slow
+    assert sorted(a + b for a, b in seen) == [4, 8, 12, 16]
+    assert all(abs(a - b) <= 4 for a, b in seen)
+
+
+def test_pace() -> None:
+    pace = Pace(50_000)
+    pace.took(0.1, 3)
+    assert (pace.limit, pace.slowed) == (50_000, False)
+    pace.took(12, 40_000)
+    assert (pace.limit, pace.slowed) == (20_000, True)
+    pace.took(3, 20_000)
+    assert pace.limit == 20_000
+    for _ in range(20):
+        pace.took(30, pace.limit)
+    assert pace.limit == 1
+    for _ in range(20):
+        pace.took(0.5, pace.limit)
+    assert (pace.limit, pace.slowed) == (50_000, False)
 
 
 def test_unknown_outcome_is_said() -> None:
