@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from infra.local.process import Process
 
 ROOT = Path(__file__).resolve().parent.parent
-PATIENCE = timedelta(seconds=20)
+PATIENCE = timedelta(seconds=60)
 START_SECONDS = 90.0
 WAIT_FOREVER = "import signal; signal.pause()"
 

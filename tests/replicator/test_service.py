@@ -125,4 +125,4 @@ def test_real_signals_end_a_process_that_does_not_stop() -> None:
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "stopping\n"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(10) == 143
+        assert process.wait(40) == 143
