@@ -25,7 +25,7 @@ class Flow:
         partitions: int = 6,
         config: Mapping[str, str] = KEEPS_EVERYTHING,
         *,
-        isolation: str = "read_uncommitted",
+        isolation: str = "read_committed",
     ) -> None:
         """Creates the source topic. `isolation`: how the target is read."""
         self.site, self.partitions = site, partitions

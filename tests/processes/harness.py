@@ -287,6 +287,7 @@ class Site:
             "checkpoint_topic": f"{self.name}.checkpoints",
             "topic_refresh_interval": "1s",
             "relist_interval": "3s",
+            "transaction_timeout": "6s",  # so long the partitions of a killed process wait
             "shutdown_timeout": "10s",
             "batch_size": 500,
             "sources": [{**quick, **own} for own in sources],

@@ -1,4 +1,4 @@
-"""Processes are killed again and again while records flow: nothing is lost, and little comes twice."""
+"""Processes are killed again and again while records flow: nothing is lost, and nothing comes twice."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ class Plan:
     "plan",
     [
         pytest.param(
-            Plan(egresses=2, ingresses=2, kills=6, between=(0.3, 2.5), timeout=timedelta(seconds=60)), id="six"
+            Plan(egresses=2, ingresses=2, kills=6, between=(0.3, 2.5), timeout=timedelta(seconds=60)),
+            id="six",
+            marks=pytest.mark.long,  # in the ordinary run the fault suite kills: at every kind of step, not at random
         ),
         pytest.param(
             Plan(egresses=3, ingresses=2, kills=20, between=(0.5, 8), timeout=timedelta(seconds=180)),
@@ -58,7 +60,7 @@ def test_processes_killed_at_random_times(site: Site, plan: Plan) -> None:
         for worker in site.workers:
             worker.stop()
         killed = sum(worker.kills for worker in ingresses)
-        verdicts = flow.judge_target(rewinds=killed)
+        verdicts = flow.judge_target(rewinds=0)  # exactly once: a kill repeats nothing
         flow.judge_archive()
     print(f"{traffic.bursts} bursts, {killed} ingress kills, {verdicts}")
     assert sum(worker.kills for worker in site.workers) == plan.kills

@@ -122,6 +122,7 @@ def test_storage_away_and_the_spool_lost(site: Site, proxy: S3Proxy) -> None:
         egress = site.egress("egress", topics, endpoint_url=proxy.endpoint_url, memory_budget="16MiB").start()
         site.wait("an egress member", lambda: site.holds(A, site.egress_group, members=1, partitions=1))
         members = site.members(A, site.egress_group)
+        site.wait("a place and a position", lambda: bool(egress.logged("partition_begins")))
         proxy.break_("PutObject", Answer(503, "SlowDown"))
         words = flow.produce(big_drafts(85))  # more than eight times half of the memory budget
         site.wait("fetching paused", lambda: bool(egress.logged("fetching_paused")))
