@@ -87,7 +87,7 @@ def targets(results: Results) -> Iterator[Target]:
         name = f"{line.service}, {NAMES[line.kind]}"
         if line.service == "ingress":
             yield Target(what=f"{name}, of bare", value=median(ratios(line)), limit=INGRESS_RATIO, at_least=True)
-        elif line.kind == "json":
+        elif line.service == "egress" and line.kind == "json":
             yield Target(what=f"{name}, of bare", value=median(ratios(line)), limit=EGRESS_RATIO, at_least=True)
             cpu = cpu_per_million(line.records, line.ours)
             yield Target(what=f"{name}, CPU-s per million", value=cpu, limit=EGRESS_CPU_SECONDS, at_least=False)
