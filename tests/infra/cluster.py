@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -30,9 +31,20 @@ class Cluster:
         return {"bootstrap.servers": self.broker.bootstrap}
 
     def create(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> list[TopicPartition]:
-        admin = self._admin()  # kept until the answer is there: the client ends with its last reference
-        made = admin.create_topics([NewTopic(topic, partitions, 1, config=dict(configs or {}))])
-        made[topic].result(PATIENCE.total_seconds())
+        deadline = Deadline(PATIENCE)
+        made = late = False
+        while not made:
+            # asked again: a broker that was frozen for longer than its controller waits may never answer the first time
+            admin = self._admin()  # kept until the answer is there: the client ends with its last reference
+            new = NewTopic(topic, partitions, 1, config=dict(configs or {}))
+            try:
+                admin.create_topics([new], request_timeout=10)[topic].result(15)
+                made = True
+            except (KafkaException, FutureTimeout) as error:
+                made = late and _is(error, KafkaError.TOPIC_ALREADY_EXISTS)
+                late = not isinstance(error, KafkaException) or _is(error, KafkaError._TIMED_OUT) or made
+                if not late or deadline.expired:
+                    raise
         deadline = Deadline(PATIENCE)
         while topic not in admin.list_topics(timeout=PATIENCE.total_seconds()).topics:  # answered before it is shown
             assert not deadline.expired, f"{topic} was made, but is not shown"
@@ -123,6 +135,10 @@ class Cluster:
 
     def _admin(self) -> AdminClient:
         return AdminClient(self.properties | QUIET)
+
+
+def _is(error: Exception, code: int) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() == code
 
 
 def _answers(admin: AdminClient) -> bool:
