@@ -6,8 +6,11 @@ from __future__ import annotations
 import socket
 import struct
 from dataclasses import dataclass
+from datetime import timedelta
 
 from awscrt.checksums import crc32c
+
+from replicator.lifecycle import Deadline
 
 PRODUCE, VERSION = 0, 3
 
@@ -20,8 +23,21 @@ class WireRecord:
     timestamp_ms: int = 1
 
 
+MOVING = (3, 6)  # unknown partition, not its leader: a topic just made is not known to everybody at once
+
+
 def produce(bootstrap: str, topic: str, partition: int, record: WireRecord) -> int:
     """Its offset."""
+    deadline = Deadline(timedelta(seconds=20))
+    error, offset = _produce(bootstrap, topic, partition, record)
+    while error in MOVING and not deadline.expired:
+        error, offset = _produce(bootstrap, topic, partition, record)
+    assert error == 0, f"the broker refused the batch: error {error}"
+    return offset
+
+
+def _produce(bootstrap: str, topic: str, partition: int, record: WireRecord) -> tuple[int, int]:
+    """Error code and offset."""
     batch = _batch(record)
     body = struct.pack(">hhii", -1, -1, 10_000, 1) + _string(topic.encode())
     body += struct.pack(">iii", 1, partition, len(batch)) + batch
@@ -33,8 +49,7 @@ def produce(bootstrap: str, topic: str, partition: int, record: WireRecord) -> i
             (size,) = struct.unpack(">i", file.read(4))
             answer = file.read(size)
     _, error, offset = struct.unpack_from(">ihq", answer, 4 + 4 + 2 + len(topic.encode()) + 4)
-    assert error == 0, f"the broker refused the batch: error {error}"
-    return int(offset)
+    return int(error), int(offset)
 
 
 def _batch(record: WireRecord) -> bytes:
