@@ -35,7 +35,6 @@ class Plan:
         pytest.param(
             Plan(egresses=2, ingresses=2, kills=6, between=(0.3, 2.5), timeout=timedelta(seconds=60)),
             id="six",
-            marks=pytest.mark.long,  # in the ordinary run the fault suite kills: at every kind of step, not at random
         ),
         pytest.param(
             Plan(egresses=3, ingresses=2, kills=20, between=(0.5, 8), timeout=timedelta(seconds=180)),
