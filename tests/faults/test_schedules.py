@@ -27,7 +27,11 @@ def test_a_seed_says_everything() -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize(
-    "seeds", [pytest.param(SAMPLE, id="sample"), pytest.param(MORE, id="thirty", marks=pytest.mark.long)]
+    "seeds",
+    [
+        pytest.param(SAMPLE, id="sample", marks=pytest.mark.long),
+        pytest.param(MORE, id="thirty", marks=pytest.mark.long),
+    ],
 )
 def test_schedules(fault_place: Place, supervisor: Supervisor, seeds: range) -> None:
     soak = Soak(fault_place, supervisor, steps=sorted(made()))
