@@ -16,8 +16,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from egress.places import describe_each
 from replicator import logkeys
+from replicator.describing import describe_each
 from replicator.footer import SegmentOrigin
 from replicator.protocols import ClusterAdmin
 

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from egress.partition import EgressPartition, SealPolicy, Seek
 from egress.places import Life
-from egress.positions import Note
 from egress.resolver import Begin
 from replicator import logkeys
+from replicator.commit_note import Note
 from replicator.config import EgressTopicSettings
 from replicator.protocols import Committed, TopicPartition
 from replicator.segment import Segment, SourcePartition

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from egress.positions import Hold
@@ -153,24 +152,6 @@ def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, c
     with durable(Step.CLAIM_PLACE):
         control.claim(region, f"{topic}@{name}", claim)
     return Life(facts=facts, cluster_id=cluster_id, name=name, incarnation=name)
-
-
-def describe_each(
-    admin: ClusterAdmin, topics: Collection[str]
-) -> tuple[Mapping[str, TopicFacts], Mapping[str, TargetError]]:
-    """What the cluster shows of `topics`, in one call, and those about which it refuses to answer: one that is refused
-    holds up no other. In neither: it does not exist. Raises BrokerUnavailable."""
-    try:
-        return admin.describe(topics), {}
-    except TargetError:
-        found: dict[str, TopicFacts] = {}
-        refused: dict[str, TargetError] = {}
-        for topic in topics:
-            try:
-                found |= admin.describe([topic])
-            except TargetError as error:
-                refused[topic] = error
-        return found, refused
 
 
 def another_cluster(found: str, wanted: str) -> str:

@@ -7,12 +7,14 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from egress.places import Life, Places, another_cluster, describe_each
-from egress.positions import Facts, Hold, Rules, Start, added_later, choose_start, is_of, read_note
+from egress.places import Life, Places, another_cluster
+from egress.positions import Facts, Hold, Rules, Start, added_later, choose_start, is_of
 from replicator import logkeys
+from replicator.commit_note import read_note
 from replicator.config import EgressTopicSettings
 from replicator.control import RecordedGap
 from replicator.control_store import ControlStore
+from replicator.describing import describe_each
 from replicator.durable import Step, durable
 from replicator.protocols import Clock, ClusterAdmin, Committed, SourceConsumer, TopicPartition, Watermarks
 from replicator.segment import OffsetRange, Segment, SourcePartition

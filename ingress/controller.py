@@ -52,9 +52,6 @@ POLL = timedelta(milliseconds=50)
 RETRY = timedelta(seconds=1)
 MEASURE = timedelta(seconds=5)
 ROUND_ALARM = timedelta(seconds=60)
-PARKED_RETRY = timedelta(seconds=30)  # doubles
-PARKED_RETRY_LIMIT = timedelta(minutes=5)
-OTHER_TARGET_RETRY = timedelta(seconds=30)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -318,7 +315,7 @@ class IngressController:
         reason = "" if checkpoint is None else _unusable(held, checkpoint)
         if reason:
             self._stop(held, reason)
-            held.retry_at = self.parts.clock.now() + OTHER_TARGET_RETRY
+            held.retry_at = self.parts.clock.now() + held.policy.pause(0, refused=True)
             return
         assert not isinstance(checkpoint, CheckpointConflict)
         if not held.refusals:
@@ -338,7 +335,7 @@ class IngressController:
     def _park(self, held: Held, reason: str, offset: int | None, now: datetime) -> None:
         """Tried again from time to time, from the checkpoint as it is then: an operator may have set it."""
         self._stop(held, reason, offset)
-        pause = min(PARKED_RETRY * 2 ** min(held.refusals, 10), PARKED_RETRY_LIMIT)
+        pause = held.policy.pause(held.refusals, refused=True)
         held.refusals += 1
         self._reposition(held, now + pause)
 
@@ -507,7 +504,7 @@ class IngressController:
                 if fate in (Fate.REFUSED, Fate.STALLED):
                     self._park(held, reason, offset, now)
                     return
-                self._apply(held, sequencer.failed(now, refused=False))
+                self._apply(held, sequencer.failed(now))
             case Vanished(segment=segment):
                 log.info("segment_vanished", extra=held.fields | {logkeys.SEGMENT: str(segment)})
                 self._apply(held, sequencer.vanished(segment, now))

@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Generator, Hashable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -59,7 +59,7 @@ class _Active:
     assignment: Assignment
     piece: Piece
     narrow: _Narrow | None
-    runs: Iterator[PieceRun]
+    runs: Generator[PieceRun, None, None]
     ahead: Future[PieceRun]
     next_offset: int  # of the next run to take
 
@@ -200,7 +200,7 @@ class Delivery:
     def _drop(self, epoch: int) -> None:
         active = self._active.pop(epoch, None)
         if active is not None:
-            active.ahead.add_done_callback(lambda _, runs=active.runs: runs.close())  # type: ignore[misc]
+            active.ahead.add_done_callback(lambda _: active.runs.close())
 
     def _read_ahead(self, runs: Iterator[PieceRun]) -> Future[PieceRun]:
         future = self.pool.submit(next, runs)
@@ -237,14 +237,16 @@ class Delivery:
             # not everything was taken, perhaps; the rest of it was not produced, and is read again
             failures = [RunFailed(p, "UNAVAILABLE", str(error), Fate.UNKNOWN) for p in parts]
         finally:
-            runs.close()  # type: ignore[attr-defined]
+            runs.close()
         failed = {f.partition: f for f in failures}
         seconds = time.monotonic() - began
         self._pace.took(seconds, sum(part.count for part in parts.values()))
         for partition, part in parts.items():
             self._finish(part, failed.get(partition), seconds)
 
-    def _runs(self, members: list[_Active], parts: dict[TopicPartition, _Part], began: float) -> Iterator[TargetRun]:
+    def _runs(
+        self, members: list[_Active], parts: dict[TopicPartition, _Part], began: float
+    ) -> Generator[TargetRun, None, None]:
         """What is at hand of every member, again and again until it is enough for a round."""
         total = 0
         first = self._rounds % len(members)

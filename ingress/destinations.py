@@ -15,6 +15,7 @@ from ingress.lives import Life
 from ingress.wishes import Wish, WishFinder
 from replicator import logkeys
 from replicator.config import IngressSettings, IngressSource
+from replicator.describing import describe_each
 from replicator.durable import Step, durable
 from replicator.errors import DataError, TargetError
 from replicator.protocols import ClusterAdmin, SegmentFormat, TopicFacts
@@ -166,16 +167,9 @@ class DestinationFinder:
 
     def _facts(self, chosen: Mapping[str, Wish], refused: dict[str, str]) -> Mapping[str, TopicFacts]:
         """Of those that exist. One that we may not see is refused alone."""
-        try:
-            return self.admin.describe(chosen)
-        except TargetError:
-            facts: dict[str, TopicFacts] = {}
-            for name, wish in chosen.items():
-                try:
-                    facts |= self.admin.describe([name])
-                except TargetError as error:
-                    refused[wish.name] = str(error)
-            return facts
+        facts, errors = describe_each(self.admin, chosen)
+        refused |= {chosen[name].name: str(error) for name, error in errors.items()}
+        return facts
 
     def _create(self, name: str, wish: Wish) -> None:
         count = wish.settings.partitions

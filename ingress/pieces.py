@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -35,7 +35,7 @@ class PieceReader:
     max_records: int
     max_bytes: int
 
-    def runs(self, piece: Piece, *, max_records: int | None = None) -> Iterator[PieceRun]:
+    def runs(self, piece: Piece, *, max_records: int | None = None) -> Generator[PieceRun, None, None]:
         """At least one; the last says that the piece ends. `max_records` is for less than usual in a run.
 
         Raises SegmentNotFound, CorruptSegment, StoreUnavailable. Holds one row group beside the run it yields.

@@ -76,6 +76,15 @@ class LatePolicy:
     refused_delay: timedelta = timedelta(seconds=30)  # after a refusal, which time alone seldom mends; doubles
     refused_delay_limit: timedelta = timedelta(minutes=5)
 
+    def pause(self, failures: int, *, refused: bool) -> timedelta:
+        """Before it is tried again, after so many failures in a row before this one. `refused`: the data or the target
+        says no, not the network."""
+        delay, limit = (
+            (self.refused_delay, self.refused_delay_limit) if refused else (self.retry_delay, self.retry_delay_limit)
+        )
+        times: int = 2 ** min(failures, 20)
+        return min(delay * times, limit)
+
 
 @dataclass(slots=True)
 class _Gap:
@@ -145,10 +154,10 @@ class Sequencer:
         self.progressed(next_offset)
         return self._advance(now)
 
-    def failed(self, now: datetime, *, refused: bool) -> list[Effect]:
-        """The rest of the piece is not in the target. `refused`: the data or the target says no, not the network."""
+    def failed(self, now: datetime) -> list[Effect]:
+        """The rest of the piece is not in the target; time may mend that."""
         self.delivering = None
-        self._back_off(now, refused=refused)
+        self._back_off(now, refused=False)
         return []
 
     def vanished(self, segment: Segment, now: datetime) -> list[Effect]:
@@ -321,12 +330,6 @@ class Sequencer:
         return [self._wanted]
 
     def _back_off(self, now: datetime, *, refused: bool) -> None:
-        policy = self.policy
-        delay, limit = (
-            (policy.refused_delay, policy.refused_delay_limit)
-            if refused
-            else (policy.retry_delay, policy.retry_delay_limit)
-        )
         self._backing_off = True
-        self.wake_at = now + min(delay * 2 ** min(self._failures, 20), limit)
+        self.wake_at = now + self.policy.pause(self._failures, refused=refused)
         self._failures += 1

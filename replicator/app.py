@@ -92,6 +92,8 @@ class _Surroundings:
         if config.metrics.listen is not None:
             server = HealthServer(config.metrics.listen, self.metrics.registry, self.health, clock=self.clock)
             self.resources.callback(server.close)
+            # the port is news when it was left to the system
+            log.info("listening", extra={logkeys.ADDRESS: server.address})
 
     @contextmanager
     def building(self) -> Iterator[None]:
@@ -108,17 +110,7 @@ class _Surroundings:
         return pool
 
     def objects(self, settings: S3Settings, threads: int) -> ObjectStore:
-        client = make_s3_client(
-            endpoint_url=settings.endpoint_url,
-            region_name=settings.region_name,
-            credentials=credentials(settings),
-            max_pool_connections=threads,
-        )
-        self.resources.callback(client.close)
-        options = S3PutOptions(
-            storage_class=settings.storage_class or "", sse=settings.sse or "", kms_key_id=settings.kms_key_id or ""
-        )
-        store = S3ObjectStore(client, settings.bucket, put_options=options, part_size_bytes=settings.part_size)
+        store = s3_store(settings, threads, self.resources, storage_class=settings.storage_class or "")
 
         def troubled(operation: str, reason: str | None) -> None:
             what = f"s3://{settings.bucket}: {operation}"
@@ -131,13 +123,26 @@ class _Surroundings:
 
     def queue(self, settings: SqsSettings) -> SqsQueue:
         client = make_sqs_client(
-            endpoint_url=settings.endpoint_url, region_name=settings.region_name, credentials=credentials(settings)
+            endpoint_url=settings.endpoint_url, region_name=settings.region_name, credentials=_credentials(settings)
         )
         self.resources.callback(client.close)
         return SqsQueue(client, settings.queue)
 
     def service(self, loops: dict[str, Callable[[], None]], shutdown_timeout: timedelta) -> Service:
         return ThreadedService(loops, self.stop, self.resources, grace=shutdown_timeout + GRACE)
+
+
+def s3_store(settings: S3Settings, threads: int, resources: ExitStack, *, storage_class: str) -> S3ObjectStore:
+    """The bucket, without retries. `storage_class`: of what is put there; empty: the bucket's own."""
+    client = make_s3_client(
+        endpoint_url=settings.endpoint_url,
+        region_name=settings.region_name,
+        credentials=_credentials(settings),
+        max_pool_connections=threads,
+    )
+    resources.callback(client.close)
+    options = S3PutOptions(storage_class=storage_class, sse=settings.sse or "", kms_key_id=settings.kms_key_id or "")
+    return S3ObjectStore(client, settings.bucket, put_options=options, part_size_bytes=settings.part_size)
 
 
 def build_egress(config: Config) -> Service:
@@ -380,7 +385,7 @@ def _may_thin(admin: KafkaAdmin, segment: Segment) -> bool:
     return trimmed or "compact" in admin.configs(segment.source.topic).get("cleanup.policy", "")
 
 
-def credentials(settings: S3Settings | SqsSettings) -> AwsCredentials | None:
+def _credentials(settings: S3Settings | SqsSettings) -> AwsCredentials | None:
     if settings.access_key_id is None or settings.secret_access_key is None:
         return None
     return AwsCredentials(

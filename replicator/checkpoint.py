@@ -72,19 +72,23 @@ def still_parked(parked: Parked, checkpoint: Checkpoint | None) -> bool:
     return checkpoint.next_offset <= parked.next_offset
 
 
-def follow(key: CheckpointKey, known: Checkpoint | None, said: Checkpoint) -> Checkpoint:
-    """Which of two holds, `said` being the later record. Raises CheckpointConflict when they cannot both be true.
+def follow(
+    key: CheckpointKey, known: Checkpoint | CheckpointConflict | None, said: Checkpoint
+) -> Checkpoint | CheckpointConflict:
+    """Which of two holds, `said` being the later record; the conflict when they cannot both be true.
 
-    An operator's word and another destination begin anew. A position never goes back by itself: a lower one comes from
-    a worker that was frozen while the partition moved on, and what it delivered lies below the higher one. Only a
-    transaction cannot be such a latecomer, since it is fenced.
+    An operator's word begins anew, and is all that ends a conflict; another destination begins anew as well. A position
+    never goes back by itself: a lower one comes from a worker that was frozen while the partition moved on, and what it
+    delivered lies below the higher one. Only a transaction cannot be such a latecomer, since it is fenced.
     """
-    if known is None or said.author is Author.SEED or said.destination_topic_id != known.destination_topic_id:
+    if known is None or said.author is Author.SEED:
         return said
-    if said.next_offset >= known.next_offset:
+    if isinstance(known, CheckpointConflict):
+        return known
+    if said.destination_topic_id != known.destination_topic_id or said.next_offset >= known.next_offset:
         return said
     if said.author is Author.EXACTLY_ONCE and known.author is not Author.AT_LEAST_ONCE:
-        raise CheckpointConflict(
+        return CheckpointConflict(
             f"{key.source} to {key.destination_topic}: a checkpoint says {known.next_offset} ({known.author}, "
             f"{known.at.isoformat()}), and a later one {said.next_offset} ({said.author}, {said.at.isoformat()}); both "
             "cannot be true. Find out which is, and say so with `replicator checkpoints seed`"

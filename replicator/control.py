@@ -12,6 +12,7 @@ import json
 import re
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from replicator.errors import MalformedEvent, MalformedKey
 from replicator.segment import CONTROL, OffsetRange, SourcePartition, region_prefix
@@ -131,8 +132,8 @@ def _dump(value: object) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _load(data: bytes) -> dict[str, str]:
-    d = json.loads(data)
+def _load(data: bytes) -> dict[str, Any]:
+    d: dict[str, Any] = json.loads(data)
     if d["v"] != VERSION:
         raise ValueError(f"version {d['v']}, this program reads {VERSION}")
-    return d  # type: ignore[no-any-return]
+    return d

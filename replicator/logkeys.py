@@ -22,5 +22,6 @@ DESTINATION = "destination"
 UPLOAD_MS = "upload_ms"
 DELIVER_MS = "deliver_ms"
 WAIT_MS = "wait_ms"
+ADDRESS = "address"  # host:port, as bound
 COUNT = "count"
 NEXT = "next"  # what an operator does about it

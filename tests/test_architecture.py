@@ -69,6 +69,7 @@ PURE = (
     "ingress/sequencer.py",
     "compaction/planner.py",
     "replicator/checkpoint.py",
+    "replicator/commit_note.py",
     "replicator/coverage.py",
     "replicator/events.py",
     "replicator/notes.py",

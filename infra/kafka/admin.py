@@ -27,7 +27,7 @@ from infra.kafka.errors import error_of, translate
 from infra.kafka.timestamp_limits import AFTER, BEFORE, for_older
 from replicator.errors import BrokerUnavailable, ConfigError, TargetError
 from replicator.lifecycle import Deadline, Stop
-from replicator.protocols import TopicFacts, TopicPartition, Watermarks
+from replicator.protocols import LogEnds, TopicFacts, TopicPartition, Watermarks
 
 T = TypeVar("T")
 BATCH = 2000  # partitions or topics of one request
@@ -124,6 +124,14 @@ class KafkaAdmin:
         lows = self._offsets(partitions, EARLIEST)
         highs = self._offsets(lows, LATEST)
         return {p: Watermarks(lows[p], high) for p, high in highs.items()}
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
+        """Asked in this order, so that low <= stable <= high unless the log was truncated meanwhile. Partitions that
+        do not exist are left out."""
+        lows = self._offsets(partitions, EARLIEST)
+        stables = self.stable_offsets(lows)
+        highs = self._offsets(stables, LATEST)
+        return {p: LogEnds(low=lows[p], stable=stables[p], high=high) for p, high in highs.items()}
 
     def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         return self._offsets(partitions, LATEST, IsolationLevel.READ_COMMITTED)

@@ -16,7 +16,7 @@ from datetime import timedelta
 from confluent_kafka import Message
 
 from infra.kafka.topic_log import LogFacts, PositionLost, TopicLog
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, decode, decode_key, follow
+from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, decode, decode_key, follow
 from replicator.errors import BrokerUnavailable, CheckpointConflict, MalformedEvent
 from replicator.lifecycle import Deadline
 from replicator.logkeys import ERROR, NEXT, OFFSET, PARTITION, REASON, TOPIC
@@ -108,17 +108,10 @@ class KafkaCheckpointStore:
         if self._notes.put(message.key() or b"", message.value()):
             return
         key, value = decode_key(message.key() or b""), message.value()
-        known = self._table.get(key)
         if value is None:
             self._table.pop(key, None)
-            return
-        said = decode(value)
-        if isinstance(known, CheckpointConflict) and said.author is not Author.SEED:
-            return
-        try:
-            self._table[key] = follow(key, None if isinstance(known, CheckpointConflict) else known, said)
-        except CheckpointConflict as conflict:
-            self._table[key] = conflict
+        else:
+            self._table[key] = follow(key, self._table.get(key), decode(value))
 
     def _put_or_log(self, message: Message) -> None:
         try:

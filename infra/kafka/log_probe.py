@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Mapping
-from concurrent.futures import TimeoutError as FutureTimeout
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, IsolationLevel, KafkaException
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient
 
-from infra.kafka.admin import ABSENT, BATCH, EARLIEST, GRACE, LATEST
+from infra.kafka.admin import KafkaAdmin
 from infra.kafka.client_log import client_log
-from infra.kafka.errors import error_of, translate
+from infra.kafka.errors import translate
 from infra.kafka.settings import lookup_properties
-from replicator.errors import BrokerUnavailable
 from replicator.lifecycle import Deadline
 from replicator.protocols import LogEnds, TopicPartition
 
@@ -35,16 +31,11 @@ class KafkaLogProbe:
         read_within: timedelta = timedelta(seconds=5),
     ) -> None:
         """`read_within` bounds `stamps`."""
-        self._client = AdminClient(dict(properties), logger=client_log)
-        self._properties = properties
-        self._timeout, self._read_within = timeout, read_within
+        self._admin = KafkaAdmin(properties, timeout=timeout)
+        self._properties, self._read_within = properties, read_within
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
-        """Asked in this order, so that low <= stable <= high unless the log was truncated meanwhile."""
-        lows = self._offsets(partitions, EARLIEST, IsolationLevel.READ_UNCOMMITTED)
-        stables = self._offsets(lows, LATEST, IsolationLevel.READ_COMMITTED)
-        highs = self._offsets(stables, LATEST, IsolationLevel.READ_UNCOMMITTED)
-        return {p: LogEnds(low=lows[p], stable=stables[p], high=high) for p, high in highs.items()}
+        return self._admin.ends(partitions)
 
     def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
         if not offsets:
@@ -79,27 +70,4 @@ class KafkaLogProbe:
             raise translate(error, "read the first records of open transactions") from error
         finally:
             consumer.close()
-        return found
-
-    def _offsets(
-        self, partitions: Collection[TopicPartition], spec: object, isolation: IsolationLevel
-    ) -> dict[TopicPartition, int]:
-        found: dict[TopicPartition, int] = {}
-        rest = iter(partitions)
-        while some := list(islice(rest, BATCH)):
-            asked = self._client.list_offsets(
-                {ClientPartition(p.topic, p.partition): spec for p in some},  # type: ignore[misc]
-                isolation_level=isolation,
-                request_timeout=self._timeout.total_seconds(),
-            )
-            for where, future in asked.items():
-                partition = TopicPartition(where.topic, where.partition)
-                doing = f"list offsets of {partition}"
-                try:
-                    found[partition] = future.result((self._timeout + GRACE).total_seconds()).offset
-                except FutureTimeout as error:
-                    raise BrokerUnavailable(f"{doing}: no answer within {self._timeout}") from error
-                except KafkaException as error:
-                    if error_of(error).code() not in ABSENT:
-                        raise translate(error, doing) from error
         return found

@@ -20,7 +20,7 @@ from datetime import timedelta
 from itertools import chain
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from infra.kafka.errors import told
@@ -225,16 +225,12 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         self.stalled = False
         self._left, self._since = 0, time.monotonic()
 
-    @property
-    def _producer(self) -> Producer:
-        return self._client
-
     def init(self, should_stop: Callable[[], bool]) -> None:
-        self._until(lambda: self._producer.init_transactions(STEP.total_seconds()), should_stop)
+        self._until(lambda: self._client.init_transactions(STEP.total_seconds()), should_stop)
 
     def begin(self) -> None:
         self.stalled, self.failures, self._left = False, {}, 0
-        self._until(self._producer.begin_transaction, lambda: True)
+        self._until(self._client.begin_transaction, lambda: True)
 
     def going(self, should_stop: Callable[[], bool]) -> Callable[[], None]:
         """To be called while waiting: raises when the transaction cannot succeed any more."""
@@ -255,7 +251,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         """Everything handed over so far is in the target's log."""
         check = self.going(should_stop)
         while len(self) and not self.failures and self.fatal is None:
-            self._guarded(lambda: self._producer.flush(SLICE.total_seconds()))
+            self._guarded(lambda: self._client.flush(SLICE.total_seconds()))
             if len(self):
                 check()
         self._refuse_failures()
@@ -265,13 +261,11 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         offsets = [
             ClientPartition(run.partition.topic, run.partition.partition, run.checkpoint.next_offset) for run in runs
         ]
-        self._until(
-            lambda: self._producer.send_offsets_to_transaction(offsets, fence, STEP.total_seconds()), should_stop
-        )
+        self._until(lambda: self._client.send_offsets_to_transaction(offsets, fence, STEP.total_seconds()), should_stop)
 
     def commit(self, should_stop: Callable[[], bool]) -> None:
         try:
-            self._until(lambda: self._producer.commit_transaction(STEP.total_seconds()), should_stop)
+            self._until(lambda: self._client.commit_transaction(STEP.total_seconds()), should_stop)
         except BrokerUnavailable as error:
             raise _Unknown(str(error)) from error
         except _Refused as error:
@@ -285,7 +279,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
             deadline = Deadline(grace)
             with contextlib.suppress(ReplicatorError):  # no transaction was open, or it ends by itself
                 self._until(
-                    lambda: self._producer.abort_transaction(min(STEP, grace).total_seconds()), lambda: deadline.expired
+                    lambda: self._client.abort_transaction(min(STEP, grace).total_seconds()), lambda: deadline.expired
                 )
         self.close(timedelta())
 

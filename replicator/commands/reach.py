@@ -57,22 +57,12 @@ class Reach:
     @cached_property
     def objects(self) -> ObjectStore:
         from infra.retry import RetryingObjectStore
-        from infra.s3 import S3ObjectStore, S3PutOptions, make_s3_client
-        from replicator.app import credentials
+        from replicator.app import s3_store
         from replicator.lifecycle import Stop
 
-        settings = self.config.s3
-        client = make_s3_client(
-            endpoint_url=settings.endpoint_url,
-            region_name=settings.region_name,
-            credentials=credentials(settings),
-            max_pool_connections=THREADS,
-        )
-        self._opened.callback(client.close)
-        options = S3PutOptions(
-            storage_class="", sse=settings.sse or "", kms_key_id=settings.kms_key_id or ""
-        )  # the archive's class is for segments
-        return RetryingObjectStore(S3ObjectStore(client, settings.bucket, put_options=options), stop=Stop())
+        # the archive's storage class is for segments
+        store = s3_store(self.config.s3, THREADS, self._opened, storage_class="")
+        return RetryingObjectStore(store, stop=Stop())
 
     @cached_property
     def store(self) -> SegmentStore:

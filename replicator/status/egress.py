@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from replicator.commit_note import read_note
 from replicator.config import EgressSettings
 from replicator.control import Place
 from replicator.control_store import ControlStore
@@ -25,8 +25,6 @@ from replicator.segment import OffsetRange, SourcePartition
 from replicator.status.archive import Extent, extents, joined
 from replicator.store import SegmentStore
 from replicator.topics import select
-
-_NOTE = re.compile(r"start=(?P<start>\d{1,19})( partitions=\d+)?( topic=(?P<life>\S+))?")  # in a commit's metadata
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,15 +149,15 @@ def judged(
     stuck_after: timedelta,
 ) -> EgressPartition:
     """With what is wrong, as far as it can be seen from outside. Pure."""
-    note = _NOTE.match(committed.metadata) if committed else None
-    if note and note["life"] and topic_id and note["life"] != topic_id:
+    note = read_note(committed) if committed else None
+    if note and note.life and topic_id and note.life != topic_id:
         committed = note = None  # of a topic that had this name before
     at = committed.next_offset if committed else None
     problems = []
     if archived.next_offset is not None and archived.next_offset > ends.high:
         problems.append(f"the archive ends before {archived.next_offset}, but the topic at {ends.high}: truncated")
     if at is not None:
-        begun_here = note is not None and int(note["start"]) == at  # nothing had to be archived yet
+        begun_here = note is not None and note.begun_at == at  # nothing had to be archived yet
         known = joined([*archived.runs, *gaps])
         if at > ends.high:
             problems.append(f"the group committed {at}, but the topic ends at {ends.high}: truncated, or created again")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from egress.positions import Note, read_note
+from replicator.commit_note import Note, read_note
 from replicator.config import EgressTopicSettings
 from replicator.errors import BrokerUnavailable, TargetError
 from replicator.protocols import Committed, Fetched, TopicPartition

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from egress.places import adopt
-from egress.positions import Note
+from replicator.commit_note import Note
 from replicator.protocols import Committed, TopicPartition
 from replicator.segment import OffsetRange, Segment
 from tests.egress.world import FORMAT, Process, World, rule, source

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from egress.positions import Facts, Hold, Note, Rules, Start, added_later, choose_start, is_of, read_note
+from egress.positions import Facts, Hold, Rules, Start, added_later, choose_start, is_of
+from replicator.commit_note import Note, read_note
 from replicator.protocols import Committed, Watermarks
 from replicator.segment import OffsetRange, Segment, SourcePartition
 

@@ -121,12 +121,11 @@ class FakeTarget:
 
     def put_checkpoint(self, key: CheckpointKey, said: Checkpoint) -> None:
         """As a reader of the topic puts them together."""
-        if said.author is Author.SEED:
-            self.conflicts.pop(key, None)
-        try:
-            self.checkpoints[key] = follow(key, self.checkpoints.get(key), said)
-        except CheckpointConflict as conflict:
-            self.conflicts[key] = conflict
+        word = follow(key, self.conflicts.pop(key, None) or self.checkpoints.get(key), said)
+        if isinstance(word, CheckpointConflict):
+            self.conflicts[key] = word
+        else:
+            self.checkpoints[key] = word
 
     def _checkpoint(self, runs: Sequence[TargetRun]) -> None:
         for run in runs:

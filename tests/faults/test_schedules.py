@@ -29,7 +29,7 @@ def test_a_seed_says_everything() -> None:
 @pytest.mark.parametrize(
     "seeds",
     [
-        pytest.param(SAMPLE, id="sample", marks=pytest.mark.long),
+        pytest.param(SAMPLE, id="sample"),
         pytest.param(MORE, id="thirty", marks=pytest.mark.long),
     ],
 )

@@ -26,7 +26,6 @@ from confluent_kafka.admin import AdminClient
 
 from infra.local.aws import CREDENTIALS, REGION, s3_client, wire
 from infra.local.errors import tail
-from infra.local.ports import free_ports
 from infra.local.process import Supervisor
 from infra.local.waiting import wait_until
 from tests.processes import judge
@@ -81,7 +80,8 @@ class Worker:
     """One process slot: the same command, configuration and log through all its lives."""
 
     def __init__(self, site: Site, name: str, command: Sequence[str], tables: Tables) -> None:
-        self._port = 0
+        self._log_start = 0  # of this life
+        self._address = ""  # where this life serves, once it said so
         self._tables = tables
         self.name = name
         self.log = site.stack.log_dir / f"{site.name}.{name}.log"
@@ -96,8 +96,9 @@ class Worker:
         """`module`: what runs the command in this life. With an `environment` it may kill itself at any time; who gave
         it asks `exit_code`, and calls `kill` or `end` then."""
         self.doomed = environment is not None
-        (self._port,) = free_ports(1)  # a new one for each life: somebody may have taken the last one meanwhile
-        tables = {**self._tables, "metrics": {"listen": f"127.0.0.1:{self._port}"}}
+        self._log_start = self.log.stat().st_size if self.log.exists() else 0
+        self._address = ""
+        tables = {**self._tables, "metrics": {"listen": "127.0.0.1:0"}}  # nobody can be faster than the system
         self._config.write_text(to_toml(tables), encoding="utf-8")
         self._process = self._site.supervisor.start(
             f"{self._site.name}.{self.name}",
@@ -156,11 +157,7 @@ class Worker:
 
     def metrics(self) -> Metrics:
         """What it shows now; nothing while it does not answer. Remembered for the test of all metrics."""
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=ASK_SECONDS) as answer:
-                found = Metrics(answer.read().decode())
-        except (urllib.error.URLError, OSError):
-            return Metrics("")
+        found = Metrics(self._ask("/metrics").decode())
         self._site.moved.update(found.moved())
         return found
 
@@ -169,22 +166,30 @@ class Worker:
 
     def readiness(self) -> Mapping[str, Any]:
         """What `/readyz` says, whatever its status; empty while it does not answer."""
+        return dict(json.loads(self._ask("/readyz") or "{}"))
+
+    def _ask(self, path: str) -> bytes:
+        """The answer, whatever its status; empty while there is none."""
+        if not self._address:
+            said = self.logged("listening", since=self._log_start)
+            if not said:
+                return b""
+            self._address = str(said[-1]["address"])
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/readyz", timeout=ASK_SECONDS) as answer:
-                body = answer.read()
+            with urllib.request.urlopen(f"http://{self._address}{path}", timeout=ASK_SECONDS) as answer:
+                return bytes(answer.read())
         except urllib.error.HTTPError as error:
             with error:
-                body = error.read()
+                return error.read()
         except (urllib.error.URLError, OSError):
-            return {}
-        return dict(json.loads(body))
+            return b""
 
-    def logged(self, event: str = "") -> list[Mapping[str, Any]]:
-        """Lines of its log, through all its lives: of one event, or all."""
+    def logged(self, event: str = "", *, since: int = 0) -> list[Mapping[str, Any]]:
+        """Lines of its log, through all its lives (or from byte `since` on): of one event, or all."""
         if not self.log.exists():
             return []
         lines: list[Mapping[str, Any]] = []
-        for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in self.log.read_bytes()[since:].decode(errors="replace").splitlines():
             try:
                 found = json.loads(line)
             except ValueError:

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from egress.positions import Note, read_note
+from replicator.commit_note import Note, read_note
 from replicator.coverage import covered_until
 from replicator.protocols import Committed, TopicPartition
 from replicator.segment import Segment

@@ -149,7 +149,7 @@ class SequencerMachine(RuleBasedStateMachine):
             self.notify(merged)
 
     @precondition(lambda self: self.piece)
-    @rule(cut=st.integers(0, 3), outcome=st.sampled_from(["done", "done", "failed", "refused", "progress"]))
+    @rule(cut=st.integers(0, 3), outcome=st.sampled_from(["done", "done", "failed", "progress"]))
     def delivery(self, cut: int, outcome: str) -> None:
         assert self.piece
         piece = self.piece.piece
@@ -168,7 +168,7 @@ class SequencerMachine(RuleBasedStateMachine):
             self.core.progressed(self.at)
         if outcome != "progress":
             self.piece = None
-            self.run(self.core.failed(self.now, refused=outcome == "refused"))
+            self.run(self.core.failed(self.now))
 
     def advance_to(self, next_offset: int) -> None:
         assert self.at is not None
