@@ -13,8 +13,10 @@ The group offsets are a fence and nothing else. The position is the checkpoint.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from datetime import timedelta
 from itertools import chain
@@ -34,6 +36,7 @@ from replicator.protocols import Fate, RunFailed, TargetRun, TopicPartition
 
 STALLED_AFTER = timedelta(seconds=10)  # without an acknowledgement: some partition has no leader, or too few replicas
 ABORT_WITHIN = timedelta(seconds=10)
+FENCED_WITHIN = timedelta(seconds=10)
 STEP = timedelta(seconds=1)  # longest call of the client before anybody is asked whether to go on
 CHECKPOINTS = TopicPartition("", -1)  # under which failures of checkpoint records are filed
 
@@ -224,6 +227,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         super().__init__(properties)
         self.stalled = False
         self._left, self._since = 0, time.monotonic()
+        self._hangs = False  # a call into the client never came back: nothing may touch it any more
 
     def init(self, should_stop: Callable[[], bool]) -> None:
         self._until(lambda: self._client.init_transactions(STEP.total_seconds()), should_stop)
@@ -257,11 +261,36 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         self._refuse_failures()
 
     def fence(self, runs: Iterable[TargetRun], fence: Any, should_stop: Callable[[], bool]) -> None:
-        """The target takes the transaction only while `fence` names the group's generation."""
+        """The target takes the transaction only while `fence` names the group's generation.
+
+        The client's own time limit does not hold here: when the connection to the group's coordinator was lost, the
+        call may never return (librdkafka issue 5456; seen). So it is made on a thread that can be left behind, with
+        its client; the next producer of this id aborts the transaction.
+        """
         offsets = [
             ClientPartition(run.partition.topic, run.partition.partition, run.checkpoint.next_offset) for run in runs
         ]
-        self._until(lambda: self._client.send_offsets_to_transaction(offsets, fence, STEP.total_seconds()), should_stop)
+        answer: Future[None] = Future()
+
+        def send() -> None:
+            try:
+                self._until(
+                    lambda: self._client.send_offsets_to_transaction(offsets, fence, STEP.total_seconds()), should_stop
+                )
+            except BaseException as error:
+                answer.set_exception(error)
+            else:
+                answer.set_result(None)
+
+        threading.Thread(target=send, name="send-offsets", daemon=True).start()
+        deadline = Deadline(FENCED_WITHIN)
+        while not wait([answer], SLICE.total_seconds()).done:
+            if should_stop() and deadline.left > 2 * STEP:
+                deadline = Deadline(2 * STEP)  # the call itself notices within one
+            if deadline.expired:
+                self._hangs = True
+                raise _Refused(f"no answer to the offsets within {FENCED_WITHIN}", abortable=False)
+        answer.result()
 
     def commit(self, should_stop: Callable[[], bool]) -> None:
         try:
@@ -275,6 +304,8 @@ class _Transactions(IdempotentProducer[TopicPartition]):
 
     def end(self, grace: timedelta) -> None:
         """Abort if it can be done within `grace`; a new producer of this id, or the timeout, does it else."""
+        if self._hangs:
+            return
         if grace > timedelta() and self.fatal is None:
             deadline = Deadline(grace)
             with contextlib.suppress(ReplicatorError):  # no transaction was open, or it ends by itself

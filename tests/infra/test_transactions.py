@@ -247,6 +247,34 @@ class TestTransactionalWriter(TargetContract):
         # which is why the snapshot is taken under the lock that the revocation takes
         assert writer.deliver([late], should_stop=never, fence=first.fence()) == []
 
+    def test_an_answer_that_never_comes_is_not_waited_for(
+        self,
+        make: Callable[..., TransactionalWriter],
+        join: Callable[..., tuple[KafkaPlacement, Owner]],
+        partitions: Sequence[TopicPartition],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """What the client does when it lost the connection to the group's coordinator: nothing, for ever."""
+        placement, owner = join()
+        self.drive(placement, until=lambda: owner.owned == set(partitions))
+        never_comes = threading.Event()
+
+        class Deaf(Producer):
+            def send_offsets_to_transaction(self, *_: object) -> None:
+                never_comes.wait()
+
+        writer, run = make(), run_of(partitions[0], [row(0), row(1)])
+        monkeypatch.setattr("infra.kafka.transactions.FENCED_WITHIN", timedelta(seconds=1))
+        with monkeypatch.context() as deaf:
+            deaf.setattr("infra.kafka.idempotent.Producer", Deaf)
+            failures = writer.deliver([run], should_stop=never, fence=placement.fence())
+            assert [failure.fate for failure in failures] == [Fate.RETRY]
+            assert (self.read(partitions[0], 0), self.checkpoints()) == ([], {})
+        writer.close(timedelta(seconds=2))
+        assert writer.deliver([run], should_stop=never, fence=placement.fence()) == []
+        assert self.read(partitions[0], 2) == expected(run)
+        never_comes.set()
+
     def test_the_next_owner_waits_for_what_is_pending(
         self,
         join: Callable[..., tuple[KafkaPlacement, Owner]],
