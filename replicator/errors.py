@@ -5,7 +5,8 @@
     ├ TransientError         nobody's: try again, the edge does
     │ ├ StoreUnavailable     object store
     │ ├ BrokerUnavailable    Kafka
-    │ └ QueueUnavailable     SQS
+    │ ├ QueueUnavailable     SQS
+    │ └ SparkUnavailable     Spark's driver, or its cluster
     ├ DataError(ValueError)  theirs: never retry
     │ ├ MalformedKey         an object key that no segment formats to
     │ ├ MalformedEvent       a notification or a log record that says nothing we know
@@ -16,6 +17,7 @@
     │ └ CheckpointConflict   two checkpoints of one partition that cannot both be true
     ├ OwnershipLost          the partition moved away: stop without commit
     ├ TargetError            the target cluster is not what was asked for
+    ├ PlanFailed             a plan failed on Spark, each time it was tried
     └ ShutdownExpired        the deadline of a shutdown passed with work unfinished
 
 An error is never an absence: only a plain "not found" answer becomes `SegmentNotFound`.
@@ -58,6 +60,15 @@ class BrokerUnavailable(TransientError):
 
 class QueueUnavailable(TransientError):
     pass
+
+
+class SparkUnavailable(TransientError):
+    """Spark did not start, or went away in the middle of a run."""
+
+    def __init__(self, master: str, what: str, *, wrote: str = "") -> None:
+        self.master, self.what = master, what
+        last = f"\nit wrote last:\n{wrote}" if wrote else ""
+        super().__init__(f"Spark on {master}: {what}\nsee that its master can be reached, then run again{last}")
 
 
 class DataError(ReplicatorError, ValueError):
@@ -110,6 +121,14 @@ class OwnershipLost(ReplicatorError):
 
 class TargetError(ReplicatorError):
     pass
+
+
+class PlanFailed(ReplicatorError):
+    """The row `index` of a run. `said`: the error, in the words of the worker that tried it last."""
+
+    def __init__(self, index: int, said: str) -> None:
+        self.index, self.said = index, said
+        super().__init__(f"plan {index} failed each time it was tried: {said}\nmend the cause and run again")
 
 
 class ShutdownExpired(ReplicatorError):

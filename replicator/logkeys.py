@@ -24,4 +24,5 @@ DELIVER_MS = "deliver_ms"
 WAIT_MS = "wait_ms"
 ADDRESS = "address"  # host:port, as bound
 COUNT = "count"
+SAID = "said"  # a line of another program's output
 NEXT = "next"  # what an operator does about it

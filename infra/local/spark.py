@@ -1,0 +1,162 @@
+"""A real Spark cluster on this machine: a standalone master and its workers, Java processes of PySpark's own.
+
+spark_cluster ──pipe──> supervisor ──> spark-master, spark-worker-1, spark-worker-2 ──> executors
+    └ <dir>/logs/{spark-master,spark-worker-1,spark-worker-2,supervisor}.log
+      <dir>/spark-worker-1/<application>/<executor>/{stdout,stderr}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import threading
+import urllib.request
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from pyspark.find_spark_home import _find_spark_home
+
+from infra.local.errors import LocalStackError, with_log
+from infra.local.java import find_java
+from infra.local.ports import HOST
+from infra.local.process import Supervisor
+from infra.local.server import START_TIMEOUT, Server
+from infra.local.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from infra.local.java import Java
+    from infra.local.process import Process
+
+ASK_SECONDS = 5.0
+NOTICE_TIMEOUT = timedelta(seconds=30)
+_CLASSES = "org.apache.spark.deploy"
+_DAEMON_OPTIONS = (
+    "-XX:-UsePerfData "  # else a kill leaves a file in the temp folder
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "  # small and quick to start
+    "-Dspark.port.maxRetries=0 "  # a master whose port is taken has to say so, not to listen on the next one
+    "-Dspark.master.rest.enabled=false"  # a fixed port that nobody asks
+)
+
+# What an application that runs here has to set: where its driver is.
+DRIVER_PROPERTIES: Mapping[str, str] = MappingProxyType({"spark.driver.host": HOST, "spark.driver.bindAddress": HOST})
+
+
+@contextmanager
+def spark_cluster(
+    dir: Path | None = None,  # noqa: A002 - as LocalStack calls it
+    *,
+    workers: int = 2,
+    cores: int = 1,
+    memory: str = "1g",
+) -> Iterator[SparkCluster]:
+    """Every worker is registered inside it, nothing runs after it. `dir`: data and logs, kept; None: a folder that is
+    removed at the end. `cores` and `memory`: what each worker has to give. Raises LocalStackError with a log's end."""
+    java = find_java()
+    folder = Path(tempfile.mkdtemp(prefix="replicator-spark-")) if dir is None else dir.absolute()
+    logs = folder / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    owner = Supervisor(log=logs / "supervisor.log", remove=(folder,) if dir is None else ())
+    try:
+        cluster = SparkCluster(folder=folder, log_dir=logs, java=java, owner=owner)
+        cluster.start(workers=workers, cores=cores, memory=memory)
+        yield cluster
+    finally:
+        owner.close()
+
+
+class SparkCluster:
+    """A master and its workers; they end with `owner`. Executors share their worker's process group, so they die with
+    it, and Spark's Python processes end when their executor does."""
+
+    def __init__(self, *, folder: Path, log_dir: Path, java: Java, owner: Supervisor) -> None:
+        self.log_dir = log_dir
+        self._folder = folder
+        self._java = java
+        self._owner = owner
+        self._web_port = 0
+        self._workers: list[Process] = []
+        self._master = Server(
+            name="spark-master",
+            log=log_dir / "spark-master.log",
+            port_count=2,
+            launch=self._launch_master,
+            answers=lambda: self._state() is not None,
+            abort=threading.Event(),
+        )
+
+    @property
+    def master(self) -> str:
+        """The URL for an application."""
+        return f"spark://{self._master.address}"
+
+    def start(self, *, workers: int, cores: int, memory: str) -> None:
+        """The master knows every worker when this returns."""
+        self._master.start(START_TIMEOUT)
+        for number in range(1, workers + 1):
+            name = f"spark-worker-{number}"
+            given = ("--cores", str(cores), "--memory", memory, "--work-dir", str(self._folder / name))
+            # The system chooses its ports, so nobody can take them first. Nobody has to know them either.
+            ports = ("--port", "0", "--webui-port", "0")
+            self._workers.append(self._launch(name, "worker.Worker", *given, *ports, self.master))
+        if not wait_until(self._all_registered, START_TIMEOUT):
+            raise LocalStackError(with_log(f"no {workers} workers have come to {self.master}", self._master.log))
+
+    def alive_workers(self) -> int:
+        """As the master sees it. Raises LocalStackError if it does not answer."""
+        if (state := self._state()) is None:
+            raise LocalStackError(with_log(f"no answer of the Spark master at {self.master}", self._master.log))
+        return int(state["aliveworkers"])
+
+    def kill_worker(self, number: int) -> None:
+        """SIGKILL to worker `number`, counted from 1, and to its executors. The master knows when this returns."""
+        before, worker = self.alive_workers(), self._workers[number - 1]
+        worker.kill()
+        if not wait_until(lambda: self.alive_workers() < before, NOTICE_TIMEOUT):
+            raise LocalStackError(with_log(f"the Spark master did not notice the end of {worker.name}", worker.log))
+
+    def _launch_master(self, ports: tuple[int, ...]) -> Process:
+        port, self._web_port = ports
+        return self._launch("spark-master", "master.Master", "--port", str(port), "--webui-port", str(self._web_port))
+
+    def _launch(self, name: str, main_class: str, *arguments: str) -> Process:
+        home = Path(_find_spark_home())
+        command = [str(home / "bin" / "spark-class"), f"{_CLASSES}.{main_class}", "--host", HOST, *arguments]
+        return self._owner.start(
+            name, command, log=self.log_dir / f"{name}.log", cwd=self._folder, env=self._environment(home)
+        )
+
+    def _environment(self, home: Path) -> dict[str, str]:
+        """The user's own without their Spark; temporary files in the folder, every port on the loopback address."""
+        temp = self._folder / "tmp"
+        temp.mkdir(exist_ok=True)
+        return {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))} | {
+            "JAVA_HOME": str(self._java.home),
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_LOCAL_DIRS": str(temp),
+            "SPARK_DAEMON_MEMORY": "256m",
+            "SPARK_DAEMON_JAVA_OPTS": f"{_DAEMON_OPTIONS} -Djava.io.tmpdir={temp}",
+            "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData",
+        }
+
+    def _all_registered(self) -> bool:
+        for worker in self._workers:
+            if (code := worker.poll()) is not None:
+                raise LocalStackError(with_log(f"{worker.name} ended with {code}", worker.log))
+        return self.alive_workers() == len(self._workers)
+
+    def _state(self) -> dict[str, Any] | None:
+        """What the master tells of itself; None if nobody answers, or another one on its port."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is on this machine
+        try:
+            with opener.open(f"http://{HOST}:{self._web_port}/json/", timeout=ASK_SECONDS) as answer:
+                state: dict[str, Any] = json.load(answer)
+        except (OSError, ValueError):
+            return None
+        return state if state.get("url") == self.master else None

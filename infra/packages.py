@@ -1,0 +1,28 @@
+"""Our own packages as one zip, for Python processes that do not have them installed."""
+
+from __future__ import annotations
+
+import zipfile
+from importlib.metadata import distribution
+from importlib.util import find_spec
+from pathlib import Path
+
+PACKAGES = ("replicator", "egress", "ingress", "compaction", "formats", "infra")
+DISTRIBUTION = "kafka-segment-replicator"
+
+
+def pack(target: Path) -> Path:
+    """Write `target`: put it on `sys.path`, and imports and the formats' entry points are found in it."""
+    installed = distribution(DISTRIBUTION)
+    about = f"{DISTRIBUTION.replace('-', '_')}-{installed.version}.dist-info"
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
+        for package in PACKAGES:
+            spec = find_spec(package)
+            if spec is None or spec.origin is None:
+                raise ModuleNotFoundError(f"no package {package} beside the others: the installation is not whole")
+            folder = Path(spec.origin).parent
+            for file in sorted(folder.rglob("*.py")):
+                packed.write(file, Path(package) / file.relative_to(folder))
+        for name in ("METADATA", "entry_points.txt"):
+            packed.writestr(f"{about}/{name}", installed.read_text(name) or "")
+    return target
