@@ -30,7 +30,7 @@ test-long: java
 	REPLICATOR_TEST_LONG=1 $(BIN)/python -m pytest --override-ini faulthandler_timeout=7200 tests/stateful
 
 test-faults: java  # every crash point, and thirty random schedules
-	$(BIN)/python -m pytest tests/faults
+	$(BIN)/python -m pytest --override-ini faulthandler_timeout=1800 tests/faults
 
 SEEDS ?= 1000-1024
 soak: java  # plays these schedules, and says in docs/faults.md what it saw

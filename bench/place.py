@@ -123,7 +123,7 @@ class Place:
         config = from_mapping(self.egress(topic, prefix="bare", group=f"{topic}.bare", topic_settings={}))
         assert config.egress is not None
         properties = source_properties(
-            config.kafka.properties("consumer"),
+            config.cluster.properties("consumer"),
             group_id=config.egress.group_id,
             isolation_level="read_committed",
             memory_bytes=config.egress.memory_budget // 4,

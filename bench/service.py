@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from egress.spool import SpoolFile
-from egress.uploads import Uploader
+from formats.uploads import Uploader
 from infra.kafka.consumer import KafkaSourceConsumer
 from infra.kafka.producer import AtLeastOnceWriter
 from infra.kafka.transactions import TransactionalWriter

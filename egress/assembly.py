@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from egress.confirm import Confirm
 from egress.partition import Seal
 from egress.spool import Spool, SpoolFile, as_binary
-from egress.uploads import Uploader
+from formats.uploads import Uploader
 from replicator.errors import DataError, TargetError, TransientError
 from replicator.footer import SegmentFooter, SegmentOrigin
 from replicator.protocols import Run, SegmentFormat, SegmentWriter

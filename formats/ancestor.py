@@ -138,7 +138,12 @@ def _footer(stored: Mapping[str, str], *, writer: str, raw_bytes: int) -> Segmen
     offsets = OffsetRange(_decimal(stored["startOffset"]), _decimal(stored["endOffset"]))
     return SegmentFooter(
         segment=Segment(source, _decimal(stored["level"]), offsets),
-        origin=SegmentOrigin(isolation_level="", created_at=_instant(stored["createdTimestamp"]), writer=writer),
+        origin=SegmentOrigin(
+            isolation_level="",
+            created_at=_instant(stored["createdTimestamp"]),
+            writer=writer,
+            fidelity="ancestor",
+        ),
         count=_decimal(stored["messageCount"]),
         first_offset=offsets.start,
         last_offset=offsets.end,
@@ -147,7 +152,6 @@ def _footer(stored: Mapping[str, str], *, writer: str, raw_bytes: int) -> Segmen
         min_timestamp_ms=None,
         max_timestamp_ms=None,
         digest=None,
-        fidelity="ancestor",
     )
 
 

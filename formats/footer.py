@@ -69,7 +69,7 @@ def encode(footer: SegmentFooter, row_groups: Sequence[bytes] | None = None) -> 
         "largest_record_bytes": footer.largest_record_bytes,
         "min_timestamp_ms": footer.min_timestamp_ms,
         "max_timestamp_ms": footer.max_timestamp_ms,
-        "fidelity": footer.fidelity,
+        "fidelity": footer.origin.fidelity,
         "digest": {n: f"{s.crc:016x}:{s.length_bytes}" for n, s in zip(STREAMS, footer.digest.streams, strict=True)},
     }
     if row_groups is not None:
@@ -104,7 +104,7 @@ def decode(name: str, data: bytes) -> Decoded:
 def _decode(value: dict[str, Any]) -> Decoded:
     footer = SegmentFooter(
         segment=parse_key("", value["segment"]),
-        origin=_decode_origin(value["origin"]),
+        origin=_decode_origin(value["origin"], value["fidelity"]),
         count=value["count"],
         first_offset=value["first_offset"],
         last_offset=value["last_offset"],
@@ -113,7 +113,6 @@ def _decode(value: dict[str, Any]) -> Decoded:
         min_timestamp_ms=value["min_timestamp_ms"],
         max_timestamp_ms=value["max_timestamp_ms"],
         digest=_decode_digest(value["count"], value["digest"]),
-        fidelity=value["fidelity"],
     )
     packed = base64.b64decode(value.get("row_groups", ""), validate=True)
     return Decoded(footer, tuple(map(_unpack, _ROW_GROUP.iter_unpack(packed))))
@@ -157,7 +156,7 @@ def _encode_origin(origin: SegmentOrigin) -> dict[str, Any]:
     }
 
 
-def _decode_origin(value: dict[str, Any]) -> SegmentOrigin:
+def _decode_origin(value: dict[str, Any], fidelity: str) -> SegmentOrigin:
     return SegmentOrigin(
         topic_id=value["topic_id"],
         cluster_id=value["cluster_id"],
@@ -167,6 +166,7 @@ def _decode_origin(value: dict[str, Any]) -> SegmentOrigin:
         catalog_generation=value["catalog_generation"],
         created_at=datetime.fromisoformat(value["created_at"]),
         writer=value["writer"],
+        fidelity=fidelity,
     )
 
 

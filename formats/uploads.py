@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
+from typing import BinaryIO, Protocol
 
 from formats.compare import compare
 from replicator import logkeys
@@ -21,9 +22,17 @@ from replicator.protocols import SegmentFormat
 from replicator.segment import Segment
 from replicator.store import SegmentStore
 
-from .spool import SpoolFile
-
 log = logging.getLogger(__name__)
+
+
+class Encoded(Protocol):
+    """A finished segment that waits to be stored."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def reader(self) -> BinaryIO:
+        """From its start, seekable; the caller closes it. May be called again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +43,7 @@ class Uploader:
     format: SegmentFormat
     may_thin: Callable[[Segment], bool]  # compacted, or trimmed since: records may be missing in one copy
 
-    def upload(self, segment: Segment, file: SpoolFile, footer: SegmentFooter) -> bool:
+    def upload(self, segment: Segment, file: Encoded, footer: SegmentFooter) -> bool:
         """True: stored by this call. False: an equal, or at least not contradicting, segment stood there already.
 
         Raises SegmentsDiffer or CorruptSegment (the stored object is in the way), and what the store raises.
@@ -55,7 +64,7 @@ class Uploader:
             except SegmentNotFound:
                 continue  # removed between the two calls: the key is free again
 
-    def _agree(self, segment: Segment, file: SpoolFile, footer: SegmentFooter) -> None:
+    def _agree(self, segment: Segment, file: Encoded, footer: SegmentFooter) -> None:
         with closing(self.format.open(self.store.open(segment), segment)) as there:
             other = there.footer
             if other.origin.topic_id and footer.origin.topic_id and other.origin.topic_id != footer.origin.topic_id:

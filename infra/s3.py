@@ -171,7 +171,13 @@ class S3ObjectStore:
             with translated("HeadBucket", self._bucket):
                 self._client.head_bucket(Bucket=self._bucket)
             return None
-        return ObjectInfo(key, head["ContentLength"], head["LastModified"].astimezone(UTC), head.get("ETag", ""))
+        return ObjectInfo(
+            key,
+            head["ContentLength"],
+            head["LastModified"].astimezone(UTC),
+            head.get("ETag", ""),
+            head.get("ReplicationStatus", ""),
+        )
 
     def delete_many(self, keys: Collection[str]) -> None:
         """One request per thousand keys."""

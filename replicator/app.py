@@ -26,9 +26,9 @@ from egress.resolver import Resolver
 from egress.spool import Spool
 from egress.sync import BucketSync, Place, SyncLoop
 from egress.transactions import StuckTransactions
-from egress.uploads import Uploader
 from egress.watcher import TopicWatcher
 from formats.registry import load as load_format
+from formats.uploads import Uploader
 from infra.aws import AwsCredentials
 from infra.http import HealthServer
 from infra.kafka.admin import KafkaAdmin
@@ -151,11 +151,11 @@ def build_egress(config: Config) -> Service:
         raise ConfigError(["egress: missing; add [egress] with at least one topic"], source=config.source)
     settings, around = config.egress, _Surroundings(config)
     with around.building():
-        admin = KafkaAdmin(config.kafka.properties("admin"))
+        admin = KafkaAdmin(config.cluster.properties("admin"))
         objects = around.objects(config.s3, threads=settings.upload_threads + 8)
         store, control = SegmentStore(objects, config.s3.prefix), ControlStore(objects, config.s3.prefix)
         segment_format = load_format(config.format, config.format_options)
-        properties = config.kafka.properties("consumer")
+        properties = config.cluster.properties("consumer")
         isolation = properties.get("isolation.level", "read_committed")
         # one budget: what the client fetched, the records being gathered and encoded, the encoded that wait
         budget = settings.memory_budget
@@ -228,7 +228,7 @@ def build_ingress(config: Config) -> Service:
         raise ConfigError(problems, source=config.source)
     settings, around = config.ingress, _Surroundings(config)
     with around.building():
-        admin = KafkaAdmin(config.kafka.properties("admin"))
+        admin = KafkaAdmin(config.cluster.properties("admin"))
         ensure_internal_topics(
             admin,
             segment_events_topic=settings.segment_events_topic,
@@ -242,19 +242,19 @@ def build_ingress(config: Config) -> Service:
         control = ControlStore(objects, config.s3.prefix)
         segment_format = load_format(config.format, config.format_options)
         event_log = KafkaEventLog(
-            config.kafka.properties("consumer"),
+            config.cluster.properties("consumer"),
             settings.segment_events_topic,
-            producer=config.kafka.properties("producer"),
+            producer=config.cluster.properties("producer"),
         )
         around.resources.callback(event_log.close)
-        checkpoints = KafkaCheckpointStore(config.kafka.properties("consumer"), settings.checkpoint_topic)
+        checkpoints = KafkaCheckpointStore(config.cluster.properties("consumer"), settings.checkpoint_topic)
         around.resources.callback(checkpoints.close)
-        editor = KafkaCheckpointEditor(config.kafka.properties("producer"), settings.checkpoint_topic)
+        editor = KafkaCheckpointEditor(config.cluster.properties("producer"), settings.checkpoint_topic)
         around.resources.callback(editor.close)
         notes = BackgroundNotes(checkpoints, editor, around.stop)
         writer = _writer(config, settings)
         around.resources.callback(writer.close, timedelta(seconds=2))
-        placement = KafkaPlacement(config.kafka.properties("consumer"), group_id=settings.group_id)
+        placement = KafkaPlacement(config.cluster.properties("consumer"), group_id=settings.group_id)
         delivery = Delivery(
             reader=PieceReader(store, segment_format, settings.batch_size, RUN_BYTES),
             writer=writer,
@@ -345,11 +345,11 @@ def build_sync(config: Config, *, once: bool = False) -> Service:
 
 
 def _writer(config: Config, settings: IngressSettings) -> TargetWriter:
-    properties = config.kafka.properties("producer")
+    properties = config.cluster.properties("producer")
     if settings.delivery == "at-least-once":
         return AtLeastOnceWriter(properties, checkpoint_topic=settings.checkpoint_topic, memory_bytes=PRODUCER_BYTES)
     # with a name of its own a process that comes back ends its last transaction at once; else that takes the timeout
-    instance = config.kafka.properties("consumer").get("group.instance.id", "")
+    instance = config.cluster.properties("consumer").get("group.instance.id", "")
     return TransactionalWriter(
         properties,
         transactional_id=f"{settings.group_id}.{instance or uuid.uuid4().hex}",

@@ -2,6 +2,8 @@
 
     places/{place}                                     which life of a topic a place of the archive belongs to
     gaps/{place}/{partition}/{start:020d}-{end:020d}   offsets that the egress proved lost at the source
+    quarantine/{place}/{partition}/{level}/{range}     a segment that is not what its key and footer say
+    leases/{name}/{token:020d}                         who does a work that one should do; the highest token holds
 
 Each is a small JSON object, written once by a conditional put and never changed.
 """
@@ -15,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from replicator.errors import MalformedEvent, MalformedKey
-from replicator.segment import CONTROL, OffsetRange, SourcePartition, region_prefix
+from replicator.segment import CONTROL, OffsetRange, Segment, SourcePartition, region_prefix
 
 VERSION = 1
 _GAP = re.compile(r"(?P<start>[0-9]{20})-(?P<end>[0-9]{20})")
@@ -43,6 +45,24 @@ class RecordedGap:
     recorded_at: datetime  # UTC
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantined:
+    """A stored object that compaction leaves alone. Another object at the same key is another matter."""
+
+    stored_at: datetime  # UTC, of that object, by the store's clock
+    reason: str
+    found_at: datetime  # UTC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """`token` grows with every holder: what a later one did cannot be an earlier one's doing."""
+
+    token: int
+    owner: str
+    until: datetime  # UTC
+
+
 def place_key(prefix: str, region: str, place: str) -> str:
     return f"{control_prefix(prefix, region)}places/{place}"
 
@@ -57,6 +77,55 @@ def gap_key(prefix: str, source: SourcePartition, offsets: OffsetRange) -> str:
 
 def gaps_prefix(prefix: str, source: SourcePartition) -> str:
     return f"{control_prefix(prefix, source.region)}gaps/{source.place}/{source.partition}/"
+
+
+def quarantine_prefix(prefix: str, region: str) -> str:
+    return f"{control_prefix(prefix, region)}quarantine/"
+
+
+def quarantine_key(prefix: str, segment: Segment) -> str:
+    return f"{quarantine_prefix(prefix, segment.source.region)}{str(segment).partition('/')[2]}"
+
+
+def lease_prefix(prefix: str, region: str, name: str) -> str:
+    return f"{control_prefix(prefix, region)}leases/{name}/"
+
+
+def encode_quarantined(found: Quarantined) -> bytes:
+    return _dump(
+        {
+            "found_at": found.found_at.isoformat(),
+            "reason": found.reason,
+            "stored_at": found.stored_at.isoformat(),
+            "v": VERSION,
+        }
+    )
+
+
+def decode_quarantined(data: bytes) -> Quarantined:
+    """Raises MalformedEvent, also for a newer version."""
+    try:
+        d = _load(data)
+        return Quarantined(
+            stored_at=datetime.fromisoformat(d["stored_at"]),
+            reason=str(d["reason"]),
+            found_at=datetime.fromisoformat(d["found_at"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedEvent(f"not a quarantined segment: {data[:200]!r} ({error})") from error
+
+
+def encode_lease(lease: Lease) -> bytes:
+    return _dump({"owner": lease.owner, "until": lease.until.isoformat(), "v": VERSION})
+
+
+def decode_lease(token: int, data: bytes) -> Lease:
+    """Raises MalformedEvent, also for a newer version."""
+    try:
+        d = _load(data)
+        return Lease(token=token, owner=str(d["owner"]), until=datetime.fromisoformat(d["until"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedEvent(f"not a lease: {data[:200]!r} ({error})") from error
 
 
 def control_prefix(prefix: str, region: str) -> str:

@@ -1,29 +1,41 @@
-"""The control plane's objects in the object store: claimed places and recorded gaps."""
+"""The control plane's objects in the object store: claimed places, recorded gaps, quarantined segments, leases."""
 
 from __future__ import annotations
 
+import contextlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from replicator.control import (
+    Lease,
     Place,
+    Quarantined,
     RecordedGap,
     control_prefix,
     decode_gap,
+    decode_lease,
     decode_place,
+    decode_quarantined,
     encode_gap,
+    encode_lease,
     encode_place,
+    encode_quarantined,
     gap_key,
     gaps_prefix,
+    lease_prefix,
     parse_gap_range,
     place_key,
     places_prefix,
+    quarantine_key,
+    quarantine_prefix,
 )
+from replicator.durable import Step, durable
 from replicator.errors import MalformedKey, SegmentExists, SegmentNotFound
 from replicator.protocols import ObjectStore
-from replicator.segment import OffsetRange, SourcePartition, region_prefix
+from replicator.segment import OffsetRange, Segment, SourcePartition, parse_key, region_prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +111,58 @@ class ControlStore:
                 topic, _, incarnation = parts[0].partition("@")
                 sources.append(SourcePartition(region, topic, int(parts[1]), incarnation))
         return sources
+
+    # --- segments that are not what they say ---
+
+    def quarantine(self, segment: Segment, found: Quarantined) -> None:
+        """A record of another object that was stored at this key before gives way; else the first record stands."""
+        key, data = quarantine_key(self.prefix, segment), encode_quarantined(found)
+        with durable(Step.QUARANTINE):
+            try:
+                self.objects.put_new(key, io.BytesIO(data), len(data))
+            except SegmentExists:
+                if decode_quarantined(self._read(key)).stored_at != found.stored_at:
+                    self.objects.delete_many([key])
+                    self.objects.put_new(key, io.BytesIO(data), len(data))
+
+    def quarantined(self, region: str) -> Mapping[Segment, Quarantined]:
+        """By one listing, and one request for each: there should be none. Foreign keys are left out."""
+        prefix = quarantine_prefix(self.prefix, region)
+        found = {}
+        for item in self.objects.list(prefix):
+            with contextlib.suppress(MalformedKey, SegmentNotFound):
+                segment = parse_key("", f"{region}/{item.key[len(prefix) :]}")
+                found[segment] = decode_quarantined(self._read(item.key))
+        return found
+
+    # --- leases ---
+
+    def take_lease(self, region: str, name: str, owner: str, *, now: datetime, span: timedelta) -> Lease:
+        """The lease that holds: ours (`owner` is), new or for longer, or another's that has not expired."""
+        prefix = lease_prefix(self.prefix, region, name)
+        tokens = [item.key for item in self.objects.list(prefix)]
+        token = 0
+        if tokens:
+            token = int(tokens[-1][len(prefix) :])
+            try:
+                standing = decode_lease(token, self._read(tokens[-1]))
+            except SegmentNotFound:
+                return self.take_lease(region, name, owner, now=now, span=span)  # another one was faster
+            if standing.owner != owner and standing.until > now:
+                return standing
+        lease = Lease(token=token + 1, owner=owner, until=now + span)
+        key, data = f"{prefix}{lease.token:020d}", encode_lease(lease)
+        with durable(Step.TAKE_LEASE):
+            try:
+                self.objects.put_new(key, io.BytesIO(data), len(data))
+            except SegmentExists:
+                return self.take_lease(region, name, owner, now=now, span=span)
+        self.objects.delete_many(tokens)
+        return lease
+
+    def end_lease(self, region: str, name: str, owner: str, *, now: datetime) -> None:
+        """Give it back, if it still is ours; tokens go on growing."""
+        self.take_lease(region, name, owner, now=now, span=timedelta(0))
 
     def _ranges(self, prefix: str) -> Iterator[OffsetRange]:
         for item in self.objects.list(prefix):

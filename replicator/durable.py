@@ -36,6 +36,10 @@ class Step(StrEnum):
     COMMIT_TRANSACTION = "commit-transaction"
     ABORT_TRANSACTION = "abort-transaction"
     PARK = "park"
+    # compaction
+    DELETE_SEGMENTS = "delete-segments"
+    QUARANTINE = "quarantine"
+    TAKE_LEASE = "take-lease"
     # operator
     SEED_CHECKPOINT = "seed-checkpoint"
     RECORD_SKIP = "record-skip"

@@ -74,8 +74,9 @@ class SegmentOrigin:
     isolation_level: str = "read_committed"
     last_leader_epoch: int | None = None
     catalog_generation: int | None = None
-    created_at: datetime  # UTC
+    created_at: datetime  # UTC; of a merged segment: when the last of its inputs was
     writer: str  # name and version of the program
+    fidelity: str = "exact"  # or "ancestor": null keys, values and header values became empty when it wrote them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +93,6 @@ class SegmentFooter:
     min_timestamp_ms: int | None
     max_timestamp_ms: int | None
     digest: Digest | None  # None: written by the ancestor, which had none
-    fidelity: str = "exact"  # or "ancestor": null keys, values and header values became empty when it wrote them
 
     @property
     def offsets(self) -> OffsetRange:

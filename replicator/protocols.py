@@ -83,6 +83,7 @@ class ObjectInfo:
     size_bytes: int
     modified_at: datetime  # UTC, by the store's clock
     etag: str = ""
+    replication: str = ""  # S3's word for the state of its own copying, from `stat` only; empty: it does none
 
 
 class ObjectStore(Protocol):

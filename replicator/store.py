@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from replicator.errors import MalformedKey, SegmentNotFound
-from replicator.protocols import ObjectStore
+from replicator.protocols import ObjectInfo, ObjectStore
 from replicator.segment import (
     CONTROL,
     Segment,
@@ -73,6 +73,10 @@ class SegmentStore:
             return self.objects.open(format_key(self.prefix, segment))
         except SegmentNotFound as error:
             raise SegmentNotFound(segment) from error
+
+    def stat(self, segment: Segment) -> ObjectInfo | None:
+        """None when, and only when, the store says that it holds no such segment."""
+        return self.objects.stat(format_key(self.prefix, segment))
 
     def delete_many(self, segments: Collection[Segment]) -> None:
         self.objects.delete_many([format_key(self.prefix, s) for s in segments])

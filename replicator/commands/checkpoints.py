@@ -213,7 +213,7 @@ def _foreign(
     )
     if topic not in reach.admin.describe([topic]):
         raise TargetError(f"there is no topic {topic} in this cluster")
-    positions = read(list(read_whole(reach.config.kafka.properties("consumer"), topic)))
+    positions = read(list(read_whole(reach.config.cluster.properties("consumer"), topic)))
     return {
         name.at(where.partition): next_offset
         for where, next_offset in positions.items()

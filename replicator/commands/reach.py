@@ -82,19 +82,19 @@ class Reach:
     def admin(self) -> KafkaAdmin:
         from infra.kafka.admin import KafkaAdmin
 
-        return KafkaAdmin(self.config.kafka.properties("admin"))
+        return KafkaAdmin(self.config.cluster.properties("admin"))
 
     @cached_property
     def groups(self) -> KafkaGroups:
         from infra.kafka.groups import KafkaGroups
 
-        return KafkaGroups(self.config.kafka.properties("admin"), self.config.kafka.properties("consumer"))
+        return KafkaGroups(self.config.cluster.properties("admin"), self.config.cluster.properties("consumer"))
 
     @cached_property
     def probe(self) -> KafkaLogProbe:
         from infra.kafka.log_probe import KafkaLogProbe
 
-        return KafkaLogProbe(self.config.kafka.properties("consumer"))
+        return KafkaLogProbe(self.config.cluster.properties("consumer"))
 
     @cached_property
     def checkpoints(self) -> CheckpointStore:
@@ -104,7 +104,7 @@ class Reach:
         topic = self.ingress.checkpoint_topic
         if topic not in self.admin.describe([topic]):
             return NoCheckpoints()
-        store = KafkaCheckpointStore(self.config.kafka.properties("consumer"), topic)
+        store = KafkaCheckpointStore(self.config.cluster.properties("consumer"), topic)
         self._opened.callback(store.close)
         return store
 
@@ -122,7 +122,7 @@ class Reach:
             checkpoint_topic=settings.checkpoint_topic,
             replication_factor=settings.internal_replication_factor,
         )
-        editor = KafkaCheckpointEditor(self.config.kafka.properties("producer"), settings.checkpoint_topic)
+        editor = KafkaCheckpointEditor(self.config.cluster.properties("producer"), settings.checkpoint_topic)
         self._opened.callback(editor.close)
         return editor
 

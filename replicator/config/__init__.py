@@ -1,5 +1,6 @@
 """One TOML file, parsed once to immutable settings; every problem is reported at once, each with its path."""
 
+from replicator.config.compaction import CompactionJob, CompactionSettings
 from replicator.config.egress import EgressSettings, EgressTopicSettings, StartPolicy
 from replicator.config.ingress import IngressSettings, IngressSource
 from replicator.config.kafka import KafkaSettings
@@ -9,6 +10,8 @@ from replicator.config.storage import S3Settings, SqsSettings
 from replicator.config.sync import SyncSettings
 
 __all__ = [
+    "CompactionJob",
+    "CompactionSettings",
     "Config",
     "EgressSettings",
     "EgressTopicSettings",

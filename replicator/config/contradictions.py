@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from replicator.config.about import Problem, dotted
+from replicator.config.compaction import CompactionSettings
 from replicator.config.egress import EgressSettings
 from replicator.config.ingress import IngressSettings
 from replicator.config.storage import MAX_PARTS, S3Settings, SqsSettings
@@ -14,7 +15,16 @@ from replicator.config.units import format_size
 from replicator.topics import LEGAL_NAME, TopicPattern, is_internal, select
 
 NO_QUEUE: Problem = ("sqs", "missing: [ingress] learns of new segments from the queue of [sqs]")
+NO_KAFKA: Problem = (
+    dotted(("kafka", "bootstrap.servers")),
+    'missing: the brokers to ask first, such as "broker-1:9092,broker-2:9092"',
+)
 _INTERNAL = "is an internal topic (__*, replicator.*, or one of ours)"
+
+
+def needs_kafka(sections: Collection[str]) -> bool:
+    """Copying and merging work on the archive alone; whoever has neither is told of the cluster, too."""
+    return not {"egress", "ingress"}.isdisjoint(sections) or {"sync", "compaction"}.isdisjoint(sections)
 
 
 def between(
@@ -25,6 +35,7 @@ def between(
     egress: EgressSettings | None,
     ingress: IngressSettings | None,
     sync: SyncSettings | None,
+    compaction: CompactionSettings | None,
 ) -> Iterator[Problem]:
     """Contradictions between those sections that are there: also between the sound ones of a file that has others."""
     if egress is not None:
@@ -48,6 +59,14 @@ def between(
         there_ = sync.queue
         if (sqs.endpoint_url, sqs.queue) == (there_.endpoint_url, there_.queue):
             yield "sync.queue.queue", "is the queue of [sqs]; a message reaches one reader only, so each needs its own"
+    if compaction is not None:
+        for n, job in enumerate(compaction.jobs):
+            if job.region not in (None, region) and not job.owner:
+                yield (
+                    dotted(("compaction", "jobs", n, "region")),
+                    f"{job.region!r} is another region's archive, which that region changes; set owner = true if it "
+                    "receives nothing from there any more",
+                )
 
 
 def _too_large(egress: EgressSettings, s3: S3Settings) -> Iterator[Problem]:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from replicator.config.about import Invalid, dotted, of, outside_limits, settings_of
-from replicator.config.contradictions import NO_QUEUE, between
+from replicator.config.compaction import CompactionJob, CompactionSettings
+from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between, needs_kafka
 from replicator.config.egress import EgressSettings, EgressTopicSettings
 from replicator.config.ingress import IngressSettings, IngressSource
 from replicator.config.kafka import ROLES, KafkaSettings
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound="DataclassInstance")
 
-SECTIONS = ("kafka", "s3", "sqs", "egress", "ingress", "sync", "metrics", "log")
-_LATER = {"compaction": "is not known to this version"}
+SECTIONS = ("kafka", "s3", "sqs", "egress", "ingress", "sync", "compaction", "metrics", "log")
 
 
 def load(path: Path | str) -> Config:
@@ -92,12 +92,13 @@ class _Reader:
         if values is None or not isinstance(tree, dict):
             return None
         sections: dict[str, Any] = {
-            "kafka": self._kafka(tree.get("kafka")),
+            "kafka": self._kafka(tree["kafka"]) if "kafka" in tree else None,
             "s3": self._section(S3Settings, tree.get("s3"), ("s3",)) if "s3" in tree else None,
             "sqs": self._section(SqsSettings, tree["sqs"], ("sqs",)) if "sqs" in tree else None,
             "egress": self._egress(tree["egress"]) if "egress" in tree else None,
             "ingress": self._ingress(tree["ingress"]) if "ingress" in tree else None,
             "sync": self._sync(tree["sync"]) if "sync" in tree else None,
+            "compaction": self._compaction(tree["compaction"]) if "compaction" in tree else None,
             "metrics": self._section(MetricsSettings, tree.get("metrics", {}), ("metrics",)),
             "log": self._section(LogSettings, tree.get("log", {}), ("log",)),
         }
@@ -108,15 +109,15 @@ class _Reader:
         if not self.problems:
             return self._built(Config, values | sections | {"source": source}, ())
         # Something is wrong already; say what else the sound sections contradict.
-        present = {name: sections[name] for name in ("s3", "sqs", "egress", "ingress", "sync")}
+        present = {name: sections[name] for name in ("s3", "sqs", "egress", "ingress", "sync", "compaction")}
         self.problems += [f"{path}: {what}" for path, what in between(region=values.get("region"), **present)]
         if "ingress" in tree and "sqs" not in tree:
             self.problems.append(": ".join(NO_QUEUE))
+        if "kafka" not in tree and needs_kafka(tree):
+            self.problems.append(": ".join(NO_KAFKA))
         return None
 
     def _kafka(self, raw: object) -> KafkaSettings | None:
-        if raw is None:
-            raw = {}  # the missing servers are the problem to tell
         if not isinstance(raw, dict):
             self.problem(("kafka",), f"must be a table, not {kind(raw)}")
             return None
@@ -195,6 +196,24 @@ class _Reader:
             return None
         return self._built(SyncSettings, values | {"destination": destination, "queue": queue}, path)
 
+    def _compaction(self, raw: object) -> CompactionSettings | None:
+        path = ("compaction",)
+        values = self._values(CompactionSettings, raw, path, own=("jobs", "defaults", "spark"))
+        if values is None or not isinstance(raw, dict):
+            return None
+        defaults = self._values(CompactionJob, raw.get("defaults", {}), (*path, "defaults"), partial=True) or {}
+        if "name" in defaults:
+            self.problem((*path, "defaults", "name"), "belongs to a job: no two may have the same")
+        tables = raw.get("jobs", [])
+        if not isinstance(tables, list):
+            self.problem((*path, "jobs"), f"must be tables, each under [[compaction.jobs]], not {kind(tables)}")
+            return None
+        jobs = [self._section(CompactionJob, t, (*path, "jobs", n), defaults) for n, t in enumerate(tables)]
+        if None in jobs:
+            return None
+        spark = self._properties(raw.get("spark", {}), (*path, "spark"))
+        return self._built(CompactionSettings, values | {"jobs": tuple(jobs), "spark": spark}, path)
+
     def _pattern(self, text: str, path: KeyPath) -> TopicPattern | None:
         try:
             return TopicPattern(text)
@@ -272,8 +291,6 @@ def _flattened(table: Mapping[str, object], head: str = "") -> Iterator[tuple[st
 
 
 def _unknown(key: str, value: object, path: KeyPath, valid: Collection[str]) -> str:
-    if not path and key in _LATER:
-        return _LATER[key]
     if isinstance(value, dict) and path[:2] == ("egress", "topics"):
         name = ".".join(map(str, (*path[2:], key)))
         return f'unknown key; a topic name with dots needs quotes: [egress.topics."{name}"]'

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from replicator.config.about import About, of, settings_of, written
+from replicator.config.compaction import CompactionJob, CompactionSettings
 from replicator.config.egress import EgressSettings, EgressTopicSettings, StartPolicy
 from replicator.config.ingress import IngressSettings, IngressSource
 from replicator.config.kafka import KafkaSettings
@@ -29,7 +30,8 @@ _SECTIONS: tuple[tuple[str, type[DataclassInstance], frozenset[str]], ...] = (
     (
         "",
         Config,
-        frozenset({"kafka", "s3", "egress", "sqs", "ingress", "sync", "metrics", "log", "format_options"}),
+        frozenset({"kafka", "s3", "egress", "sqs", "ingress", "sync", "compaction"})
+        | frozenset({"metrics", "log", "format_options"}),
     ),
     ("[kafka]", KafkaSettings, frozenset({"base", "consumer", "producer", "admin"})),
     ("[s3]", S3Settings, frozenset()),
@@ -39,6 +41,8 @@ _SECTIONS: tuple[tuple[str, type[DataclassInstance], frozenset[str]], ...] = (
     ("[ingress]", IngressSettings, frozenset({"sources"})),
     ("[[ingress.sources]]", IngressSource, frozenset()),
     ("[sync]", SyncSettings, frozenset({"destination", "queue"})),
+    ("[compaction]", CompactionSettings, frozenset({"jobs", "spark"})),
+    ("[[compaction.jobs]]", CompactionJob, frozenset()),
     ("[metrics]", MetricsSettings, frozenset()),
     ("[log]", LogSettings, frozenset()),
 )
@@ -52,6 +56,8 @@ _NOTES: Mapping[str, tuple[str, ...]] = {
         'Also [egress.topics."^expression"], which must match the whole name. [egress.defaults] has the same keys.',
     ),
     "[[ingress.sources]]": ("[ingress.defaults] has the same keys, but for topic.",),
+    "[compaction]": ("[compaction.spark] takes any of Spark's own properties.",),
+    "[[compaction.jobs]]": ("[compaction.defaults] has the same keys, but for name.",),
     "[sync]": ("[sync.destination] has the keys of [s3]; [sync.queue] those of [sqs].",),
 }
 
@@ -146,6 +152,7 @@ def _type(hint: object, known: About) -> str:
     names: dict[object, str] = {
         str: "text",
         int: "size" if known.is_size else "whole number",
+        bool: "true or false",
         timedelta: "duration",
         Path: "directory",
         TopicPattern: "name or ^expression",

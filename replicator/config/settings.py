@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from replicator.config.about import about, enforce, listen_address, not_blank, region_name
-from replicator.config.contradictions import NO_QUEUE, between
+from replicator.config.compaction import CompactionSettings
+from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between, needs_kafka
 from replicator.config.egress import EgressSettings
 from replicator.config.ingress import IngressSettings
 from replicator.config.kafka import KafkaSettings
 from replicator.config.storage import S3Settings, SqsSettings
 from replicator.config.sync import SyncSettings
+from replicator.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,8 +51,10 @@ class Config:
     """One file, for every command."""
 
     region: str = field(metadata=about("this region: the name its archive carries", check=region_name))
-    kafka: KafkaSettings = field(metadata=about("[kafka]: this region's cluster"))
     s3: S3Settings = field(metadata=about("[s3]: this region's bucket"))
+    kafka: KafkaSettings | None = field(
+        default=None, metadata=about("[kafka]: this region's cluster; what works on the archive alone needs none")
+    )
     format: str = field(
         default="parquet", metadata=about("format of new segments, by entry-point name", check=not_blank)
     )
@@ -61,6 +65,9 @@ class Config:
     sqs: SqsSettings | None = field(default=None, metadata=about("[sqs]: the queue ingress learns of segments from"))
     ingress: IngressSettings | None = field(default=None, metadata=about("[ingress]: archived topics to deliver"))
     sync: SyncSettings | None = field(default=None, metadata=about("[sync]: copy segments to another bucket"))
+    compaction: CompactionSettings | None = field(
+        default=None, metadata=about("[compaction]: merge segments into larger ones")
+    )
     metrics: MetricsSettings = field(default_factory=MetricsSettings, metadata=about("[metrics]: what is exported"))
     log: LogSettings = field(default_factory=LogSettings, metadata=about("[log]: what is written to stderr"))
     source: str = "python"  # name of the file, for messages
@@ -73,9 +80,20 @@ class Config:
             egress=self.egress,
             ingress=self.ingress,
             sync=self.sync,
+            compaction=self.compaction,
         )
         missing = [NO_QUEUE] if self.ingress is not None and self.sqs is None else []
+        if self.kafka is None:
+            given = [name for name in ("egress", "ingress", "sync", "compaction") if getattr(self, name) is not None]
+            missing += [NO_KAFKA] if needs_kafka(given) else []
         enforce(self, [*problems, *missing])
+
+    @property
+    def cluster(self) -> KafkaSettings:
+        """Raises ConfigError when the file names none."""
+        if self.kafka is None:
+            raise ConfigError([": ".join(NO_KAFKA)], source=self.source)
+        return self.kafka
 
     @property
     def own_topics(self) -> frozenset[str]:

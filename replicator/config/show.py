@@ -23,7 +23,8 @@ Table = dict[str, object]
 def to_tables(config: Config) -> Table:
     """Nested tables of plain values, defaults included, secrets masked: what `from_mapping` reads, but for those."""
     tables = table_of(config)
-    tables["kafka"] = _kafka(config.kafka)
+    if config.kafka is not None:
+        tables["kafka"] = _kafka(config.kafka)
     if not config.format_options:
         del tables["format_options"]
     if config.egress is not None:

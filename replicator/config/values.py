@@ -35,6 +35,10 @@ def convert(hint: object, known: About, raw: object) -> object:
         return dict(raw)
     if hint is timedelta:
         return _duration(raw)
+    if hint is bool:
+        if not isinstance(raw, bool):
+            raise ValueError(f"must be true or false, not {kind(raw)}")
+        return raw
     if hint is int:
         return _size(raw) if known.is_size else _integer(raw)
     if hint is Path and isinstance(raw, Path):

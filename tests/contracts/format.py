@@ -105,7 +105,7 @@ class FormatContract:
         assert back == records
         assert footer == written
         assert footer.segment == name
-        assert footer.fidelity == "exact"
+        assert footer.origin.fidelity == "exact"
         assert footer.digest == digest_of([whole])
         assert footer.count == len(records)
         assert footer.raw_bytes == sum(map(raw_bytes, records))

@@ -15,10 +15,10 @@ import pytest
 from egress.assembly import Assembly, Outcome, Refused, SpoolLost, Stored
 from egress.partition import Reason, Seal
 from egress.spool import Spool
-from egress.uploads import Uploader
 from formats.digest import digest_of
 from formats.parquet import ParquetFormat
 from formats.schema import SCHEMA
+from formats.uploads import Uploader
 from infra.local.waiting import wait_until
 from infra.objects import MemoryObjectStore
 from replicator.errors import SegmentsDiffer

@@ -18,9 +18,9 @@ from egress.positioning import Positioning
 from egress.resolver import Resolver
 from egress.spool import Spool
 from egress.transactions import StuckTransactions
-from egress.uploads import Uploader
 from egress.watcher import TopicWatcher
 from formats.parquet import ParquetFormat
+from formats.uploads import Uploader
 from replicator.config import EgressTopicSettings
 from replicator.control_store import ControlStore
 from replicator.health import Health

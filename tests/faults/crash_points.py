@@ -63,10 +63,14 @@ WAYS: Mapping[Step, Way] = {
 }
 
 _OPERATOR = "an operator's command writes one acknowledged record and ends; said again it changes nothing"
+_COMPACTION = "a state machine dies there at any moment of any compaction (tests/compaction/test_model.py)"
 ELSEWHERE: Mapping[Step, str] = {
     Step.RECORD_GAP: "wants records deleted from the source: the judge of lost records would have to know them",
     Step.SEED_CHECKPOINT: _OPERATOR,
     Step.RECORD_SKIP: _OPERATOR,
+    Step.DELETE_SEGMENTS: _COMPACTION,
+    Step.QUARANTINE: _COMPACTION,
+    Step.TAKE_LEASE: _COMPACTION,
 }
 """Steps that product code makes and that no process gets to here, each with the reason."""
 

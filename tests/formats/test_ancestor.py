@@ -68,7 +68,7 @@ def test_samples_read_exactly(file: Path) -> None:
     assert rows_of(list(reader.batches(name.offsets.start + 13))) == wanted[13:]
     footer = reader.footer
     assert footer.segment == name
-    assert footer.fidelity == "ancestor"
+    assert footer.origin.fidelity == "ancestor"
     assert footer.digest is None
     assert footer.count == len(wanted)
     assert (footer.first_offset, footer.last_offset) == (name.offsets.start, name.offsets.end)

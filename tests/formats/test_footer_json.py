@@ -35,7 +35,7 @@ def test_round_trip(origin: object) -> None:
 
 def test_the_ancestors_cannot_be_written() -> None:
     with pytest.raises(ValueError, match="digest"):
-        footers.encode(replace(FOOTER, digest=None, fidelity="ancestor"))
+        footers.encode(replace(FOOTER, digest=None))
 
 
 def changed(**changes: Any) -> bytes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tests.processes import judge
@@ -60,12 +62,22 @@ class Flow:
     def delivered(self) -> int:
         """Records seen in the target so far."""
         if self._reader is None:
-            admin = AdminClient({"bootstrap.servers": self.site.bootstrap(B), "log_level": 0})
-            if self.target not in admin.list_topics(timeout=ASK_SECONDS).topics:
+            if not self._has_target():
                 return 0
             self._reader = judge.Reader(self.site.bootstrap(B), self.target, self.partitions, isolation=self._isolation)
         self._reader.read()
         return self._reader.count()
+
+    def _has_target(self) -> bool:
+        """A broker that is away does not say no: it is asked again."""
+        admin = AdminClient({"bootstrap.servers": self.site.bootstrap(B), "log_level": 0})
+        until = time.monotonic() + PATIENCE.total_seconds()
+        while True:
+            try:
+                return self.target in admin.list_topics(timeout=ASK_SECONDS).topics
+            except KafkaException:
+                if time.monotonic() > until:
+                    raise
 
     def wait_for_more(self, count: int = 1, timeout: timedelta = PATIENCE) -> None:
         """Until so many more records were delivered."""

@@ -271,7 +271,6 @@ class TestProblems:
             [logs]
             """
         ) == [
-            "compaction: is not known to this version",
             "logs: unknown key (did you mean 'log'?)",
             "format: must be a text in quotes, not a whole number",
             'kafka."bootstrap.servers": missing: the brokers to ask first, such as "broker-1:9092,broker-2:9092"',
@@ -289,6 +288,7 @@ class TestProblems:
             'egress.topics."sensor.events".max_segment_age: needs a unit, such as "500ms", "30s", "5m", "1h30m", "2d"',
             "egress.topics.\"^(\": '^(' is not an expression: missing ), unterminated subpattern at position 1",
             'egress.topics.foo.bar: unknown key; a topic name with dots needs quotes: [egress.topics."foo.bar"]',
+            "compaction.jobs: missing: without a [[compaction.jobs]] nothing is merged",
             "region: missing: the name of this region, which its archive carries",
         ]
 
@@ -627,7 +627,7 @@ class TestShowAndSchema:
 
     def test_the_template_is_read_once_filled_in(self) -> None:
         """Every default of the schema, as it is written there, is the default."""
-        filled = {"region": '"r"', "bucket": '"b"', "queue": '"q"', "topic": '"t"'}
+        filled = {"region": '"r"', "bucket": '"b"', "queue": '"q"', "topic": '"t"', "name": '"n"'}
         lines = []
         for line in template().splitlines():
             name, sign, rest = line.partition(" =")
@@ -644,6 +644,7 @@ class TestShowAndSchema:
         bare = 'region = "r"\n[kafka]\n"bootstrap.servers" = "x"\n[s3]\nbucket = "b"\n'
         bare += '[egress.topics.name]\n[sqs]\nqueue = "q"\n'
         bare += '[[ingress.sources]]\nregion = "r"\ntopic = "t"\n[sync.destination]\nbucket = "other"\n'
+        bare += '[[compaction.jobs]]\nname = "n"\n'
         assert config == parse(bare)
 
 

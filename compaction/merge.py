@@ -1,0 +1,203 @@
+"""Writing one merged segment, streaming: inputs in order, a row group at a time, to a file, to its final key, proved.
+
+    input ──decode, check──┐
+    input ──decode, check──┼── row groups ── file ── conditional put ── open again ── decode ── digests equal?
+    input ──decode, check──┘
+
+What was read of the inputs must combine to what was written, before anything is stored; and to what the stored object
+decodes to, afterwards. Nothing is deleted here.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+
+from compaction.planner import MergePlan
+from compaction.proof import digests_of, within
+from formats.digest import Digester, combine
+from formats.uploads import Uploader
+from replicator.coverage import Piece
+from replicator.errors import CorruptSegment, SegmentsDiffer
+from replicator.footer import Digest, SegmentFooter, SegmentOrigin
+from replicator.protocols import SegmentFormat, SegmentReader, SegmentWriter
+from replicator.segment import OffsetRange, Segment
+from replicator.store import SegmentStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    footer: SegmentFooter
+    stored_bytes: int
+    is_new: bool  # False: another merge had stored the same before
+
+
+class BadSegment(Exception):
+    """A stored segment is not what its key and footer say; a plan that needs it cannot be carried out, others can."""
+
+    def __init__(self, segment: Segment, reason: str) -> None:
+        super().__init__(reason)
+        self.segment, self.reason = segment, reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merger:
+    """Safe to call from several threads. `format` writes; it reads every segment there is."""
+
+    store: SegmentStore
+    format: SegmentFormat
+    uploader: Uploader
+    row_group_bytes: int
+    writer: str  # name and version of this program
+    spool_dir: Path | None = None  # room for one merged segment per merge that runs
+
+    def merge(self, plan: MergePlan) -> Merged:
+        """Store `plan.output`, or find it stored, and prove it. Raises BadSegment for an input, or for what stands at
+        the output's key; SegmentNotFound when an input is gone, merged by somebody else: plan again; SegmentsDiffer
+        when two lives or two merges contradict each other, and what the store raises."""
+        with tempfile.NamedTemporaryFile(prefix="replicator-merge-", dir=self.spool_dir) as file:
+            footer, wanted = self._write(plan, file)  # type: ignore[arg-type]
+            file.flush()
+            encoded = _File(Path(file.name), file.tell())
+            try:
+                is_new = self.uploader.upload(plan.output, encoded, footer)
+                # store, then prove: what readers will get is decoded from the store, not from the file
+                return self._prove(plan, wanted, encoded.size_bytes, is_new=is_new)
+            except CorruptSegment as error:  # it stays, and is named: only a proof deletes anything
+                raise BadSegment(plan.output, str(error)) from error
+
+    def _prove(self, plan: MergePlan, wanted: list[Digest], size_bytes: int, *, is_new: bool) -> Merged:
+        with closing(self.format.open(self.store.open(plan.output), plan.output)) as stored:
+            found = digests_of(stored.batches(), [piece.offsets for piece in plan.inputs])
+            if is_new and found != wanted:
+                raise CorruptSegment(
+                    str(plan.output),
+                    found=f"records with digest {combine(*found).whole}",
+                    wanted=f"{combine(*wanted).whole}, that of its inputs, which stay",
+                )
+            return Merged(footer=stored.footer, stored_bytes=size_bytes, is_new=is_new)
+
+    def _write(self, plan: MergePlan, sink: BinaryIO) -> tuple[SegmentFooter, list[Digest]]:
+        writer = self.format.create(sink)
+        try:
+            origins: list[SegmentOrigin] = []
+            digests: list[Digest] = []
+            rows = _RowGroups(writer, self.row_group_bytes)
+            for piece in plan.inputs:
+                with closing(self._open(piece.segment)) as reader:
+                    origins.append(reader.footer.origin)
+                    try:
+                        digests.append(_copy(reader, piece, rows))
+                    except CorruptSegment as error:
+                        raise BadSegment(piece.segment, str(error)) from error
+            rows.end()
+            footer = writer.close(plan.output, merged_origin(plan, origins, self.writer))
+        except BaseException:
+            writer.abort()
+            raise
+        if footer.digest != combine(*digests):
+            raise CorruptSegment(
+                f"{plan.output} (not stored)",
+                found=f"records with digest {footer.digest.whole if footer.digest else None}",
+                wanted=f"{combine(*digests).whole}, that of its inputs",
+            )
+        return footer, digests
+
+    def _open(self, segment: Segment) -> SegmentReader:
+        try:
+            return self.format.open(self.store.open(segment), segment)
+        except CorruptSegment as error:
+            raise BadSegment(segment, str(error)) from error
+
+
+def _copy(reader: SegmentReader, piece: Piece, rows: _RowGroups) -> Digest:
+    """Into `rows`; the digest of what was used, as the input's own footer vouches for it."""
+    footer = reader.footer
+    if footer.digest is not None and piece.from_offset == footer.offsets.start:
+        for batch in reader.batches():
+            rows.add(batch)
+        return footer.digest  # the reader checked every row group against it
+    skipped, used = Digester(), Digester()
+    for batch in reader.batches():
+        rest = within(batch, OffsetRange(piece.from_offset, footer.offsets.end))
+        if rest.num_rows < batch.num_rows:
+            skipped.update(batch.slice(0, batch.num_rows - rest.num_rows))
+        if rest.num_rows:
+            used.update(rest)
+            rows.add(rest)
+    if footer.digest is not None and combine(skipped.digest(), used.digest()) != footer.digest:
+        raise CorruptSegment(
+            str(footer.segment),
+            found=f"records with digest {combine(skipped.digest(), used.digest()).whole}",
+            wanted=footer.digest.whole,
+        )
+    return used.digest()
+
+
+class _RowGroups:
+    """Gathers batches until they make a row group."""
+
+    def __init__(self, writer: SegmentWriter, limit_bytes: int) -> None:
+        self._writer, self._limit_bytes = writer, limit_bytes
+        self._batches: list[pa.RecordBatch] = []
+        self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        if self._batches and self._bytes + batch.nbytes > self._limit_bytes:
+            self.end()
+        self._batches.append(batch)
+        self._bytes += batch.nbytes
+
+    def end(self) -> None:
+        if self._batches:
+            self._writer.write(self._batches)
+        self._batches, self._bytes = [], 0
+
+
+def merged_origin(plan: MergePlan, origins: list[SegmentOrigin], writer: str) -> SegmentOrigin:
+    """What is true of all the records. Raises SegmentsDiffer when they are of two lives of a topic."""
+    ids = {o.topic_id for o in origins if o.topic_id}
+    if len(ids) > 1:
+        first, second = (
+            next(str(p.segment) for p, o in zip(plan.inputs, origins, strict=True) if o.topic_id == one)
+            for one in sorted(ids)[:2]
+        )
+        raise SegmentsDiffer(
+            first,
+            second,
+            offset=plan.output.offsets.start,
+            detail=f"their topic ids are {' and '.join(sorted(ids))}: two lives of a topic in one place. Move the "
+            "segments of one of them away",
+        )
+    last = origins[-1]
+    return SegmentOrigin(
+        topic_id=next(iter(ids), ""),
+        cluster_id=last.cluster_id,
+        source_partition_count=_latest(o.source_partition_count for o in origins),
+        isolation_level=next((o.isolation_level for o in origins if o.isolation_level == "read_uncommitted"), "")
+        or last.isolation_level,
+        last_leader_epoch=_latest(o.last_leader_epoch for o in origins),
+        catalog_generation=_latest(o.catalog_generation for o in origins),
+        created_at=max(o.created_at for o in origins),
+        writer=writer,
+        fidelity=next((o.fidelity for o in origins if o.fidelity != "exact"), "exact"),
+    )
+
+
+def _latest(values: Iterator[int | None]) -> int | None:
+    return max((v for v in values if v is not None), default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    path: Path
+    size_bytes: int
+
+    def reader(self) -> BinaryIO:
+        return self.path.open("rb")

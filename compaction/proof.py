@@ -1,0 +1,51 @@
+"""What a stored segment holds of given offsets: the proof that comes before every delete.
+
+The digest of a range is computed from decoded records, and compared with what another segment's footer says of the same
+range. Equal digests are equal records, all of them and no others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from formats.digest import Digester
+from formats.facts import after, edges
+from replicator.footer import Digest
+from replicator.segment import OffsetRange
+
+
+def digests_of(batches: Iterable[pa.RecordBatch], ranges: Sequence[OffsetRange]) -> list[Digest]:
+    """One digest for each of `ranges`, which may overlap, in one pass over `batches` in offset order."""
+    digesters = [Digester() for _ in ranges]
+    waiting = sorted(range(len(ranges)), key=lambda i: ranges[i].start, reverse=True)
+    active: list[int] = []
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        first, last = edges(batch)
+        while waiting and ranges[waiting[-1]].start <= last:
+            active.append(waiting.pop())
+        active = [i for i in active if ranges[i].end >= first]
+        for i in active:
+            part = within(batch, ranges[i])
+            if part.num_rows:
+                digesters[i].update(part)
+    return [digester.digest() for digester in digesters]
+
+
+def within(batch: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
+    """The records of `batch` inside `offsets`; a slice."""
+    tail = after(batch, offsets.start)
+    return tail.slice(0, tail.num_rows - after(tail, offsets.next_offset).num_rows)
+
+
+def records_within(batches: Iterable[pa.RecordBatch], offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The same of a whole segment, read no further than needed."""
+    for batch in batches:
+        part = within(batch, offsets)
+        if part.num_rows:
+            yield part
+        if edges(batch)[1] >= offsets.end:
+            return

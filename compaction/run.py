@@ -1,0 +1,166 @@
+"""One run of a compaction job: list, plan, have the plans carried out, list again, until nothing is left to do."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+
+from compaction.planner import CleanPlan, MergePlan, Plan, plan_partition
+from compaction.rows import Outcome, decode_outcome, encode_plan
+from replicator import logkeys
+from replicator.config import CompactionJob
+from replicator.control import Quarantined
+from replicator.control_store import ControlStore
+from replicator.lifecycle import Stop
+from replicator.protocols import Clock
+from replicator.segment import Segment, SegmentInfo, SourcePartition, parse_key
+from replicator.store import SegmentStore
+
+log = logging.getLogger(__name__)
+
+Execute = Callable[[Sequence[str], CompactionJob], Sequence[str]]
+"""Plans as text in, outcomes as text out, in the same order. Raises when it cannot be said what became of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which part of a job is asked for; nothing: all of it."""
+
+    topics: frozenset[str] = frozenset()
+    partitions: frozenset[int] = frozenset()
+    level: int | None = None
+
+    def narrowed(self, job: CompactionJob) -> CompactionJob:
+        return job if self.level is None else replace(job, min_level=self.level, max_level=self.level)
+
+    def has(self, source: SourcePartition) -> bool:
+        return not self.partitions or source.partition in self.partitions
+
+
+@dataclass(slots=True)
+class Report:
+    job: str
+    plans: list[Plan] = field(default_factory=list)  # all of a dry run
+    outcomes: list[Outcome] = field(default_factory=list)
+    objects: int = 0  # seen by the first listing
+    size_bytes: int = 0
+    quarantined: Mapping[str, str] = field(default_factory=dict)  # before and during this run
+
+    @property
+    def failed(self) -> bool:
+        """Something could not be done now, and may be next time."""
+        return any(o.error and not o.bad for o in self.outcomes)
+
+
+@dataclass(slots=True)
+class _Tried:
+    """What this run has had carried out: a plan that changed nothing would come again for ever."""
+
+    merges: set[Segment] = field(default_factory=set)
+    kept: set[tuple[Segment, Segment]] = field(default_factory=set)  # keeper, and what it was not proved to hold
+
+    def add(self, plans: Sequence[Plan], outcomes: Sequence[Outcome]) -> None:
+        for plan, outcome in zip(plans, outcomes, strict=True):
+            match plan:
+                case MergePlan():
+                    self.merges.add(plan.output)
+                case CleanPlan() if outcome.error:
+                    self.kept.update((plan.keeper, segment) for segment in plan.inside)
+                case CleanPlan():
+                    self.kept.update((plan.keeper, parse_key("", key)) for key in outcome.kept)
+
+    def rest_of(self, plan: Plan) -> Plan | None:
+        """What of it is worth a try."""
+        match plan:
+            case MergePlan():
+                return None if plan.output in self.merges else plan
+            case CleanPlan():
+                left = {s: size for s, size in plan.inside.items() if (plan.keeper, s) not in self.kept}
+                return replace(plan, inside=left) if left else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compactor:
+    """Lists and plans; `execute` works. One thread."""
+
+    region: str
+    store: SegmentStore
+    control: ControlStore
+    execute: Execute
+    clock: Clock
+    stop: Stop
+
+    def run(self, job: CompactionJob, selection: Selection, *, dry_run: bool = False) -> Report:
+        """Raises what the store and `execute` raise."""
+        job = selection.narrowed(job)
+        report = Report(job.name)
+        tried = _Tried()
+        while not self.stop.is_set():
+            plans = list(self._plans(job, selection, report, tried))
+            if dry_run:
+                report.plans = plans
+                return report
+            if not plans:
+                break
+            rows = [encode_plan(plan) for plan in plans]
+            log.info("compaction_planned", extra={logkeys.COUNT: len(rows)})
+            outcomes = [decode_outcome(text) for text in self.execute(rows, job)]
+            report.outcomes += outcomes
+            tried.add(plans, outcomes)
+            self._tell(outcomes, report)
+        return report
+
+    def _plans(
+        self,
+        job: CompactionJob,
+        selection: Selection,
+        report: Report,
+        tried: _Tried,
+    ) -> Iterator[Plan]:
+        """Partition by partition, so that only one listing of a partition is held."""
+        now = self.clock.now()
+        region = job.region or self.region
+        quarantined = self.control.quarantined(region)
+        report.quarantined = {str(segment): found.reason for segment, found in quarantined.items()}
+        first = not report.outcomes
+        for place in self.store.topics(region):
+            topic = place.partition("@")[0]
+            if not job.takes(topic) or (selection.topics and topic not in selection.topics):
+                continue
+            for source, infos in groupby(self.store.walk(region, place), key=lambda info: info.segment.source):
+                if not selection.has(source):
+                    continue
+                known = list(infos)
+                if first:
+                    report.objects += len(known)
+                    report.size_bytes += sum(info.size_bytes for info in known)
+                fit = [info for info in known if not _is_of(quarantined.get(info.segment), info)]
+                yield from filter(None, map(tried.rest_of, plan_partition(fit, job, now)))
+
+    def _tell(self, outcomes: Sequence[Outcome], report: Report) -> None:
+        """Quarantine what is not what it says; one line for each plan."""
+        now = self.clock.now()
+        for outcome in outcomes:
+            extra = {
+                logkeys.SEGMENT: outcome.segment,
+                logkeys.RECORDS: outcome.records,
+                logkeys.STORED_BYTES: outcome.stored_bytes,
+                logkeys.COUNT: outcome.merged or outcome.deleted,
+            }
+            if outcome.error:
+                log.warning("compaction_failed", extra=extra | {logkeys.ERROR: outcome.error})
+            else:
+                log.info("segments_merged" if outcome.merged else "segments_deleted", extra=extra)
+            for key, reason in outcome.bad.items():
+                segment = parse_key("", key)
+                info = self.store.stat(segment)
+                if info is not None:
+                    found = Quarantined(stored_at=info.modified_at, reason=reason, found_at=now)
+                    self.control.quarantine(segment, found)
+                    report.quarantined = {**report.quarantined, key: reason}
+
+
+def _is_of(found: Quarantined | None, info: SegmentInfo) -> bool:
+    return found is not None and found.stored_at == info.stored_at

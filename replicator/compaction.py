@@ -1,0 +1,204 @@
+"""Compaction, put together: what users of Python call, and what a Spark worker carries out.
+
+with Compaction(load("replicator.toml")) as compaction:
+    for report in compaction.compact("sensor.events", partitions=[0, 1]):
+        print(report.job, len(report.outcomes))
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from types import TracebackType
+from typing import Self
+
+from compaction.clean import Cleaner
+from compaction.copies import Copies
+from compaction.lease import held
+from compaction.merge import Merger
+from compaction.rows import decode_plan, encode_outcome
+from compaction.run import Compactor, Execute, Report, Selection
+from compaction.worker import Worker
+from formats.registry import load as load_format
+from formats.uploads import Uploader
+from infra.retry import RetryingObjectStore, RetryPolicy
+from infra.spark import SparkRunner, SparkSettings
+from replicator.app import s3_store
+from replicator.config import CompactionJob, Config, S3Settings
+from replicator.control_store import ControlStore
+from replicator.errors import ConfigError
+from replicator.lifecycle import Stop, SystemClock
+from replicator.protocols import ObjectStore, SegmentFormat
+from replicator.segment import Segment
+from replicator.store import SegmentStore
+
+THREADS = 8
+ATTEMPTS = 8  # of a request: a minute or so; then the plan fails, and the next run has it again
+
+Progress = Callable[[int, int], None]
+
+
+class Compaction:
+    """Merges and cleans by the jobs of a configuration. A context manager: Spark runs from the first plan to the end.
+
+    One thread. `execute` replaces Spark: plans in, outcomes out."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        execute: Execute | None = None,
+        progress: Progress = lambda done, total: None,  # noqa: ARG005
+    ) -> None:
+        """Raises ConfigError when the file has no [compaction]."""
+        if config.compaction is None:
+            raise ConfigError(["compaction: missing; add a [[compaction.jobs]]"], source=config.source)
+        self.settings = config.compaction
+        self.stop = Stop()
+        self._config, self._progress = config, progress
+        self._opened = ExitStack()
+        self._clock = SystemClock()
+        self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        objects = _objects(config.s3, "", self.stop, self._opened)
+        self._store = SegmentStore(objects, config.s3.prefix)
+        self._control = ControlStore(objects, config.s3.prefix)
+        self._execute = execute or self._on_spark
+        self._spark: SparkRunner | None = None
+
+    def compact(
+        self,
+        topic: str | None = None,
+        partitions: Collection[int] = (),
+        *,
+        level: int | None = None,
+        jobs: Sequence[CompactionJob] | None = None,
+        dry_run: bool = False,
+    ) -> list[Report]:
+        """Run `jobs` (default: all) now, one after the other, or that part of them. Raises LeaseTaken when another
+        process is at it, PlanFailed or SparkUnavailable when Spark cannot go on, StoreUnavailable."""
+        selection = Selection(topics=frozenset({topic} if topic else ()), partitions=frozenset(partitions), level=level)
+        reports = []
+        for job in self.settings.jobs if jobs is None else jobs:
+            if self.stop.is_set():
+                break
+            region = job.region or self._config.region
+            compactor = Compactor(
+                region=region,
+                store=self._store,
+                control=self._control,
+                execute=self._execute,
+                clock=self._clock,
+                stop=self.stop,
+            )
+            if dry_run:
+                reports.append(compactor.run(job, selection, dry_run=True))
+                continue
+            with held(self._control, region, self._owner, self._clock):
+                reports.append(compactor.run(job, selection))
+        return reports
+
+    def close(self) -> None:
+        if self._spark is not None:
+            self._spark.close()
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _on_spark(self, rows: Sequence[str], job: CompactionJob) -> Sequence[str]:
+        if self._spark is None:
+            self._spark = SparkRunner(SparkSettings(master=self.settings.master, properties=self.settings.spark))
+        work = Work(_for_workers(self._config), job, uuid.uuid4().hex)
+        return self._spark.run(rows, work, parallelism=job.parallelism, progress=self._progress)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a worker does with a row. It is pickled, credentials written in the configuration with it."""
+
+    config: Config
+    job: CompactionJob
+    run: str  # one set of clients for each run, in each process
+
+    def __call__(self, row: str) -> str:
+        worker = _workers.get(self.run)
+        if worker is None:
+            _workers.clear()
+            worker = _workers[self.run] = build_worker(self.config, self.job, Stop(), ExitStack())
+        return encode_outcome(worker.carry_out(decode_plan(row)))
+
+
+_workers: dict[str, Worker] = {}
+
+
+def build_worker(config: Config, job: CompactionJob, stop: Stop, opened: ExitStack) -> Worker:
+    """Its clients are closed with `opened`, or with the process."""
+    merged_class = job.storage_class or config.s3.storage_class or ""
+    store = SegmentStore(_objects(config.s3, merged_class, stop, opened), config.s3.prefix)
+    segment_format = merged_format(config, job)
+    return Worker(
+        merger=Merger(
+            store=store,
+            format=segment_format,
+            # what stands at the output's key may be thinner: nothing is deleted but what it is proved to hold
+            uploader=Uploader(store, segment_format, may_thin=lambda _: True),
+            row_group_bytes=job.row_group_size,
+            writer=f"kafka-segment-replicator {version('kafka-segment-replicator')}",
+            spool_dir=config.compaction.spool_dir if config.compaction else None,
+        ),
+        cleaner=Cleaner(store=store, format=segment_format, copies=_copies(config, store, stop, opened)),
+    )
+
+
+def merged_format(config: Config, job: CompactionJob) -> SegmentFormat:
+    """The configured format; Parquet with larger row groups and more compression than egress takes time for."""
+    options = dict(config.format_options)
+    if config.format == "parquet":
+        options |= {"row_group_bytes": job.row_group_size, "row_group_records": job.batch_size}
+        if options.get("compression", "zstd") == "zstd":
+            options["compression_level"] = job.compression_level
+    return load_format(config.format, options)
+
+
+def _copies(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack) -> Copies:
+    sync = config.sync
+    if sync is None:
+        return Copies(here=store)
+    there = SegmentStore(_objects(sync.destination, "", stop, opened), sync.destination.prefix)
+
+    def carried(segment: Segment) -> bool:
+        by_level = not sync.levels or segment.level in sync.levels
+        return by_level and (not sync.topics or any(t.matches(segment.source.topic) for t in sync.topics))
+
+    return Copies(here=store, there=there, carried=carried)
+
+
+def _objects(settings: S3Settings, storage_class: str, stop: Stop, opened: ExitStack) -> ObjectStore:
+    store = s3_store(settings, THREADS, opened, storage_class=storage_class)
+    return RetryingObjectStore(store, stop=stop, policy=RetryPolicy(attempts=ATTEMPTS))
+
+
+def _for_workers(config: Config) -> Config:
+    """No more than they need: nothing of Kafka."""
+    return replace(config, kafka=None, egress=None, ingress=None, sqs=None)
+
+
+def in_process(config: Config, opened: ExitStack) -> Execute:
+    """Without Spark: every plan in this process, one after the other."""
+    stop = Stop()
+
+    def run(rows: Sequence[str], job: CompactionJob) -> list[str]:
+        worker = build_worker(config, job, stop, opened)
+        return [encode_outcome(worker.carry_out(decode_plan(row))) for row in rows]
+
+    return run

@@ -1,0 +1,136 @@
+"""An archive in memory for tests of compaction: what egress would have stored, and what a reader sees."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from compaction.clean import Cleaner
+from compaction.copies import Copies
+from compaction.merge import Merger
+from compaction.rows import decode_plan, encode_outcome
+from compaction.run import Compactor
+from compaction.worker import Worker
+from formats.parquet import ParquetFormat
+from formats.uploads import Uploader
+from infra.objects import MemoryObjectStore
+from replicator.config import CompactionJob
+from replicator.control_store import ControlStore
+from replicator.coverage import Gap, steps
+from replicator.errors import SegmentNotFound
+from replicator.lifecycle import Stop
+from replicator.protocols import ObjectStore, SegmentFormat
+from replicator.segment import OffsetRange, Segment, format_key
+from replicator.store import SegmentStore
+from tests.formats.records import ORIGIN, SOURCE, Row, batch_of, rows_of
+
+T0 = datetime(2026, 3, 5, tzinfo=UTC)
+PREFIX = "data"
+
+
+def job(**settings: Any) -> CompactionJob:
+    """Merges whatever there is, and deletes at once."""
+    eager: dict[str, Any] = {
+        "name": "test",
+        "min_segment_age": timedelta(0),
+        "min_segment_count": 2,
+        "min_segment_size": 0,
+        "delete_grace": timedelta(0),
+    }
+    return CompactionJob(**eager | settings)
+
+
+class Archive:
+    """One region's archive, and a clock that stands until it is moved."""
+
+    def __init__(
+        self, segment_format: SegmentFormat | None = None, *, around: Callable[[Any], Any] | None = None
+    ) -> None:
+        self.time = T0
+        self.memory = MemoryObjectStore(now=lambda: self.time)
+        self.objects: ObjectStore = self.memory if around is None else around(self.memory)
+        self.format: SegmentFormat = segment_format or ParquetFormat()
+        self.store = SegmentStore(self.objects, PREFIX)
+        self.control = ControlStore(self.objects, PREFIX)
+        self.stop = Stop()
+
+    def now(self) -> datetime:
+        return self.time
+
+    def write(self, segment: Segment, rows: Sequence[Row], **origin: Any) -> None:
+        """As egress would; `rows` lie inside."""
+        sink = io.BytesIO()
+        writer = self.format.create(sink)
+        if rows:
+            writer.write([batch_of(list(rows))])
+        writer.close(segment, replace(ORIGIN, **origin))
+        size = sink.tell()
+        sink.seek(0)
+        SegmentStore(self.memory, PREFIX).store(segment, sink, size)
+
+    def segments(self) -> list[Segment]:
+        return [info.segment for info in SegmentStore(self.memory, PREFIX).list(SOURCE)]
+
+    def bytes_of(self, segment: Segment) -> bytes:
+        with closing(self.memory.open(format_key(PREFIX, segment))) as file:
+            return file.read()
+
+    def read(self, next_offset: int = 0, *, seen: Iterable[Segment] | None = None) -> list[Row]:
+        """As every reader does: plan by coverage, plan again when a segment is gone. `seen`: an older listing."""
+        rows: list[Row] = []
+        known = list(self.segments() if seen is None else seen)
+        while True:
+            for step in steps(known, next_offset):
+                if isinstance(step, Gap):
+                    next_offset = step.offsets.next_offset
+                    continue
+                try:
+                    file = self.memory.open(format_key(PREFIX, step.segment))
+                except SegmentNotFound:
+                    assert set(known) != set(self.segments()), "a listing that holds what is not there"
+                    known = self.segments()
+                    break
+                with closing(self.format.open(file, step.segment)) as reader:
+                    rows += rows_of(list(reader.batches(step.from_offset)))
+                next_offset = step.offsets.next_offset
+            else:
+                return rows
+
+    def worker(self, copies: Copies | None = None) -> Worker:
+        return Worker(
+            merger=Merger(
+                store=self.store,
+                format=self.format,
+                uploader=Uploader(self.store, self.format, may_thin=lambda _: True),
+                row_group_bytes=1 << 20,
+                writer="tests",
+            ),
+            cleaner=Cleaner(store=self.store, format=self.format, copies=copies or Copies(here=self.store)),
+        )
+
+    def compactor(self, copies: Copies | None = None) -> Compactor:
+        worker = self.worker(copies)
+
+        def execute(rows: Sequence[str], _job: CompactionJob) -> list[str]:
+            return [encode_outcome(worker.carry_out(decode_plan(row))) for row in rows]
+
+        return Compactor(
+            region=SOURCE.region,
+            store=self.store,
+            control=self.control,
+            execute=execute,
+            clock=self,
+            stop=self.stop,
+        )
+
+
+def covered(segments: Collection[Segment]) -> set[int]:
+    return {offset for s in segments for offset in range(s.offsets.start, s.offsets.next_offset)}
+
+
+def ranges(*edges: tuple[int, int]) -> list[OffsetRange]:
+    return [OffsetRange(start, end) for start, end in edges]
