@@ -23,6 +23,9 @@ def pack(target: Path) -> Path:
             folder = Path(spec.origin).parent
             for file in sorted(folder.rglob("*.py")):
                 packed.write(file, Path(package) / file.relative_to(folder))
-        for name in ("METADATA", "entry_points.txt"):
-            packed.writestr(f"{about}/{name}", installed.read_text(name) or "")
+        # written anew: installed as an egg-info it is in a file of another name
+        packed.writestr(
+            f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {installed.version}\n"
+        )
+        packed.writestr(f"{about}/entry_points.txt", installed.read_text("entry_points.txt") or "")
     return target

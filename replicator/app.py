@@ -80,7 +80,7 @@ GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadl
 SYNC_SHUTDOWN = timedelta(seconds=10)
 
 
-class _Surroundings:
+class Surroundings:
     """What every service has: clock, stop signals, metrics, health, one HTTP port, and things to close."""
 
     def __init__(self, config: Config) -> None:
@@ -149,7 +149,7 @@ def build_egress(config: Config) -> Service:
     """This region's topics → the archive. Raises ConfigError, BrokerUnavailable."""
     if config.egress is None:
         raise ConfigError(["egress: missing; add [egress] with at least one topic"], source=config.source)
-    settings, around = config.egress, _Surroundings(config)
+    settings, around = config.egress, Surroundings(config)
     with around.building():
         admin = KafkaAdmin(config.cluster.properties("admin"))
         objects = around.objects(config.s3, threads=settings.upload_threads + 8)
@@ -226,7 +226,7 @@ def build_ingress(config: Config) -> Service:
     problems = [f"{name}: missing" for name in ("ingress", "sqs") if getattr(config, name) is None]
     if config.ingress is None or config.sqs is None:
         raise ConfigError(problems, source=config.source)
-    settings, around = config.ingress, _Surroundings(config)
+    settings, around = config.ingress, Surroundings(config)
     with around.building():
         admin = KafkaAdmin(config.cluster.properties("admin"))
         ensure_internal_topics(
@@ -318,7 +318,7 @@ def build_sync(config: Config, *, once: bool = False) -> Service:
     """This region's archive → another bucket. Raises ConfigError."""
     if config.sync is None:
         raise ConfigError(["sync: missing; add [sync.destination]"], source=config.source)
-    settings, around = config.sync, _Surroundings(config)
+    settings, around = config.sync, Surroundings(config)
     with around.building():
         width = 8
         sync = BucketSync(

@@ -15,6 +15,7 @@ import typer
 from replicator.commands import services
 from replicator.commands.adopt import adopt
 from replicator.commands.checkpoints import checkpoints_app
+from replicator.commands.compact import compact
 from replicator.commands.config import config_app, explain_app
 from replicator.commands.gaps import gaps
 from replicator.commands.local import demo, local_app
@@ -26,7 +27,7 @@ from replicator.errors import ConfigError, ReplicatorError
 __all__ = ["CONFIG_VARIABLE", "app", "main"]
 
 app = group("Mirrors, backs up and restores Kafka topics across regions with object storage in between.")
-for command in (services.egress, services.ingress, services.sync, status, gaps, skip, release, adopt, demo):
+for command in (services.egress, services.ingress, services.sync, compact, status, gaps, skip, release, adopt, demo):
     app.command()(command)
 app.add_typer(checkpoints_app, name="checkpoints")
 app.add_typer(config_app, name="config")

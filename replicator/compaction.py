@@ -8,11 +8,13 @@ with Compaction(load("replicator.toml")) as compaction:
 from __future__ import annotations
 
 import os
+import random
 import socket
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from importlib.metadata import version
 from types import TracebackType
 from typing import Self
@@ -23,24 +25,33 @@ from compaction.lease import held
 from compaction.merge import Merger
 from compaction.rows import decode_plan, encode_outcome
 from compaction.run import Compactor, Execute, Report, Selection
+from compaction.schedule import Schedule
+from compaction.scheduler import Scheduler
 from compaction.worker import Worker
 from formats.registry import load as load_format
 from formats.uploads import Uploader
 from infra.retry import RetryingObjectStore, RetryPolicy
 from infra.spark import SparkRunner, SparkSettings
-from replicator.app import s3_store
+from replicator.app import Surroundings, s3_store
 from replicator.config import CompactionJob, Config, S3Settings
 from replicator.control_store import ControlStore
-from replicator.errors import ConfigError
+from replicator.errors import ConfigError, ReplicatorError
 from replicator.lifecycle import Stop, SystemClock
 from replicator.protocols import ObjectStore, SegmentFormat
 from replicator.segment import Segment
+from replicator.service import Service
 from replicator.store import SegmentStore
 
 THREADS = 8
 ATTEMPTS = 8  # of a request: a minute or so; then the plan fails, and the next run has it again
 
+SHUTDOWN = timedelta(seconds=10)
+
 Progress = Callable[[int, int], None]
+
+
+class CompactionStopped(ReplicatorError):
+    pass
 
 
 class Compaction:
@@ -54,12 +65,14 @@ class Compaction:
         *,
         execute: Execute | None = None,
         progress: Progress = lambda done, total: None,  # noqa: ARG005
+        stop: Stop | None = None,
     ) -> None:
-        """Raises ConfigError when the file has no [compaction]."""
+        """`stop` ends what runs, at any moment: nothing is lost by it. Raises ConfigError when the file has no
+        [compaction]."""
         if config.compaction is None:
             raise ConfigError(["compaction: missing; add a [[compaction.jobs]]"], source=config.source)
         self.settings = config.compaction
-        self.stop = Stop()
+        self.stop = stop or Stop()
         self._config, self._progress = config, progress
         self._opened = ExitStack()
         self._clock = SystemClock()
@@ -102,6 +115,20 @@ class Compaction:
                 reports.append(compactor.run(job, selection))
         return reports
 
+    def jobs(self, names: Sequence[str] | None) -> list[CompactionJob]:
+        """Those of these names, or all. Raises ConfigError for a name that no job has."""
+        known = {job.name: job for job in self.settings.jobs}
+        unknown = [name for name in names or () if name not in known]
+        if unknown:
+            problems = [f"no job {name!r}; there are: {', '.join(known)}" for name in unknown]
+            raise ConfigError(problems, source=self._config.source)
+        return list(self.settings.jobs) if not names else [known[name] for name in names]
+
+    @property
+    def spark(self) -> SparkRunner | None:
+        """What carries the plans out, once there was one."""
+        return self._spark
+
     def close(self) -> None:
         if self._spark is not None:
             self._spark.close()
@@ -117,9 +144,37 @@ class Compaction:
 
     def _on_spark(self, rows: Sequence[str], job: CompactionJob) -> Sequence[str]:
         if self._spark is None:
-            self._spark = SparkRunner(SparkSettings(master=self.settings.master, properties=self.settings.spark))
-        work = Work(_for_workers(self._config), job, uuid.uuid4().hex)
-        return self._spark.run(rows, work, parallelism=job.parallelism, progress=self._progress)
+            chosen = self.settings
+            self._spark = SparkRunner(
+                SparkSettings(master=chosen.master, properties=chosen.spark, ship_packages=chosen.ship_packages)
+            )
+        work = Work(_for_workers(self._config), job, _program(), uuid.uuid4().hex)
+        return self._spark.run(rows, work, parallelism=job.parallelism, progress=self._go_on)
+
+    def _go_on(self, done: int, total: int) -> None:
+        if self.stop.is_set():
+            raise CompactionStopped("stopped before the plans were carried out; the next run plans the rest anew")
+        self._progress(done, total)
+
+
+def build_scheduler(config: Config, names: Sequence[str] | None = None) -> Service:
+    """Runs each job by its cron, one at a time, until it is stopped. Raises ConfigError."""
+    if config.compaction is None:
+        raise ConfigError(["compaction: missing; add a [[compaction.jobs]]"], source=config.source)
+    around = Surroundings(config)
+    with around.building():
+        compaction = Compaction(config, stop=around.stop)
+        around.resources.callback(compaction.close)
+        jobs = compaction.jobs(names)
+        scheduler = Scheduler(
+            schedule=Schedule(jobs, around.clock.now(), {job.name: random.random() for job in jobs}),
+            run=lambda job: compaction.compact(jobs=[job]),
+            clock=around.clock,
+            health=around.health,
+            metrics=around.metrics,
+            stop=around.stop,
+        )
+        return around.service({"compaction": scheduler.loop}, SHUTDOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,20 +183,21 @@ class Work:
 
     config: Config
     job: CompactionJob
+    writer: str  # what the footers name: workers may have our modules without knowing their version
     run: str  # one set of clients for each run, in each process
 
     def __call__(self, row: str) -> str:
         worker = _workers.get(self.run)
         if worker is None:
             _workers.clear()
-            worker = _workers[self.run] = build_worker(self.config, self.job, Stop(), ExitStack())
+            worker = _workers[self.run] = build_worker(self.config, self.job, self.writer, Stop(), ExitStack())
         return encode_outcome(worker.carry_out(decode_plan(row)))
 
 
 _workers: dict[str, Worker] = {}
 
 
-def build_worker(config: Config, job: CompactionJob, stop: Stop, opened: ExitStack) -> Worker:
+def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, opened: ExitStack) -> Worker:
     """Its clients are closed with `opened`, or with the process."""
     merged_class = job.storage_class or config.s3.storage_class or ""
     store = SegmentStore(_objects(config.s3, merged_class, stop, opened), config.s3.prefix)
@@ -153,7 +209,7 @@ def build_worker(config: Config, job: CompactionJob, stop: Stop, opened: ExitSta
             # what stands at the output's key may be thinner: nothing is deleted but what it is proved to hold
             uploader=Uploader(store, segment_format, may_thin=lambda _: True),
             row_group_bytes=job.row_group_size,
-            writer=f"kafka-segment-replicator {version('kafka-segment-replicator')}",
+            writer=writer,
             spool_dir=config.compaction.spool_dir if config.compaction else None,
         ),
         cleaner=Cleaner(store=store, format=segment_format, copies=_copies(config, store, stop, opened)),
@@ -188,6 +244,10 @@ def _objects(settings: S3Settings, storage_class: str, stop: Stop, opened: ExitS
     return RetryingObjectStore(store, stop=stop, policy=RetryPolicy(attempts=ATTEMPTS))
 
 
+def _program() -> str:
+    return f"kafka-segment-replicator {version('kafka-segment-replicator')}"
+
+
 def _for_workers(config: Config) -> Config:
     """No more than they need: nothing of Kafka."""
     return replace(config, kafka=None, egress=None, ingress=None, sqs=None)
@@ -198,7 +258,7 @@ def in_process(config: Config, opened: ExitStack) -> Execute:
     stop = Stop()
 
     def run(rows: Sequence[str], job: CompactionJob) -> list[str]:
-        worker = build_worker(config, job, stop, opened)
+        worker = build_worker(config, job, _program(), stop, opened)
         return [encode_outcome(worker.carry_out(decode_plan(row))) for row in rows]
 
     return run

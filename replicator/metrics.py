@@ -43,7 +43,12 @@ CounterName = Literal[
     # sync
     "sync_objects",
     "sync_bytes",
-    # both
+    # compaction
+    "compaction_runs",
+    "compaction_merged_segments",
+    "compaction_deleted_segments",
+    "compaction_failures",
+    # all
     "store_requests",
     "store_errors",
     "broker_errors",
@@ -58,6 +63,7 @@ GaugeName = Literal[
     "ingress_lag_seconds",
     "assigned_partitions",
     "stopped_partitions",
+    "quarantined_segments",
 ]
 HistogramName = Literal[
     "upload_latency_seconds",
@@ -130,7 +136,12 @@ TABLE: dict[MetricName, Metric] = {
     # sync
     "sync_objects": Metric(("topic",), "objects copied to the other bucket"),
     "sync_bytes": Metric(("topic",), "stored bytes of objects copied to the other bucket"),
-    # both
+    # compaction
+    "compaction_runs": Metric(("job",), "runs of a job that came to their end; not growing = look at its cron"),
+    "compaction_merged_segments": Metric(("job",), "segments merged into larger ones"),
+    "compaction_deleted_segments": Metric(("job",), "segments deleted, all their records proved to be in a larger one"),
+    "compaction_failures": Metric(("job",), "plans, or whole runs, that could not be carried out; the log says why"),
+    # all
     "store_requests": Metric(("operation",), "requests to the object store; label operation"),
     "store_errors": Metric(
         ("operation",), "refused or failed requests; label operation; growing = storage is in trouble"
@@ -149,6 +160,9 @@ TABLE: dict[MetricName, Metric] = {
     "ingress_lag_seconds": Metric(SOURCE, "age of the oldest stored segment not yet delivered; 0 when none waits"),
     "assigned_partitions": Metric(NONE, "partitions this process holds"),
     "stopped_partitions": Metric(NONE, "partitions waiting for an operator; anything but 0: read /readyz"),
+    "quarantined_segments": Metric(
+        ("job",), "stored segments that are not what they say; anything but 0: restore them from a copy of the bucket"
+    ),
     "upload_latency_seconds": Metric(PARTITION, "sealing a segment → stored"),
     "produce_latency_seconds": Metric(SOURCE, "handing a run to the producer → acknowledged, with its checkpoint"),
     "record_age_seconds": Metric(SOURCE, "KIP-382: age of the newest record of a run when delivery began"),

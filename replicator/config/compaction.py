@@ -133,6 +133,10 @@ class CompactionSettings:
     spark: Mapping[str, str] = field(
         default_factory=dict, metadata=about("[compaction.spark]: Spark's own properties, such as spark.jars.ivy")
     )
+    ship_packages: bool = field(
+        default=False,
+        metadata=about("send this program to the workers, which have all that it needs; see docs/spark.md"),
+    )
     spool_dir: Path | None = field(
         default=None,
         metadata=about("directory for a merged segment until it is stored, one per merge; default: the system's"),

@@ -1,0 +1,84 @@
+"""When jobs run: cron expressions, in their time zones. The only module that knows croniter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from croniter import CroniterBadCronError, CroniterBadDateError, croniter
+
+from replicator.config import CompactionJob
+from replicator.errors import ConfigError
+
+SIX_FIELDS = 6  # seconds first, as the ancestor's
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    job: CompactionJob
+    at: datetime  # UTC
+
+
+def next_run(job: CompactionJob, after: datetime) -> datetime | None:
+    """The first time behind `after` (UTC), UTC; None for a job without a cron, and when there never is one. Raises
+    ConfigError."""
+    if job.cron is None:
+        return None
+    local = after.astimezone(ZoneInfo(job.timezone))
+    seconds_first = len(job.cron.split()) == SIX_FIELDS
+    try:
+        found: datetime = croniter(job.cron, local, second_at_beginning=seconds_first).get_next(datetime)
+    except CroniterBadDateError:
+        return None
+    except (CroniterBadCronError, ValueError, KeyError) as error:
+        raise ConfigError([f"cron of job {job.name!r}: {error}"], source="compaction.jobs") from error
+    return found.astimezone(UTC)
+
+
+class Schedule:
+    """Which job is next. Runs that were missed, while another ran or the process was down, are one run."""
+
+    def __init__(self, jobs: Sequence[CompactionJob], now: datetime, jitter: Mapping[str, float] | None = None) -> None:
+        """`jitter`: what part of its own span each job waits behind its time, 0 to 1. Raises ConfigError, with every
+        bad expression, and when no job ever runs."""
+        problems: list[str] = []
+        self._jobs = list(jobs)
+        self._jitter = dict(jitter or {})
+        self._next: dict[str, datetime] = {}
+        for job in self._jobs:
+            try:
+                self._plan(job, now)
+            except ConfigError as error:
+                problems += error.problems
+        if not problems and not self._next:
+            problems = [
+                'no job has a cron: give one a cron, such as "0 1 * * *", or run them now with '
+                "`replicator compact --once`"
+            ]
+        if problems:
+            raise ConfigError(problems, source="compaction.jobs")
+
+    def _plan(self, job: CompactionJob, now: datetime) -> None:
+        at = next_run(job, now)
+        if at is None:
+            self._next.pop(job.name, None)
+        else:
+            self._next[job.name] = at + job.jitter * self._jitter.get(job.name, 0.0)
+
+    @property
+    def coming(self) -> Sequence[Due]:
+        """The next run of each job, soonest first."""
+        by_name = {job.name: job for job in self._jobs}
+        return sorted(
+            (Due(by_name[name], at) for name, at in self._next.items()), key=lambda due: (due.at, due.job.name)
+        )
+
+    def take(self, now: datetime) -> CompactionJob | None:
+        """The job whose time has come, the one that waits longest; its next run is planned from `now` on."""
+        due = next((due for due in self.coming if due.at <= now), None)
+        if due is None:
+            return None
+        self._plan(due.job, now)
+        return due.job

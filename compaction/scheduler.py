@@ -1,0 +1,83 @@
+"""Runs jobs by the clock, one at a time, for as long as the process lives."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from datetime import timedelta
+
+from compaction.run import Report
+from compaction.schedule import Schedule
+from replicator import logkeys
+from replicator.config import CompactionJob
+from replicator.errors import ReplicatorError
+from replicator.health import Health
+from replicator.lifecycle import Stop
+from replicator.metrics import Metrics
+from replicator.protocols import Clock
+
+TURN = timedelta(seconds=1)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduler:
+    schedule: Schedule
+    run: Callable[[CompactionJob], Sequence[Report]]
+    clock: Clock
+    health: Health
+    metrics: Metrics
+    stop: Stop
+
+    def loop(self) -> None:
+        """Until `stop`. A run that fails is told, and comes again at its time."""
+        self._tell_next()
+        self.health.ready(True)
+        with ThreadPoolExecutor(1, "compaction-run") as pool:
+            while not self.stop.is_set():
+                now = self.clock.now()
+                self.health.turn(now)
+                job = self.schedule.take(now)
+                if job is None:
+                    coming = self.schedule.coming
+                    self.stop.wait(min(coming[0].at - now, TURN) if coming else TURN)
+                    continue
+                running = pool.submit(self._run, job)
+                while not wait([running], TURN.total_seconds()).done:
+                    self.health.turn(self.clock.now())  # a run takes hours, and is no hanging process
+                running.result()
+                self._tell_next()
+        self.health.ready(False)
+
+    def _run(self, job: CompactionJob) -> None:
+        what = f"compaction job {job.name}"
+        log.info("compaction_begins", extra={logkeys.OPERATION: job.name})
+        try:
+            reports = self.run(job)
+        except ReplicatorError as error:
+            if self.stop.is_set():
+                return
+            log.warning("compaction_run_failed", extra={logkeys.OPERATION: job.name, logkeys.ERROR: str(error)})
+            self.metrics.count("compaction_failures", 1, job=job.name)
+            self.health.stopped(what, str(error))
+            return
+        bad: dict[str, str] = {}
+        for report in reports:
+            self.metrics.count("compaction_merged_segments", sum(o.merged for o in report.outcomes), job=job.name)
+            self.metrics.count("compaction_deleted_segments", sum(o.deleted for o in report.outcomes), job=job.name)
+            self.metrics.count("compaction_failures", sum(1 for o in report.outcomes if o.error), job=job.name)
+            bad |= report.quarantined
+        self.metrics.count("compaction_runs", 1, job=job.name)
+        self.metrics.gauge("quarantined_segments", len(bad), job=job.name)
+        if bad:
+            self.health.stopped(what, f"{len(bad)} segments are not what they say, first {next(iter(bad.items()))}")
+        else:
+            self.health.resumed(what)
+        log.info("compaction_ended", extra={logkeys.OPERATION: job.name})
+
+    def _tell_next(self) -> None:
+        for due in self.schedule.coming:
+            log.info("compaction_next", extra={logkeys.OPERATION: due.job.name, logkeys.NEXT: due.at.isoformat()})

@@ -1,0 +1,203 @@
+"""`replicator compact`: merge small segments into larger ones, now or by the clock."""
+
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from replicator.commands.terminal import (
+    DIFFERENCES,
+    FAILED,
+    AsJson,
+    ConfigFile,
+    load_config,
+    print_json,
+    print_text,
+    set_up_logs,
+    table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from compaction.run import Report
+    from replicator.config import Config
+
+Topic = Annotated[str | None, typer.Option("--topic", help="Only this topic.")]
+Partition = Annotated[list[int] | None, typer.Option("--partition", help="Only this partition; may be repeated.")]
+Level = Annotated[int | None, typer.Option("--level", help="Only segments of this level.")]
+Job = Annotated[list[str] | None, typer.Option("--job", help="Only this job; may be repeated.")]
+
+
+def compact(  # noqa: PLR0917 -- options of a command
+    config: ConfigFile = None,
+    once: Annotated[bool, typer.Option("--once", help="Run now, then end; without, run by each job's cron.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be merged and deleted.")] = False,
+    job: Job = None,
+    topic: Topic = None,
+    partition: Partition = None,
+    level: Level = None,
+    as_json: AsJson = False,
+) -> None:
+    """Merge segments level by level on Spark, and delete what a merged one is proved to hold.
+
+    Exit code 3 when a segment is not what it says (it is named, and left alone), 1 when something could not be done.
+    """
+    settings = load_config(config)
+    set_up_logs(settings)
+    if not once and not dry_run:
+        if topic or partition or level is not None or as_json:
+            raise typer.BadParameter("--topic, --partition, --level and --json go with --once or --dry-run")
+        _by_the_clock(settings, job)
+        return
+    reports = _now(settings, job, dry_run=dry_run, topic=topic, partitions=partition or [], level=level, quiet=as_json)
+    if as_json:
+        print_json([_as_json(report) for report in reports])
+    else:
+        for report in reports:
+            _print(report, dry_run=dry_run)
+    if any(report.quarantined for report in reports):
+        raise typer.Exit(DIFFERENCES)
+    if any(report.failed for report in reports):
+        raise typer.Exit(FAILED)
+
+
+def _now(
+    settings: Config,
+    names: Sequence[str] | None,
+    *,
+    quiet: bool,
+    dry_run: bool,
+    **selection: Any,
+) -> list[Report]:
+    import signal
+
+    from replicator.compaction import Compaction
+
+    with _progress(quiet=quiet or dry_run) as progress, Compaction(settings, progress=progress) as compaction:
+        jobs = compaction.jobs(names)
+        previous = signal.signal(signal.SIGTERM, lambda *_: compaction.stop.set())
+        try:
+            return compaction.compact(jobs=jobs, dry_run=dry_run, **selection)
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+
+
+def _by_the_clock(settings: Config, names: Sequence[str] | None) -> None:
+    from replicator.compaction import build_scheduler
+    from replicator.service import leave, run_until_signalled
+
+    leave(run_until_signalled(build_scheduler(settings, names)))
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar, where somebody looks."""
+    import sys
+
+    if quiet or not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("plans"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("plans", total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+# --- what is printed
+
+
+def _print(report: Report, *, dry_run: bool) -> None:
+    seen = f"{report.objects:_} segments, {_size(report.size_bytes)}"
+    if dry_run:
+        print_text(f"job {report.job}: {seen}; {len(report.plans)} plans, nothing was changed")
+        for plan in report.plans:
+            print_text(f"  {_described(plan)}")
+    else:
+        print_text(f"job {report.job}: {seen} when it began")
+        rows = [
+            [name, p["inputs"], p["merges"], p["deleted"], p["records"], _size(p["read"]), _size(p["stored"])]
+            for name, p in _by_partition(report).items()
+        ]
+        if rows:
+            head = ["partition", "merged", "into", "deleted", "records", "read", "stored"]
+            print_text(table(head, rows))
+        else:
+            print_text("  nothing to do")
+    for outcome in report.outcomes:
+        if outcome.error:
+            print_text(f"not done: {outcome.segment}: {outcome.error}")
+        for segment, why in outcome.kept.items():
+            print_text(f"kept: {segment}: {why}")
+    for segment, why in report.quarantined.items():
+        print_text(
+            f"quarantined: {segment}: {why}\n  it is left alone until another object stands at its key; restore it "
+            "from a copy of the bucket, or delete it there"
+        )
+
+
+def _by_partition(report: Report) -> Mapping[str, Mapping[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for o in report.outcomes:
+        if o.error:
+            continue
+        sums = found.setdefault(
+            o.partition, dict.fromkeys(("inputs", "merges", "deleted", "records", "read", "stored"), 0)
+        )
+        sums["inputs"] += o.merged
+        sums["merges"] += 1 if o.merged else 0
+        sums["deleted"] += o.deleted
+        sums["records"] += o.records
+        sums["read"] += o.read_bytes
+        sums["stored"] += o.stored_bytes
+    return dict(sorted(found.items()))
+
+
+def _described(plan: Any) -> str:
+    from compaction.planner import MergePlan
+
+    if isinstance(plan, MergePlan):
+        return f"merge {len(plan.inputs):_} segments, {_size(plan.size_bytes)}, into {plan.output}"
+    size = _size(sum(plan.inside.values()))
+    return f"delete {len(plan.inside):_} segments, {size}, if {plan.keeper} is proved to hold them"
+
+
+def _as_json(report: Report) -> Mapping[str, object]:
+    from dataclasses import asdict
+
+    from compaction.planner import MergePlan
+
+    return {
+        "job": report.job,
+        "segments": report.objects,
+        "size_bytes": report.size_bytes,
+        "plans": [
+            {
+                "merge": str(plan.output),
+                "inputs": [str(piece.segment) for piece in plan.inputs],
+                "size_bytes": plan.size_bytes,
+            }
+            if isinstance(plan, MergePlan)
+            else {"keeper": str(plan.keeper), "delete_if_proved": [str(segment) for segment in plan.inside]}
+            for plan in report.plans
+        ],
+        "outcomes": [asdict(outcome) for outcome in report.outcomes],
+        "quarantined": dict(report.quarantined),
+    }
+
+
+def _size(size_bytes: int) -> str:
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
