@@ -63,6 +63,12 @@ def control_prefix(prefix: str, region: str) -> str:
     return f"{region_prefix(prefix, region)}{CONTROL}/v1/"
 
 
+def is_control_key(prefix: str, key: str) -> bool:
+    """Of any region."""
+    head = f"{prefix}/" if prefix else ""
+    return key.startswith(head) and key[len(head) :].split("/")[1:2] == [CONTROL]
+
+
 def parse_gap_range(name: str) -> OffsetRange:
     """The offsets in the last part of a gap's key. Raises MalformedKey."""
     match = _GAP.fullmatch(name)
