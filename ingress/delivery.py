@@ -298,7 +298,7 @@ class Delivery:
             part.ended = True
             return None
         if checked.altered:
-            self.metrics.count("altered_timestamps", checked.altered, **_labels(assignment))
+            self.metrics.count("altered_timestamps", checked.altered, **assignment.labels)
         active.next_offset, part.ended, part.done = run.next_offset, run.last, run.last
         part.count += run.count
         part.size_bytes += run.size_bytes
@@ -352,7 +352,7 @@ class Delivery:
         self._again(active, from_offset, _Narrow(max(refusal.count // 2, 1), refusal.last_offset + 1))
 
     def _measure(self, assignment: Assignment, part: _Part, seconds: float) -> None:
-        labels = _labels(assignment)
+        labels = assignment.labels
         self.metrics.count("record_count", part.count, **labels)
         self.metrics.count("record_bytes", part.size_bytes, **labels)
         self.metrics.observe("produce_latency_seconds", seconds, **labels)
@@ -367,8 +367,3 @@ def _last_offset(run: PieceRun) -> int:
     offset = run.batches[-1].column(0)[-1].as_py()
     assert isinstance(offset, int)
     return offset
-
-
-def _labels(assignment: Assignment) -> dict[str, str]:
-    source = assignment.source
-    return {"region": source.region, "topic": source.topic, "partition": str(source.partition)}
