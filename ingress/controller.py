@@ -172,6 +172,11 @@ class IngressController:
             if names:
                 self.parts.placement.subscribe(names, self)
         self._drop_others()
+        # nobody holds these, so everybody says it
+        for key in before.unplaced.keys() - found.unplaced.keys():
+            self.parts.notes.left(key)
+        for key, reason in found.unplaced.items():
+            self.parts.notes.parked(key, Parked(None, reason, self.parts.clock.now()))
         self._confirm(self._assigned)  # some were assigned before we knew what for, or their topic is another one now
         self.parts.health.ready(True)
 
@@ -318,6 +323,8 @@ class IngressController:
             held.retry_at = self.parts.clock.now() + held.policy.pause(0, refused=True)
             return
         assert not isinstance(checkpoint, CheckpointConflict)
+        for life in self._lives(held):
+            self.parts.notes.begun(CheckpointKey(life, held.assignment.target.topic))
         if not held.refusals:
             self._resume(held)  # else it has to get past what stopped it first
         next_offset = None if checkpoint is None else checkpoint.next_offset
@@ -347,8 +354,7 @@ class IngressController:
     # --- lives of a topic that follow each other ---
 
     def _of_life_at_hand(self, held: Held, checkpoints: Positions) -> Held:
-        assignment = held.assignment
-        sources = self._found.destinations[assignment.target.topic].sources(assignment.target.partition)
+        assignment, sources = held.assignment, self._lives(held)
         keys = {source: CheckpointKey(source, assignment.target.topic) for source in sources}
         known = {source: checkpoints[key] for source, key in keys.items() if key in checkpoints}
         source = at_hand(assignment.source, sources, known, assignment.target_topic_id)
@@ -357,6 +363,11 @@ class IngressController:
         before = sources[sources.index(assignment.source) : sources.index(source)]
         finished = {s: c.next_offset for s in before if isinstance(c := known.get(s), Checkpoint)}
         return self._change_life(held, source, dict.fromkeys(before, 0) | finished)
+
+    def _lives(self, held: Held) -> Sequence[SourcePartition]:
+        """All that goes where this goes, in order."""
+        target = held.assignment.target
+        return self._found.destinations[target.topic].sources(target.partition)
 
     def _change_life(self, held: Held, source: SourcePartition, finished: Mapping[SourcePartition, int]) -> Held:
         target = held.assignment.target

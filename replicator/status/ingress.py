@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, still_parked
 from replicator.config import IngressSettings
 from replicator.control_store import ControlStore
+from replicator.describing import describe_each
 from replicator.errors import CheckpointConflict
 from replicator.protocols import CheckpointStore, ClusterAdmin, ConsumerGroups, GroupFacts, TopicFacts
 from replicator.segment import OffsetRange, SourcePartition
@@ -96,7 +97,7 @@ class IngressSources:
             for k, v in keys.items()
         }
         gaps = self._gaps({k.source for k, v in configured.items() if v}, pool)
-        facts = self.admin.describe({k.destination_topic for k, v in configured.items() if v})
+        facts, _ = describe_each(self.admin, {k.destination_topic for k, v in configured.items() if v})
         partitions = [
             judged(
                 key,

@@ -99,6 +99,19 @@ def test_a_later_life_in_the_archive_is_no_lag_until_it_is_delivered() -> None:
     assert target.rows() == {"a/t@life/0": (2, 10, 8)}
 
 
+def test_a_refused_topic_is_told_when_everybody_is_dead() -> None:
+    target = Target(members=0)
+    target.world.put(0, 9)
+    target.world.admin.hides["copy"] = "not authorised to see topic copy"
+    process = target.world.process()
+    process.turn(3)
+    process.stop()
+    (parked,) = target.look().parked
+    assert (parked.key, parked.lag) == (key(), 10)
+    assert "parked without a position" in parked.problems[0]
+    assert "not authorised" in parked.problems[0]
+
+
 def test_a_life_with_a_topic_of_its_own_is_delivered_there() -> None:
     """Nothing waits for a policy: the policy gave it a destination."""
     target = Target(on_recreate="new-topic")
