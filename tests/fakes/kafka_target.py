@@ -56,6 +56,7 @@ class FakeTarget:
     exactly_once: bool = True  # a call is a transaction: all of it is there, or nothing
     away: bool = False
     checkpoints: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)
+    last_said: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)  # what compaction would leave
     conflicts: dict[CheckpointKey, CheckpointConflict] = field(default_factory=dict)
     poison: dict[TopicPartition, set[int]] = field(default_factory=dict)  # source offsets that are always refused
     parked: dict[CheckpointKey, Parked] = field(default_factory=dict)
@@ -121,6 +122,7 @@ class FakeTarget:
 
     def put_checkpoint(self, key: CheckpointKey, said: Checkpoint) -> None:
         """As a reader of the topic puts them together."""
+        self.last_said[key] = said
         word = follow(key, self.conflicts.pop(key, None) or self.checkpoints.get(key), said)
         if isinstance(word, CheckpointConflict):
             self.conflicts[key] = word
