@@ -20,10 +20,11 @@ from ingress.held import Held, late_policy
 from ingress.listings import Listings
 from ingress.lives import Turn, at_hand, turn
 from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
-from ingress.sequencer import Deliver, Effect, Late, Lost, Passed, Relist, Sequencer
+from ingress.sequencer import Deliver, Effect, Finished, Late, Lost, Passed, Relist, Sequencer
 from replicator import logkeys
 from replicator.checkpoint import Checkpoint, CheckpointKey, Parked
 from replicator.control_store import ControlStore
+from replicator.coverage import Piece
 from replicator.errors import CheckpointConflict, ReplicatorError
 from replicator.events import Created, Removed, SegmentEvent
 from replicator.health import Health
@@ -447,8 +448,10 @@ class IngressController:
     def _apply(self, held: Held, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Deliver(piece=piece):
-                    self.parts.delivery.begin(held.assignment, piece)
+                case Deliver(pieces=pieces):
+                    self.parts.delivery.begin(held.assignment, pieces)
+                case Finished(piece=piece):
+                    self._segment_delivered(held, piece)
                 case Relist(full=full, reason=reason):
                     self._listings.begin(held, full=full, reason=reason)
                 case Late(offsets=offsets):
@@ -503,10 +506,7 @@ class IngressController:
                 held.refusals = 0
                 self._resume(held)
                 self.parts.notes.going(held.assignment.key)
-                if done:
-                    self._delivered(held, now)
-                else:
-                    sequencer.progressed(next_offset)
+                self._apply(held, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
             case Failed(reason=reason, fate=fate, offset=offset):
                 log.warning("delivery_failed", extra=held.fields | {logkeys.REASON: reason})
                 if fate is Fate.UNKNOWN:
@@ -526,10 +526,8 @@ class IngressController:
             case _:
                 assert_never(report)
 
-    def _delivered(self, held: Held, now: datetime) -> None:
-        assert held.sequencer is not None
-        assert held.sequencer.delivering is not None
-        piece, labels = held.sequencer.delivering, held.labels
+    def _segment_delivered(self, held: Held, piece: Piece) -> None:
+        labels = held.labels
         self.parts.metrics.count("ingress_segments", 1, **labels)
         skipped = piece.from_offset - piece.segment.offsets.start
         if skipped:
@@ -544,7 +542,6 @@ class IngressController:
                 logkeys.DESTINATION: held.assignment.target.topic,
             },
         )
-        self._apply(held, held.sequencer.delivered(now))
 
     def _stop(self, held: Held, reason: str, offset: int | None = None) -> None:
         """Waits for an operator, or for the cause to go: it is tried again from time to time. `offset` is that of the

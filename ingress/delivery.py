@@ -3,8 +3,8 @@
     controller ──begin──> waiting ──> reading (one run ahead, on a pool) ──> round ──> TargetWriter.deliver
         <── Progressed / Done / Failed / Vanished / Corrupt ────────────────────────────┘
 
-Runs on one thread with one TargetWriter. At most `width` pieces are open at a time, so memory is bounded by
-width × (two runs + a row group), however many partitions there are.
+Runs on one thread with one TargetWriter. At most `width` partitions are read at a time, one object of each, so memory
+is bounded by width × (two runs + two row groups), however many partitions and segments there are.
 
 A refused record must not hold up others: its partition gets rounds of its own, with runs halved until the record is
 alone. What lies before it is then delivered, and the position is its offset.
@@ -16,7 +16,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Generator, Hashable, Iterator
+from collections.abc import Callable, Collection, Generator, Hashable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -27,11 +27,12 @@ from ingress.pieces import PieceReader, PieceRun
 from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
 from replicator import logkeys
 from replicator.checkpoint import Checkpoint
-from replicator.coverage import Piece
+from replicator.coverage import Piece, remaining
 from replicator.errors import BrokerUnavailable, CorruptSegment, SegmentNotFound, TargetError, TransientError
 from replicator.lifecycle import Stop
 from replicator.metrics import Metrics
 from replicator.protocols import Clock, Fate, RunFailed, TargetRun, TargetWriter, TimestampRule, TopicPartition
+from replicator.segment import Segment
 
 log = logging.getLogger(__name__)
 
@@ -50,18 +51,23 @@ class _Narrow:
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     assignment: Assignment
-    piece: Piece
+    pieces: Sequence[Piece]  # they adjoin
     narrow: _Narrow | None = None
 
 
 @dataclass(slots=True, eq=False)
 class _Active:
     assignment: Assignment
-    piece: Piece
+    pieces: Sequence[Piece]
     narrow: _Narrow | None
     runs: Generator[PieceRun, None, None]
     ahead: Future[PieceRun]
     next_offset: int  # of the next run to take
+
+    @property
+    def segment(self) -> Segment:
+        """The one that the next run begins in."""
+        return remaining(self.pieces, self.next_offset)[0].segment
 
 
 @dataclass(slots=True)
@@ -75,7 +81,7 @@ class _Part:
     last_offset: int = -1  # of a record
     newest_ms: float | None = None  # stamp of the last record
     ended: bool = False  # nothing more of it in this round
-    done: bool = False  # the piece, to its end
+    done: bool = False  # the pieces, to their end
     then: Report | _Refusal | None = None  # why it ended, to be told once what came before is delivered
 
 
@@ -119,9 +125,10 @@ class Delivery:
     def __post_init__(self) -> None:
         self._pace = Pace(self.round_records)
 
-    def begin(self, assignment: Assignment, piece: Piece) -> None:
+    def begin(self, assignment: Assignment, pieces: Sequence[Piece]) -> None:
+        """Pieces that adjoin. The reports tell how far it got; where one is at fault, what came before is delivered."""
         with self._mutex:
-            self._waiting.append(_Waiting(assignment, piece))
+            self._waiting.append(_Waiting(assignment, pieces))
             self._mutex.notify_all()
 
     def release(self, epochs: Collection[int], timeout: timedelta) -> bool:
@@ -185,17 +192,16 @@ class Delivery:
 
     def _open(self, waiting: _Waiting) -> None:
         narrow = waiting.narrow
-        runs = self.reader.runs(waiting.piece, max_records=narrow.max_records if narrow else None)
+        runs = self.reader.runs(waiting.pieces, max_records=narrow.max_records if narrow else None)
         self._active[waiting.assignment.epoch] = _Active(
-            waiting.assignment, waiting.piece, narrow, runs, self._read_ahead(runs), waiting.piece.from_offset
+            waiting.assignment, waiting.pieces, narrow, runs, self._read_ahead(runs), waiting.pieces[0].from_offset
         )
 
     def _again(self, active: _Active, from_offset: int, narrow: _Narrow | None) -> None:
-        """Read the piece once more, from there; before anything that waits."""
+        """Read once more, from there; before anything that waits."""
         self._drop(active.assignment.epoch)
-        piece = Piece(active.piece.segment, from_offset)
         with self._mutex:
-            self._waiting.appendleft(_Waiting(active.assignment, piece, narrow))
+            self._waiting.appendleft(_Waiting(active.assignment, remaining(active.pieces, from_offset), narrow))
 
     def _drop(self, epoch: int) -> None:
         active = self._active.pop(epoch, None)
@@ -279,14 +285,14 @@ class Delivery:
 
     def _take(self, active: _Active, part: _Part) -> TargetRun | None:
         """The run that was read ahead, made fit for the target; the next one is read meanwhile."""
-        assignment, segment = active.assignment, active.piece.segment
+        assignment = active.assignment
         try:
             run = active.ahead.result()
             checked = self.timestamps.check(assignment.target.topic, run.batches, clamp=assignment.clamp_timestamps)
         except SegmentNotFound:
-            part.then = Vanished(assignment, segment)
+            part.then = Vanished(assignment, active.segment)
         except CorruptSegment as error:
-            part.then = Corrupt(assignment, segment, error)
+            part.then = Corrupt(assignment, active.segment, error)
         except TransientError as error:
             part.then = Failed(assignment, str(error), Fate.RETRY)
         except TargetError as error:

@@ -36,7 +36,7 @@ class Progressed:
 
     assignment: Assignment
     next_offset: int
-    done: bool  # the piece is delivered to its end
+    done: bool  # the pieces are delivered to their end
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Ingress, compaction and restore all ask this one question; no other module compa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from replicator.segment import OffsetRange, Segment
@@ -70,6 +70,12 @@ def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[Piece | Gap
             return
         yield step
         next_offset = step.offsets.next_offset
+
+
+def remaining(pieces: Sequence[Piece], next_offset: int) -> tuple[Piece, ...]:
+    """Of adjoining pieces, in order: what lies at and behind `next_offset`."""
+    left = [piece for piece in pieces if piece.offsets.end >= next_offset]
+    return tuple(Piece(piece.segment, max(piece.from_offset, next_offset)) for piece in left)
 
 
 def explained_until(recorded: Iterable[OffsetRange], next_offset: int) -> int:

@@ -61,6 +61,7 @@ class FakeTarget:
     poison: dict[TopicPartition, set[int]] = field(default_factory=dict)  # source offsets that are always refused
     parked: dict[CheckpointKey, Parked] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)  # records of each call of a writer
     edits: list[str] = field(default_factory=list)  # names of the editor's calls that were acknowledged, in order
     _logs: dict[TopicPartition, list[TargetRecord]] = field(default_factory=dict)
     _failing: dict[TopicPartition, tuple[RunFailed, int]] = field(default_factory=dict)
@@ -160,6 +161,7 @@ class FakeWriter:
         taken = list(runs)
         if self.target.away or (taken and should_stop()):
             raise BrokerUnavailable("the fake target is away")
+        self.target.rounds.append(sum(run.count for run in taken))
         return self.target._deliver(taken)
 
     def close(self, timeout: timedelta) -> None:

@@ -50,7 +50,7 @@ class Hand:
     def begin(self, segment: Segment, epoch: int = 1, from_offset: int = 0) -> Assignment:
         partition = TopicPartition("copy", segment.source.partition)
         given = Assignment(segment.source, partition, "id", epoch, clamp_timestamps=False)
-        self.delivery.begin(given, Piece(segment, max(from_offset, segment.offsets.start)))
+        self.delivery.begin(given, [Piece(segment, max(from_offset, segment.offsets.start))])
         return given
 
     def reports(self) -> list[Report]:

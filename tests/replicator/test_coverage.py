@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, takewhile
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicator.coverage import Gap, Piece, covered_until, explained_until, next_step, steps
+from replicator.coverage import Gap, Piece, covered_until, explained_until, next_step, remaining, steps
 from replicator.segment import OffsetRange, Segment, SourcePartition
 
 SOURCE = SourcePartition("r", "t", 0)
@@ -66,6 +66,15 @@ def test_covered_until_is_the_first_offset_not_stored(segments: list[Segment], s
     while at in stored:
         at += 1
     assert covered_until(segments, start) == at
+
+
+@settings(max_examples=300)
+@given(st.lists(SMALL, max_size=12), st.integers(0, 50), st.integers(0, 60))
+def test_what_remains_is_what_lies_behind(segments: list[Segment], start: int, next_offset: int) -> None:
+    pieces = list(takewhile(lambda step: isinstance(step, Piece), steps(segments, start)))
+    left = remaining([p for p in pieces if isinstance(p, Piece)], next_offset)
+    wanted = [o for p in pieces for o in range(p.offsets.start, p.offsets.next_offset) if o >= next_offset]
+    assert [o for p in left for o in range(p.offsets.start, p.offsets.next_offset)] == wanted
 
 
 def test_merged_copy_is_preferred_to_its_pieces() -> None:
