@@ -604,7 +604,9 @@ def test_reports_of_an_earlier_ownership_are_ignored(world: World) -> None:
 def test_report_of_a_round_that_outlived_its_ownership_moves_nothing(world: World) -> None:
     world.put(0, 9)
     process = joined(world)
-    earlier = process.controller._held[SOURCE].assignment
+    held = process.controller._holdings.of(SOURCE)
+    assert held is not None
+    earlier = held.assignment
     process.placement.revoke(C)
     process.placement.assign(C)
     process.turn(5)
