@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -18,6 +19,7 @@ from replicator.errors import MalformedEvent, MalformedKey
 from replicator.segment import CONTROL, OffsetRange, SourcePartition, region_prefix
 
 VERSION = 1
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _GAP = re.compile(r"(?P<start>[0-9]{20})-(?P<end>[0-9]{20})")
 
 
@@ -41,6 +43,18 @@ class RecordedGap:
     low: int  # the partition's watermarks when it was found
     high: int
     recorded_at: datetime  # UTC
+
+
+def stand_in(cluster_id: str, number: int) -> str:
+    """A name for a life where brokers have no topic ids; fit for keys."""
+    return f"{_NOT_IN_A_NAME.sub('_', cluster_id)[:40]}-{number}"
+
+
+def newest_stand_in(lives: Iterable[str], cluster_id: str) -> str:
+    """Of the lives of one topic, by name: the last that stands for one of this cluster; empty when none does."""
+    head = stand_in(cluster_id, 0)[:-1]
+    numbers = [int(n) for life in lives if life.startswith(head) and (n := life[len(head) :]).isdecimal()]
+    return f"{head}{max(numbers)}" if numbers else ""
 
 
 def place_key(prefix: str, region: str, place: str) -> str:

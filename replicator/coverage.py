@@ -1,6 +1,6 @@
-"""Which segments to read, in which order, to see every stored offset exactly once.
+"""Which segments to read, in which order, to see every stored offset exactly once; and what ranges cover together.
 
-Ingress, compaction and restore all ask this one question; no other module compares offset ranges.
+No other module compares offset ranges.
 """
 
 from __future__ import annotations
@@ -110,3 +110,44 @@ def uncovered(covered: Iterable[OffsetRange], within: OffsetRange) -> list[Offse
     if at <= within.end:
         found.append(OffsetRange(at, within.end))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Covered offsets as runs: in order, none touching the next. Empty when nothing is stored."""
+
+    runs: tuple[OffsetRange, ...] = ()
+
+    @property
+    def start(self) -> int | None:
+        return self.runs[0].start if self.runs else None
+
+    @property
+    def next_offset(self) -> int | None:
+        """Behind the last covered one."""
+        return self.runs[-1].next_offset if self.runs else None
+
+    def missing_at(self, offset: int) -> OffsetRange | None:
+        """The uncovered offsets that begin at `offset`, when something behind them is covered."""
+        for run in self.runs:
+            if offset in run:
+                return None
+            if run.start > offset:
+                return OffsetRange(offset, run.start - 1)
+        return None
+
+
+def joined(ranges: Iterable[OffsetRange]) -> Extent:
+    """Of any ranges; O(n log n)."""
+    runs: list[OffsetRange] = []
+    for one in sorted(ranges):
+        join_to_last(runs, one)
+    return Extent(tuple(runs))
+
+
+def join_to_last(runs: list[OffsetRange], offsets: OffsetRange) -> None:
+    """Grows the last of `runs` when `offsets` begin in it or right behind it; else adds them."""
+    if runs and runs[-1].start <= offsets.start <= runs[-1].next_offset:
+        runs[-1] = OffsetRange(runs[-1].start, max(runs[-1].end, offsets.end))
+    else:
+        runs.append(offsets)

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, still_parked
 from replicator.config import IngressSettings
 from replicator.control_store import ControlStore
+from replicator.coverage import Extent, joined
 from replicator.describing import describe_each
 from replicator.errors import CheckpointConflict
 from replicator.protocols import CheckpointStore, ClusterAdmin, ConsumerGroups, GroupFacts, TopicFacts
 from replicator.segment import OffsetRange, SourcePartition
-from replicator.status.archive import Extent, extents, joined, source_places
+from replicator.status.archive import extents, source_places
 from replicator.store import SegmentStore
 from replicator.topics import is_internal
 

@@ -8,10 +8,10 @@ import pytest
 from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped
 from replicator.control import RecordedGap
 from replicator.control_store import ControlStore
+from replicator.coverage import joined
 from replicator.errors import StoreUnavailable
 from replicator.protocols import TopicFacts
 from replicator.segment import OffsetRange, SourcePartition
-from replicator.status.archive import joined
 from replicator.status.ingress import IngressPartition, IngressSources, IngressStatus, judged
 from tests.fakes.cluster_facts import FakeGroups
 from tests.fakes.executors import HandExecutor
