@@ -119,23 +119,19 @@ def look_on(marks: Marks) -> None:
             return new
 
     class Deliveries(Delivery):
-        def begin(self, assignment: Assignment, piece: Piece) -> None:
+        def begin(self, assignment: Assignment, pieces: Sequence[Piece]) -> None:
             marks.begin()
-            super().begin(assignment, piece)
+            super().begin(assignment, pieces)
 
-    class Repeating(AtLeastOnceWriter):
-        def deliver(
-            self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
-        ) -> Sequence[RunFailed]:
-            counted = _Counted(runs)
-            return counted.finish(marks, super().deliver(counted, should_stop=should_stop, fence=fence))
+    def counting(writer: type[Any]) -> type[Any]:
+        class Counting(writer):
+            def deliver(
+                self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
+            ) -> Sequence[RunFailed]:
+                counted = _Counted(runs)
+                return counted.finish(marks, super().deliver(counted, should_stop=should_stop, fence=fence))
 
-    class Once(TransactionalWriter):
-        def deliver(
-            self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
-        ) -> Sequence[RunFailed]:
-            counted = _Counted(runs)
-            return counted.finish(marks, super().deliver(counted, should_stop=should_stop, fence=fence))
+        return Counting
 
     class Seen(PrometheusMetrics):
         def __init__(self) -> None:
@@ -146,8 +142,8 @@ def look_on(marks: Marks) -> None:
         "KafkaSourceConsumer": Consumer,
         "Uploader": Uploads,
         "Delivery": Deliveries,
-        "AtLeastOnceWriter": Repeating,
-        "TransactionalWriter": Once,
+        "AtLeastOnceWriter": counting(AtLeastOnceWriter),
+        "TransactionalWriter": counting(TransactionalWriter),
         "PrometheusMetrics": Seen,
     }
     for name, replacement in names.items():

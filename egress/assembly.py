@@ -12,18 +12,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
+from egress.building import Building, Strand
 from egress.confirm import Confirm
+from egress.outcomes import Foreign, Outcome, Refused, SpoolLost, Stored, Unstored
 from egress.partition import Seal
-from egress.spool import Spool, SpoolFile, as_binary
+from egress.spool import Spool, as_binary
 from formats.uploads import Uploader
 from replicator.errors import DataError, TargetError, TransientError
 from replicator.footer import SegmentFooter, SegmentOrigin
@@ -36,98 +35,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ROW_GROUP_BYTES = 8 * 1024 * 1024  # raw; encoded as soon as a segment has so much
-
-
-@dataclass(frozen=True, slots=True)
-class Stored:
-    source: SourcePartition
-    seal: Seal
-    footer: SegmentFooter
-    stored_bytes: int
-    seconds: float  # from sealing to stored
-    new: bool  # False: an equal one stood there
-
-
-@dataclass(frozen=True, slots=True)
-class SpoolLost:
-    """What was held of the segment that begins at `start` is gone."""
-
-    source: SourcePartition
-    start: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The store holds something that contradicts this segment."""
-
-    source: SourcePartition
-    offsets: OffsetRange
-    error: DataError | TargetError
-
-
-@dataclass(frozen=True, slots=True)
-class Foreign:
-    """The topic is gone, or was created again, since the segment was opened. It was not stored: nobody knows of which
-    life its records are."""
-
-    source: SourcePartition
-    offsets: OffsetRange
-
-
-@dataclass(frozen=True, slots=True)
-class Unstored:
-    """The store, or who was asked about what it holds, gave no answer until the retries ended: read it again."""
-
-    source: SourcePartition
-    offsets: OffsetRange
-    error: TransientError
-
-
-Outcome = Stored | SpoolLost | Refused | Foreign | Unstored
-
-
-class _Strand:
-    """Runs jobs of one segment one after another on a pool, without holding a thread between them."""
-
-    def __init__(self, pool: ThreadPoolExecutor) -> None:
-        self._pool, self._mutex = pool, threading.Lock()
-        self._jobs: deque[Callable[[], None]] = deque()
-        self._running = False
-
-    def submit(self, job: Callable[[], None]) -> None:
-        with self._mutex:
-            self._jobs.append(job)
-            if self._running:
-                return
-            self._running = True
-        self._pool.submit(self._run)
-
-    def _run(self) -> None:
-        with self._mutex:
-            job = self._jobs.popleft()
-        job()
-        with self._mutex:
-            if not self._jobs:
-                self._running = False
-                return
-        self._pool.submit(self._run)
-
-
-@dataclass(slots=True, eq=False)
-class _Building:
-    source: SourcePartition
-    start: int
-    file: SpoolFile
-    strand: _Strand
-    pending: list[RecordBatch] = field(default_factory=list)
-    pending_bytes: int = 0
-    oldest_ms: int | None = None  # stamp of the first record
-    leader_epoch: int | None = None
-    writer: SegmentWriter | None = None  # encoder threads only, from here on
-    failed: bool = False
-    dropped: bool = False  # nobody waits for it any more
-    uploading: bool = False  # the upload thread removes the file, and nobody else: it must not shrink under its reader
 
 
 class Assembly:
@@ -149,8 +56,8 @@ class Assembly:
         self._limit = memory_bytes
         self._encoders = ThreadPoolExecutor(encode_threads, "encode")
         self._uploads = ThreadPoolExecutor(upload_threads, "upload")
-        self._open: dict[SourcePartition, _Building] = {}
-        self._sealed: dict[tuple[SourcePartition, OffsetRange], _Building] = {}
+        self._open: dict[SourcePartition, Building] = {}
+        self._sealed: dict[tuple[SourcePartition, OffsetRange], Building] = {}
         self._pending_bytes = 0
         self._encoding_bytes = 0
         self._mutex = threading.Lock()
@@ -204,7 +111,7 @@ class Assembly:
         """`start`: of the open range, in case this is its first run."""
         building = self._open.get(source)
         if building is None:
-            building = self._open[source] = _Building(source, start, self._spool.file(), _Strand(self._encoders))
+            building = self._open[source] = Building(source, start, self._spool.file(), Strand(self._encoders))
         if building.oldest_ms is None:
             building.oldest_ms = int(run.batch.column(1)[0].value)
         building.pending.append(run.batch)
@@ -220,7 +127,7 @@ class Assembly:
         building = self._open.pop(source, None)
         if building is None:  # a range without a record
             start = seal.offsets.start
-            building = _Building(source, start, self._spool.file(), _Strand(self._encoders))
+            building = Building(source, start, self._spool.file(), Strand(self._encoders))
         self._encode(building)
         self._sealed[source, seal.offsets] = building
         sealed_at = time.monotonic()
@@ -238,14 +145,14 @@ class Assembly:
         buildings = [self._sealed.pop(key) for key in list(self._sealed) if key[0] == source]
         self._drop(source, [b for b in buildings if not b.uploading])
 
-    def _drop(self, source: SourcePartition, buildings: list[_Building]) -> None:
+    def _drop(self, source: SourcePartition, buildings: list[Building]) -> None:
         if source in self._open:
             buildings.append(self._open.pop(source))
         for building in buildings:
-            self._pending_bytes -= building.pending_bytes
-            building.pending, building.pending_bytes = [], 0
+            _, count = building.take_pending()
+            self._pending_bytes -= count
             building.dropped = True
-            building.strand.submit(lambda b=building: self._abandon(b))  # type: ignore[misc]
+            building.strand.submit(building.remove)
 
     def outcomes(self, timeout_seconds: float = 0) -> list[Outcome]:
         """What finished since the last call; waits for the first one at most `timeout_seconds`."""
@@ -278,11 +185,10 @@ class Assembly:
             if self._pending_bytes <= self._limit // 4:
                 break
 
-    def _encode(self, building: _Building) -> None:
-        batches, count = building.pending, building.pending_bytes
+    def _encode(self, building: Building) -> None:
+        batches, count = building.take_pending()
         if not batches:
             return
-        building.pending, building.pending_bytes = [], 0
         self._pending_bytes -= count
         with self._mutex:
             self._encoding_bytes += count
@@ -290,7 +196,7 @@ class Assembly:
 
     # --- encoder threads ---
 
-    def _write(self, building: _Building, batches: list[RecordBatch], count: int) -> None:
+    def _write(self, building: Building, batches: list[RecordBatch], count: int) -> None:
         try:
             if not (building.dropped or building.failed):
                 self._writer(building).write(batches)
@@ -302,9 +208,7 @@ class Assembly:
             with self._mutex:
                 self._encoding_bytes -= count
 
-    def _close(
-        self, building: _Building, segment: Segment, seal: Seal, origin: SegmentOrigin, sealed_at: float
-    ) -> None:
+    def _close(self, building: Building, segment: Segment, seal: Seal, origin: SegmentOrigin, sealed_at: float) -> None:
         if building.dropped or building.failed:
             return
         try:
@@ -322,38 +226,32 @@ class Assembly:
         self._confirm(segment.source.topic, origin, told)
 
     def _confirmed(
-        self, building: _Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float, *, same: bool
+        self, building: Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float, *, same: bool
     ) -> None:
         if building.dropped:
             return
         if not same:
-            self._abandon(building)
+            building.remove()
             self._outcomes.put(Foreign(building.source, seal.offsets))
             return
         building.uploading = True
         self._uploads.submit(self._upload, building, segment, seal, footer, sealed_at)
 
-    def _writer(self, building: _Building) -> SegmentWriter:
+    def _writer(self, building: Building) -> SegmentWriter:
         if building.writer is None:
             building.writer = self._format.create(as_binary(building.file))
         return building.writer
 
-    def _failed(self, building: _Building, error: Exception) -> SpoolLost:
+    def _failed(self, building: Building, error: Exception) -> SpoolLost:
         building.failed = True
         log.error("segment_lost_before_it_was_stored", exc_info=error)
-        self._abandon(building)
+        building.remove()
         return SpoolLost(building.source, building.start, f"{type(error).__name__}: {error}")
-
-    def _abandon(self, building: _Building) -> None:
-        if building.writer is not None:
-            building.writer.abort()
-        if not building.uploading:
-            building.file.remove()
 
     # --- upload threads ---
 
     def _upload(
-        self, building: _Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
+        self, building: Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
     ) -> None:
         with self._mutex:
             self._uploading += 1
@@ -367,7 +265,7 @@ class Assembly:
                 self._idle.notify_all()
 
     def _uploaded(
-        self, building: _Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
+        self, building: Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
     ) -> Outcome:
         source, size = building.source, building.file.size_bytes
         try:

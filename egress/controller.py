@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from egress.assembly import Assembly, Foreign, Outcome, Refused, SpoolLost, Stored, Unstored
+from egress.assembly import Assembly
 from egress.commits import Commits
 from egress.confirm import Confirmations
 from egress.held import Held
 from egress.holdings import RETRY, Holdings, report
 from egress.lag import LagGauge
+from egress.outcomes import Foreign, Outcome, Refused, SpoolLost, Stored, Unstored
 from egress.partition import (
     Append,
     Commit,

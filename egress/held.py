@@ -81,6 +81,6 @@ class Held:
     def fields(self) -> dict[str, object]:
         return {
             logkeys.REGION: self.source.region,
-            logkeys.TOPIC: self.partition.topic,
+            logkeys.TOPIC: self.source.place,
             logkeys.PARTITION: self.partition.partition,
         }

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from egress.assembly import Assembly, Stored
+from egress.assembly import Assembly
 from egress.commits import Commits
 from egress.held import Held
 from egress.lag import LagGauge
+from egress.outcomes import Stored
 from egress.resolver import Begin
 from replicator import logkeys
 from replicator.config import EgressTopicSettings

@@ -14,12 +14,11 @@ from the one before (only its end may: a log that is shorter than what was read 
 from __future__ import annotations
 
 import logging
-import re
 from dataclasses import dataclass, field
 
 from egress.positions import Hold
 from replicator import logkeys
-from replicator.control import Place
+from replicator.control import Place, newest_stand_in, stand_in
 from replicator.control_store import ControlStore
 from replicator.durable import Step, durable
 from replicator.errors import DataError, TargetError
@@ -27,8 +26,6 @@ from replicator.protocols import Clock, ClusterAdmin, TopicFacts
 from replicator.segment import SourcePartition
 
 log = logging.getLogger(__name__)
-
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +77,7 @@ class Places:
         if own is None:
             if first.cluster_id != cluster_id:
                 return _other_cluster(facts, first, cluster_id)
-            if first.topic_id == _stand_in(first.cluster_id, first.number):
+            if first.topic_id == stand_in(first.cluster_id, first.number):
                 return Hold(
                     f"{facts.name}: its archive was begun when the brokers had no topic ids, and now they say "
                     f"{facts.topic_id}: nothing tells whether it is the same topic. `{_adopt(facts.name)}` begins a "
@@ -90,15 +87,15 @@ class Places:
         return Life(facts=facts, cluster_id=cluster_id, name=facts.topic_id, incarnation=facts.topic_id)
 
     def _without_id(self, facts: TopicFacts, cluster_id: str) -> Life | Hold:
-        first = self._first(facts, _stand_in(cluster_id, 0), cluster_id)
+        first = self._first(facts, stand_in(cluster_id, 0), cluster_id)
         if isinstance(first, Hold):
             return first
-        newest = _newest_without_id(self.control, self.region, facts.name, cluster_id)
+        newest = newest_stand_in(self.control.later_lives(self.region, facts.name), cluster_id)
         if newest:
             return Life(facts=facts, cluster_id=cluster_id, name=newest, incarnation=newest)
         if first.cluster_id != cluster_id:
             return _other_cluster(facts, first, cluster_id)
-        if first.topic_id != _stand_in(cluster_id, 0):
+        if first.topic_id != stand_in(cluster_id, 0):
             return Hold(
                 f"{facts.name}: its archive was begun for topic id {first.topic_id}, and now the brokers tell none. "
                 f"Is kafka.bootstrap.servers right? `{_adopt(facts.name)}` begins a place of its own for it"
@@ -141,7 +138,7 @@ def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, c
         raise TargetError(f"adopt {topic}: there is no such topic in this cluster")
     cluster_id = admin.cluster_id()
     number = _lives(control, region, topic)
-    name = facts.topic_id or _stand_in(cluster_id, number)
+    name = facts.topic_id or stand_in(cluster_id, number)
     claim = Place(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=clock.now())
     plain = control.place(region, topic)
     if plain is None:
@@ -180,19 +177,3 @@ def _lives(control: ControlStore, region: str, topic: str) -> int:
     """How many lives of that name were filed."""
     later = len(control.later_lives(region, topic))
     return later + (control.place(region, topic) is not None)
-
-
-def _stand_in(cluster_id: str, number: int) -> str:
-    """A name for a life where brokers have no topic ids; fit for keys."""
-    return f"{_NOT_IN_A_NAME.sub('_', cluster_id)[:40]}-{number}"
-
-
-def _newest_without_id(control: ControlStore, region: str, topic: str, cluster_id: str) -> str:
-    """Of the later lives that were adopted; empty when none was."""
-    head = _stand_in(cluster_id, 0)[:-1]
-    numbers = [
-        int(name[len(head) :])
-        for name in control.later_lives(region, topic)
-        if name.startswith(head) and name[len(head) :].isdecimal()
-    ]
-    return f"{head}{max(numbers)}" if numbers else ""

@@ -150,7 +150,7 @@ class Resolver:
             "gap_recorded",
             extra={
                 logkeys.REGION: source.region,
-                logkeys.TOPIC: source.topic,
+                logkeys.TOPIC: source.place,
                 logkeys.PARTITION: source.partition,
                 logkeys.START: offsets.start,
                 logkeys.END: offsets.end,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, timedelta
@@ -43,9 +43,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3PutOptions:
-    """What every object is stored with; empty: the bucket's own default. Values are S3's words."""
+    """What objects are stored with; empty: the bucket's own default. Values are S3's words."""
 
     storage_class: str = ""  # "STANDARD_IA"
+    keeps_default_class: Callable[[str], bool] = lambda _key: False  # keys whose objects `storage_class` is not for
     sse: str = ""  # "AES256", "aws:kms"
     kms_key_id: str = ""
     checksum_algorithm: str = "CRC64NVME"  # the cheapest; empty: the client's own choice, for stores that refuse it
@@ -54,11 +55,11 @@ class S3PutOptions:
         if self.kms_key_id and not self.sse.startswith("aws:kms"):
             raise ValueError(f"a KMS key needs sse = aws:kms, not {self.sse!r}")
 
-    def arguments(self) -> Mapping[str, str]:
+    def arguments(self, key: str) -> Mapping[str, str]:
         """Of PutObject and CreateMultipartUpload."""
-        return _given(StorageClass=self.storage_class, ServerSideEncryption=self.sse, SSEKMSKeyId=self.kms_key_id) | (
-            self.checksum
-        )
+        storage_class = "" if self.keeps_default_class(key) else self.storage_class
+        given = _given(StorageClass=storage_class, ServerSideEncryption=self.sse, SSEKMSKeyId=self.kms_key_id)
+        return given | self.checksum
 
     @property
     def checksum(self) -> dict[str, str]:
@@ -199,14 +200,14 @@ class S3ObjectStore:
                 Body=Slice(body, 0, size_bytes),
                 ContentLength=size_bytes,
                 IfNoneMatch="*",
-                **self._options.arguments(),
+                **self._options.arguments(key),
             )
 
     def _put_parts(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         where = {"Bucket": self._bucket, "Key": key}
         with durable(Step.CREATE_MULTIPART), translated("CreateMultipartUpload", self._bucket, key):
             upload = where | {
-                "UploadId": self._client.create_multipart_upload(**where, **self._options.arguments())["UploadId"]
+                "UploadId": self._client.create_multipart_upload(**where, **self._options.arguments(key))["UploadId"]
             }
         try:
             parts = [

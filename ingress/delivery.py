@@ -3,8 +3,8 @@
     controller ──begin──> waiting ──> reading (one run ahead, on a pool) ──> round ──> TargetWriter.deliver
         <── Progressed / Done / Failed / Vanished / Corrupt ────────────────────────────┘
 
-Runs on one thread with one TargetWriter. At most `width` pieces are open at a time, so memory is bounded by
-width × (two runs + a row group), however many partitions there are.
+Runs on one thread with one TargetWriter. At most `width` partitions are read at a time, one object of each, so memory
+is bounded by width × (two runs + two row groups), however many partitions and segments there are.
 
 A refused record must not hold up others: its partition gets rounds of its own, with runs halved until the record is
 alone. What lies before it is then delivered, and the position is its offset.
@@ -15,15 +15,15 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Collection, Generator, Hashable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
 from queue import SimpleQueue
 
 from ingress.pace import Pace
 from ingress.pieces import PieceReader, PieceRun
+from ingress.readings import Narrow, Reading, Readings
 from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
 from replicator import logkeys
 from replicator.checkpoint import Checkpoint
@@ -39,43 +39,18 @@ IDLE = timedelta(milliseconds=50)
 GIVING_UP = timedelta(seconds=5)  # for a round that was told to stop: to abort takes the client a moment
 
 
-@dataclass(frozen=True, slots=True)
-class _Narrow:
-    """A record below `until` is refused: runs of `max_records`, until it is alone."""
-
-    max_records: int
-    until: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    assignment: Assignment
-    piece: Piece
-    narrow: _Narrow | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Active:
-    assignment: Assignment
-    piece: Piece
-    narrow: _Narrow | None
-    runs: Generator[PieceRun, None, None]
-    ahead: Future[PieceRun]
-    next_offset: int  # of the next run to take
-
-
 @dataclass(slots=True)
 class _Part:
     """What one partition has in the round under way."""
 
-    active: _Active
+    reading: Reading
     from_offset: int
     count: int = 0
     size_bytes: int = 0
     last_offset: int = -1  # of a record
     newest_ms: float | None = None  # stamp of the last record
     ended: bool = False  # nothing more of it in this round
-    done: bool = False  # the piece, to its end
+    done: bool = False  # the pieces, to their end
     then: Report | _Refusal | None = None  # why it ended, to be told once what came before is delivered
 
 
@@ -105,11 +80,7 @@ class Delivery:
     round_records: int = 1  # a round takes what is at hand, and goes on until it has so many
     linger: timedelta = timedelta()  # how long it waits for them
     reports: SimpleQueue[Report] = field(default_factory=SimpleQueue)
-    _waiting: deque[_Waiting] = field(default_factory=deque)
-    _released: set[int] = field(default_factory=set)  # epochs whose partitions are not ours any more
-    _active: dict[int, _Active] = field(default_factory=dict)  # by epoch
-    _served: dict[Hashable, int] = field(default_factory=dict)  # group of partitions -> its last round
-    _rounds: int = 0
+    _readings: Readings = field(init=False)
     _pace: Pace = field(init=False)
     _in_round: frozenset[int] = frozenset()
     _give_up_round: bool = False
@@ -118,17 +89,17 @@ class Delivery:
 
     def __post_init__(self) -> None:
         self._pace = Pace(self.round_records)
+        self._readings = Readings(self.reader, self.pool, self.width, self._mutex)
 
-    def begin(self, assignment: Assignment, piece: Piece) -> None:
-        with self._mutex:
-            self._waiting.append(_Waiting(assignment, piece))
-            self._mutex.notify_all()
+    def begin(self, assignment: Assignment, pieces: Sequence[Piece]) -> None:
+        """Pieces that adjoin. The reports tell how far it got; where one is at fault, what came before is delivered."""
+        self._readings.begin(assignment, pieces)
 
     def release(self, epochs: Collection[int], timeout: timedelta) -> bool:
         """No new round touches these; waits for the one under way, and gives it up after `timeout`. False when even
         that did not end in time: without transactions its records may then arrive beside the next owner's."""
         with self._mutex:
-            self._released.update(epochs)
+            self._readings.release(epochs)
             if self._mutex.wait_for(lambda: not self._in_round.intersection(epochs), max(timeout.total_seconds(), 0)):
                 return True
             # what waits in the producer must not reach the target behind the next owner's records: drop the round,
@@ -143,26 +114,19 @@ class Delivery:
         while not self.stop.is_set():
             if not self.turn():
                 with self._mutex:
-                    if not any(a.ahead.done() for a in self._active.values()):
+                    if not self._readings.is_any_at_hand:
                         self._mutex.wait(IDLE.total_seconds())
-        for epoch in list(self._active):
-            self._drop(epoch)
+        self._readings.close()
 
     def turn(self) -> bool:
         """One round. False when there was nothing to do."""
         with self._mutex:
-            for epoch in self._released.intersection(self._active):
-                self._drop(epoch)
-            while self._waiting and len(self._active) < self.width:
-                waiting = self._waiting.popleft()
-                if waiting.assignment.epoch not in self._released:
-                    self._open(waiting)
-            members = self._members()
+            members = self._readings.members(self.writer.lane)
             if not members:
                 return False
             # one look at who owns what and at the generation that says so: a transaction of these members is refused
             # by the target once another generation rules
-            self._in_round = frozenset(a.assignment.epoch for a in members)
+            self._in_round = frozenset(m.assignment.epoch for m in members)
             fence = self.fence()
         try:
             self._round(members, fence)
@@ -181,53 +145,9 @@ class Delivery:
     def _should_stop(self) -> bool:
         return self._give_up_round or self.abandon.is_set()
 
-    # --- what is open ---
-
-    def _open(self, waiting: _Waiting) -> None:
-        narrow = waiting.narrow
-        runs = self.reader.runs(waiting.piece, max_records=narrow.max_records if narrow else None)
-        self._active[waiting.assignment.epoch] = _Active(
-            waiting.assignment, waiting.piece, narrow, runs, self._read_ahead(runs), waiting.piece.from_offset
-        )
-
-    def _again(self, active: _Active, from_offset: int, narrow: _Narrow | None) -> None:
-        """Read the piece once more, from there; before anything that waits."""
-        self._drop(active.assignment.epoch)
-        piece = Piece(active.piece.segment, from_offset)
-        with self._mutex:
-            self._waiting.appendleft(_Waiting(active.assignment, piece, narrow))
-
-    def _drop(self, epoch: int) -> None:
-        active = self._active.pop(epoch, None)
-        if active is not None:
-            active.ahead.add_done_callback(lambda _: active.runs.close())
-
-    def _read_ahead(self, runs: Iterator[PieceRun]) -> Future[PieceRun]:
-        future = self.pool.submit(next, runs)
-        future.add_done_callback(lambda _: self._wake())
-        return future
-
-    def _wake(self) -> None:
-        with self._mutex:
-            self._mutex.notify_all()
-
-    def _members(self) -> list[_Active]:
-        """Who shares the next round: of one lane, and nobody who may spoil it for the others; groups take turns."""
-        groups: dict[Hashable, list[_Active]] = {}
-        for active in self._active.values():
-            lane: Hashable = self.writer.lane(active.assignment.target.topic)
-            groups.setdefault((lane, active.assignment.epoch if active.narrow else 0), []).append(active)
-        ready = [group for group, actives in groups.items() if any(a.ahead.done() for a in actives)]
-        if not ready:
-            return []
-        chosen = min(ready, key=lambda group: self._served.get(group, 0))
-        self._rounds += 1
-        self._served = {group: at for group, at in self._served.items() if group in groups} | {chosen: self._rounds}
-        return groups[chosen]
-
     # --- a round ---
 
-    def _round(self, members: list[_Active], fence: object) -> None:
+    def _round(self, members: list[Reading], fence: object) -> None:
         began = self._round_began = time.monotonic()
         parts: dict[TopicPartition, _Part] = {}
         runs = self._runs(members, parts, began)
@@ -245,48 +165,47 @@ class Delivery:
             self._finish(part, failed.get(partition), seconds)
 
     def _runs(
-        self, members: list[_Active], parts: dict[TopicPartition, _Part], began: float
+        self, members: list[Reading], parts: dict[TopicPartition, _Part], began: float
     ) -> Generator[TargetRun, None, None]:
         """What is at hand of every member, again and again until it is enough for a round."""
         total = 0
-        first = self._rounds % len(members)
         while True:
-            for active in members[first:] + members[:first]:
+            for reading in members:
                 if self._pace.slowed and total >= self._pace.limit:
                     return
-                part = parts.get(active.assignment.target)
-                if active.ahead.done() and (part is None or not part.ended):
-                    part = parts.setdefault(active.assignment.target, _Part(active, active.next_offset))
-                    run = self._take(active, part)
+                part = parts.get(reading.assignment.target)
+                if reading.ahead.done() and (part is None or not part.ended):
+                    part = parts.setdefault(reading.assignment.target, _Part(reading, reading.next_offset))
+                    run = self._take(reading, part)
                     if run is not None:
                         total += run.count
                         yield run
-                    part.ended |= active.narrow is not None
+                    part.ended |= reading.narrow is not None
             if total >= self._pace.limit or not self._more(members, parts, began):
                 return
 
-    def _more(self, members: list[_Active], parts: dict[TopicPartition, _Part], began: float) -> bool:
+    def _more(self, members: list[Reading], parts: dict[TopicPartition, _Part], began: float) -> bool:
         """Waits for a member's next run. False when none comes, or not soon enough."""
 
-        def coming() -> list[_Active]:
-            return [a for a in members if (p := parts.get(a.assignment.target)) is None or not p.ended]
+        def coming() -> list[Reading]:
+            return [m for m in members if (p := parts.get(m.assignment.target)) is None or not p.ended]
 
         with self._mutex:
             left = began + self.linger.total_seconds() - time.monotonic()
             return self._mutex.wait_for(
-                lambda: not coming() or any(a.ahead.done() for a in coming()) or self._should_stop(), max(left, 0)
-            ) and any(a.ahead.done() for a in coming())
+                lambda: not coming() or any(m.ahead.done() for m in coming()) or self._should_stop(), max(left, 0)
+            ) and any(m.ahead.done() for m in coming())
 
-    def _take(self, active: _Active, part: _Part) -> TargetRun | None:
+    def _take(self, reading: Reading, part: _Part) -> TargetRun | None:
         """The run that was read ahead, made fit for the target; the next one is read meanwhile."""
-        assignment, segment = active.assignment, active.piece.segment
+        assignment = reading.assignment
         try:
-            run = active.ahead.result()
+            run = reading.ahead.result()
             checked = self.timestamps.check(assignment.target.topic, run.batches, clamp=assignment.clamp_timestamps)
         except SegmentNotFound:
-            part.then = Vanished(assignment, segment)
+            part.then = Vanished(assignment, reading.segment)
         except CorruptSegment as error:
-            part.then = Corrupt(assignment, segment, error)
+            part.then = Corrupt(assignment, reading.segment, error)
         except TransientError as error:
             part.then = Failed(assignment, str(error), Fate.RETRY)
         except TargetError as error:
@@ -298,15 +217,14 @@ class Delivery:
             part.ended = True
             return None
         if checked.altered:
-            self.metrics.count("altered_timestamps", checked.altered, **_labels(assignment))
-        active.next_offset, part.ended, part.done = run.next_offset, run.last, run.last
+            self.metrics.count("altered_timestamps", checked.altered, **assignment.labels)
+        part.ended = part.done = run.last
         part.count += run.count
         part.size_bytes += run.size_bytes
         if run.batches:
             part.last_offset = _last_offset(run)
             part.newest_ms = run.batches[-1].column(1)[-1].value
-        if not run.last:
-            active.ahead = self._read_ahead(active.runs)
+        self._readings.next_run(reading, run)
         at = self.clock.now()
         checkpoint = Checkpoint(run.next_offset, assignment.target_topic_id, at, self.writer.author)
         return TargetRun(
@@ -316,43 +234,43 @@ class Delivery:
     # --- what became of it ---
 
     def _finish(self, part: _Part, failure: RunFailed | None, seconds: float) -> None:
-        active, assignment = part.active, part.active.assignment
+        reading, assignment = part.reading, part.reading.assignment
         if failure is None:
-            if active.next_offset > part.from_offset:
+            if reading.next_offset > part.from_offset:
                 self._measure(assignment, part, seconds)
-                self.reports.put(Progressed(assignment, active.next_offset, part.done))
+                self.reports.put(Progressed(assignment, reading.next_offset, part.done))
             self._after(part)
         elif failure.fate is Fate.AT_ONCE:
-            self._again(active, part.from_offset, active.narrow)
+            self._readings.again(reading, part.from_offset, reading.narrow)
         elif failure.fate is Fate.REFUSED:
             reason = f"{failure.code}: {failure.reason}"
-            self._refused(active, part.from_offset, _Refusal(reason, part.count, part.last_offset))
+            self._refused(reading, part.from_offset, _Refusal(reason, part.count, part.last_offset))
         else:
-            self._drop(assignment.epoch)
+            self._readings.drop(assignment.epoch)
             self.reports.put(Failed(assignment, f"{failure.code}: {failure.reason}", failure.fate))
 
     def _after(self, part: _Part) -> None:
-        active, then = part.active, part.then
+        reading, then = part.reading, part.then
         if isinstance(then, _Refusal):
-            self._refused(active, active.next_offset, then)
+            self._refused(reading, reading.next_offset, then)
         elif then is not None:
-            self._drop(active.assignment.epoch)
+            self._readings.drop(reading.assignment.epoch)
             self.reports.put(then)
         elif part.done:
-            self._drop(active.assignment.epoch)
-        elif active.narrow is not None and active.next_offset >= active.narrow.until:
-            self._again(active, active.next_offset, None)  # it was refused in company only
+            self._readings.drop(reading.assignment.epoch)
+        elif reading.narrow is not None and reading.next_offset >= reading.narrow.until:
+            self._readings.again(reading, reading.next_offset, None)  # it was refused in company only
 
-    def _refused(self, active: _Active, from_offset: int, refusal: _Refusal) -> None:
+    def _refused(self, reading: Reading, from_offset: int, refusal: _Refusal) -> None:
         if refusal.count <= 1:
-            self._drop(active.assignment.epoch)
+            self._readings.drop(reading.assignment.epoch)
             reason = f"the record at offset {refusal.last_offset} is refused: {refusal.reason}"
-            self.reports.put(Failed(active.assignment, reason, Fate.REFUSED, refusal.last_offset))
+            self.reports.put(Failed(reading.assignment, reason, Fate.REFUSED, refusal.last_offset))
             return
-        self._again(active, from_offset, _Narrow(max(refusal.count // 2, 1), refusal.last_offset + 1))
+        self._readings.again(reading, from_offset, Narrow(max(refusal.count // 2, 1), refusal.last_offset + 1))
 
     def _measure(self, assignment: Assignment, part: _Part, seconds: float) -> None:
-        labels = _labels(assignment)
+        labels = assignment.labels
         self.metrics.count("record_count", part.count, **labels)
         self.metrics.count("record_bytes", part.size_bytes, **labels)
         self.metrics.observe("produce_latency_seconds", seconds, **labels)
@@ -367,8 +285,3 @@ def _last_offset(run: PieceRun) -> int:
     offset = run.batches[-1].column(0)[-1].as_py()
     assert isinstance(offset, int)
     return offset
-
-
-def _labels(assignment: Assignment) -> dict[str, str]:
-    source = assignment.source
-    return {"region": source.region, "topic": source.topic, "partition": str(source.partition)}

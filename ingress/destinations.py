@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from ingress.lives import Life
 from ingress.wishes import Wish, WishFinder
 from replicator import logkeys
+from replicator.checkpoint import CheckpointKey
 from replicator.config import IngressSettings, IngressSource
 from replicator.describing import describe_each
 from replicator.durable import Step, durable
@@ -69,6 +70,7 @@ class Found:
 
     destinations: Mapping[str, Destination]  # by the name of the topic here
     refused: Mapping[str, str]  # region/place (or a partition of it) -> why it is not delivered, and what to do
+    unplaced: Mapping[CheckpointKey, str] = field(default_factory=dict)  # the same of what is wanted, by partition
 
     def delivers(self, source: SourcePartition, destination: str, topic_id: str) -> bool:
         """Whether that is what should go there, and the topic there is still the one with this id."""
@@ -80,7 +82,7 @@ class Found:
     def with_facts(self, facts: Mapping[str, TopicFacts]) -> Found:
         """The same with news of some topics here; what is not there any more is left for the next look."""
         newer = {n: replace(d, facts=facts[n]) for n, d in self.destinations.items() if n in facts}
-        return Found({**self.destinations, **newer}, self.refused)
+        return replace(self, destinations={**self.destinations, **newer})
 
 
 @dataclass(slots=True)
@@ -98,7 +100,8 @@ class DestinationFinder:
     settings: IngressSettings
     cluster_id: str = ""  # empty: not known
     _looks: int = 0
-    _too_few: dict[str, Mapping[str, str]] = field(default_factory=dict)  # by destination
+    _too_few: dict[str, Mapping[SourcePartition, str]] = field(default_factory=dict)  # by destination
+    _stored: dict[str, Sequence[SourcePartition]] = field(default_factory=dict)  # by name, of wishes that are refused
 
     def look(self) -> Found:
         """Raises StoreUnavailable or BrokerUnavailable; then nothing changed that matters."""
@@ -142,9 +145,19 @@ class DestinationFinder:
         for name, destination in found.items():
             if name not in self._too_few or self._looks % PARTITIONS_EVERY == 0:
                 self._too_few[name] = self._too_few_partitions(destination)
-            refused |= self._too_few[name]
+            refused |= {str(source): reason for source, reason in self._too_few[name].items()}
+        unplaced = {
+            CheckpointKey(source, wish.destination): refused[wish.name]
+            for rivals in wanted.values()
+            for wish in rivals
+            if wish.name in refused
+            for source in self._partitions(wish)
+        }
+        unplaced |= {
+            CheckpointKey(source, name): reason for name in found for source, reason in self._too_few[name].items()
+        }
         self._looks += 1
-        return Found(found, refused)
+        return Found(found, refused, unplaced)
 
     def facts(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
         """Of the topics here that exist, as of now. Raises BrokerUnavailable or TargetError."""
@@ -201,10 +214,18 @@ class DestinationFinder:
                         counts.append(reader.footer.origin.source_partition_count)
         return max(*counts, max(partitions) + 1) if counts else None
 
-    def _too_few_partitions(self, destination: Destination) -> Mapping[str, str]:
+    def _partitions(self, wish: Wish) -> Sequence[SourcePartition]:
+        """Of its first life: which of several is at hand is known once it has a place."""
+        if wish.name not in self._stored or self._looks % PARTITIONS_EVERY == 0:
+            life = wish.lives[0]
+            numbers = self.store.partitions(wish.region, life.place)
+            self._stored[wish.name] = [life.source(wish.region, number) for number in numbers]
+        return self._stored[wish.name]
+
+    def _too_few_partitions(self, destination: Destination) -> Mapping[SourcePartition, str]:
         count = destination.facts.partition_count
         return {
-            str(life.source(destination.region, p)): (
+            life.source(destination.region, p): (
                 f"destination topic {destination.topic} has {count} partitions, and partition i goes to partition i: "
                 f"add partitions to it, at least {p + 1}"
             )

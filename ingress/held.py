@@ -33,8 +33,7 @@ class Held:
 
     @property
     def labels(self) -> dict[str, str]:
-        source = self.assignment.source
-        return {"region": source.region, "topic": source.place, "partition": str(source.partition)}
+        return self.assignment.labels
 
     @property
     def fields(self) -> dict[str, object]:

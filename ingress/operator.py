@@ -6,7 +6,7 @@ Each step is acknowledged before the next, in an order in which a crash between 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, still_parked
@@ -89,19 +89,32 @@ class Operator:
         return Skip(
             skipped=Skipped(key=key, offsets=offsets, reason=reason, at=now),
             before=before,
-            after=Checkpoint(offsets.next_offset, target.topic_id, now, Author.SEED),
+            after=Checkpoint(offsets.next_offset, target.topic_id, now, Author.SEED, given_at=offsets.start),
         )
 
-    def skip(self, skip: Skip) -> None:
-        editor = self.open_editor()
+    def skip(self, skip: Skip) -> Checkpoint:
+        """The position that holds then: another one when its owner got past the record by itself, or goes on."""
+        editor, key = self.open_editor(), skip.skipped.key
         # 1. The loss is written down, for ever. A crash behind it: recorded, and still parked; skipping again says
         #    the same under the same key.
         editor.skip(skip.skipped)
         # 2. The position goes behind it. A crash behind this: the note is older than the checkpoint, which is beyond
         #    it, so nobody takes it for parked any more.
-        editor.seed(skip.skipped.key, skip.after)
-        # 3. The note goes last: as long as it is there and holds, an operator can say it all again.
-        editor.park(skip.skipped.key, None)
+        editor.seed(key, skip.after)
+        # 3. If the owner had got past it, that word is void, but compaction may leave it alone in the topic, where
+        #    nothing tells: what holds is said again behind it.
+        holds = self._said_last(editor, key, skip.after)
+        # 4. The note goes last: as long as it is there and holds, an operator can say it all again.
+        editor.park(key, None)
+        return holds
+
+    def _said_last(self, editor: CheckpointEditor, key: CheckpointKey, said: Checkpoint) -> Checkpoint:
+        while (word := self.checkpoints.read().get(key)) != said:
+            if not isinstance(word, Checkpoint):
+                raise word or TargetError(f"{key.source} to {key.destination_topic}: its checkpoint is gone")
+            said = replace(word, author=Author.SEED, given_at=word.next_offset)
+            editor.seed(key, said)
+        return said
 
     def plan_release(self, key: CheckpointKey) -> Parked | None:
         """What is said of it now; None when it is not parked."""

@@ -24,6 +24,11 @@ class Assignment:
     def key(self) -> CheckpointKey:
         return CheckpointKey(self.source, self.target.topic)
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """Of metrics. By place: two lives of a topic may be delivered at a time."""
+        return {"region": self.source.region, "topic": self.source.place, "partition": str(self.source.partition)}
+
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
@@ -31,7 +36,7 @@ class Progressed:
 
     assignment: Assignment
     next_offset: int
-    done: bool  # the piece is delivered to its end
+    done: bool  # the pieces are delivered to their end
 
 
 @dataclass(frozen=True, slots=True)

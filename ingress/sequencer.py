@@ -2,11 +2,12 @@
 
 Rules
   1. What is delivered next, and when to wait, re-list or give up, is decided here and nowhere else.
-  2. One piece at a time; pieces follow each other without a gap or a repeat, except where a gap was given up.
+  2. One delivery at a time, of pieces that adjoin; pieces follow each other without a gap or a repeat, except where a
+     gap was given up.
   3. A gap is given up only after a full listing made after its timeout still shows it. An error is not a listing.
   4. A recorded gap is passed over as soon as a full listing brings it and shows no segment there: the segment wins.
 
-    view changed ──> Deliver ──> progressed* ──> delivered ──> Deliver …
+    view changed ──> Deliver ──> progressed* ──> delivered ──> Finished*, Deliver …
                  │           └─> failed (wait, again) / vanished (another segment that covers it, or Relist)
                  └─> gap: Relist at once ──> recorded: Relist in full ──> Passed ──> on behind it
                                          └─> Late, Relist with growing pauses ──> Lost ──> on past it, or stopped
@@ -17,14 +18,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from replicator.coverage import Gap, Piece, explained_until, next_step
+from replicator.coverage import Gap, Piece, explained_until, next_step, remaining, steps
 from replicator.segment import OffsetRange, Segment
 from replicator.view import SegmentView
+
+# delivered together at most: small segments make large runs, and large ones do not keep others from their turn for long
+CHAIN_PIECES, CHAIN_BYTES = 1_000, 16 << 20  # as stored
 
 
 @dataclass(frozen=True, slots=True)
 class Deliver:
-    """Produce the piece; answer `progressed` as it goes and then `delivered`, or else `failed` or `vanished`."""
+    """Produce the pieces, which adjoin; answer `progressed` as it goes and then `delivered`, or else `failed`,
+    `vanished` or `corrupt` of the one at fault."""
+
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The piece is in the target, and so is the checkpoint that says so."""
 
     piece: Piece
 
@@ -61,7 +73,7 @@ class Lost:
     skipped: bool  # delivery goes on behind them; else it waits for them or for an operator
 
 
-Effect = Deliver | Relist | Late | Passed | Lost
+Effect = Deliver | Finished | Relist | Late | Passed | Lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +115,7 @@ class Sequencer:
     policy: LatePolicy
     view: SegmentView
     next_offset: int | None  # of the next record to deliver; None until the first segment is chosen
-    delivering: Piece | None = None
+    delivering: tuple[Piece, ...] = ()  # those that are not finished
     listed_at: datetime | None = None  # when the last listing was begun that shows all there was
     wake_at: datetime | None = None  # call `tick` then; None: only news can change anything
     _gap: _Gap | None = None
@@ -131,7 +143,7 @@ class Sequencer:
     @property
     def exhausted(self) -> bool:
         """Nothing that is known is left to deliver, and nothing is asked or waited for. O(n)."""
-        if self.delivering is not None or self._gap is not None or self._listing or self._backing_off:
+        if self.delivering or self._gap is not None or self._listing or self._backing_off:
             return False
         if self.next_offset is None or self.view.truncated:
             return not len(self.view) and not self.view.truncated
@@ -141,28 +153,28 @@ class Sequencer:
         """The view knows more or less than before."""
         return self._advance(now)
 
-    def progressed(self, next_offset: int) -> None:
+    def progressed(self, next_offset: int) -> list[Effect]:
         """Records below `next_offset` are in the target, and so is the checkpoint that says so."""
         self.next_offset = next_offset
         self.view.applied(next_offset)
         self._failures, self._vanished = 0, None
+        done = len(self.delivering) - len(remaining(self.delivering, next_offset))
+        finished, self.delivering = self.delivering[:done], self.delivering[done:]
+        return [Finished(piece) for piece in finished]
 
     def delivered(self, now: datetime) -> list[Effect]:
-        assert self.delivering is not None
-        next_offset = self.delivering.offsets.next_offset
-        self.delivering = None
-        self.progressed(next_offset)
-        return self._advance(now)
+        assert self.delivering
+        return [*self.progressed(self.delivering[-1].offsets.next_offset), *self._advance(now)]
 
     def failed(self, now: datetime) -> list[Effect]:
-        """The rest of the piece is not in the target; time may mend that."""
-        self.delivering = None
+        """The rest is not in the target; time may mend that."""
+        self.delivering = ()
         self._back_off(now, refused=False)
         return []
 
     def vanished(self, segment: Segment, now: datetime) -> list[Effect]:
         """The store holds no such object (a plain 404): merged away, or removed."""
-        self.delivering = None
+        self.delivering = ()
         self.view.removed(segment)
         if self.next_offset is not None and isinstance(next_step(self.view.segments, self.next_offset), Piece):
             return self._advance(now)
@@ -176,7 +188,7 @@ class Sequencer:
     def corrupt(self, segment: Segment, now: datetime) -> list[Effect]:
         """The object is not what its key says. Another segment may cover its offsets; else it is looked at again after
         a listing, in case it was replaced."""
-        self.delivering = None
+        self.delivering = ()
         self.view.removed(segment)
         if self.next_offset is not None and isinstance(next_step(self.view.segments, self.next_offset), Piece):
             return self._advance(now)
@@ -188,7 +200,7 @@ class Sequencer:
         """The answer of a `Relist`, or of any other listing, is in the view; the store was asked at `begun_at`."""
         self._listing = False
         self._wanted = None
-        if self.delivering is None and not self._backing_off:
+        if not self.delivering and not self._backing_off:
             self._failures = 0
         if self.view.disturbed:  # it proves no absence
             full, self._settled = False, False
@@ -220,7 +232,7 @@ class Sequencer:
         return []
 
     def tick(self, now: datetime) -> list[Effect]:
-        if self.wake_at is None or now < self.wake_at or self.delivering is not None or self._listing:
+        if self.wake_at is None or now < self.wake_at or self.delivering or self._listing:
             return []
         self.wake_at = None
         self._backing_off = False
@@ -232,7 +244,7 @@ class Sequencer:
         return self._advance(now)
 
     def _advance(self, now: datetime) -> list[Effect]:
-        if self.delivering is not None or self._backing_off:
+        if self.delivering or self._backing_off:
             return []
         if self.next_offset is None:
             effects = self._choose_start(now)
@@ -242,13 +254,27 @@ class Sequencer:
         match step:
             case Piece():
                 self._gap, self.wake_at = None, None
-                self.delivering = step
-                return [Deliver(step)]
+                self.delivering = self._chain(self.next_offset)
+                return [Deliver(self.delivering)]
             case Gap(offsets=offsets):
                 return self._notice(offsets, now)
             case None:
                 self._gap = None
                 return self._relist(full=True, reason="truncated") if self.view.truncated else []
+
+    def _chain(self, next_offset: int) -> tuple[Piece, ...]:
+        """What lies at the position, and what adjoins that as long as it is small."""
+        sizes = {info.segment: info.size_bytes for info in self.view.infos}
+        chain: list[Piece] = []
+        left = CHAIN_BYTES
+        for step in steps(self.view.segments, next_offset):
+            if isinstance(step, Gap) or len(chain) == CHAIN_PIECES:
+                break
+            left -= sizes[step.segment]
+            if chain and left < 0:
+                break
+            chain.append(step)
+        return tuple(chain)
 
     def _notice(self, offsets: OffsetRange, now: datetime) -> list[Effect]:
         if self._gap is not None and self._gap.offsets.start == offsets.start:
@@ -268,7 +294,7 @@ class Sequencer:
     def _pass_recorded(self) -> list[Effect]:
         """Only on the word of a full listing, right after it: news that come one by one (a removal before the merged
         segment it made way for) let a gap appear where there is none."""
-        if self.delivering is not None or self.next_offset is None:
+        if self.delivering or self.next_offset is None:
             return []
         step = next_step(self.view.segments, self.next_offset)
         if not isinstance(step, Gap) or not self._is_recorded(step.offsets):

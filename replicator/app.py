@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from functools import partial
 from importlib.metadata import version
 
 from egress.assembly import Assembly
@@ -55,6 +56,7 @@ from ingress.pieces import PieceReader
 from ingress.wishes import WishFinder
 from replicator import logkeys
 from replicator.config import Config, IngressSettings, S3Settings, SqsSettings
+from replicator.control import is_control_key
 from replicator.control_store import ControlStore
 from replicator.errors import ConfigError, MalformedKey
 from replicator.health import Health
@@ -110,7 +112,7 @@ class Surroundings:
         return pool
 
     def objects(self, settings: S3Settings, threads: int) -> ObjectStore:
-        store = s3_store(settings, threads, self.resources, storage_class=settings.storage_class or "")
+        store = s3_store(settings, threads, self.resources)
 
         def troubled(operation: str, reason: str | None) -> None:
             what = f"s3://{settings.bucket}: {operation}"
@@ -132,8 +134,8 @@ class Surroundings:
         return ThreadedService(loops, self.stop, self.resources, grace=shutdown_timeout + GRACE)
 
 
-def s3_store(settings: S3Settings, threads: int, resources: ExitStack, *, storage_class: str) -> S3ObjectStore:
-    """The bucket, without retries. `storage_class`: of what is put there; empty: the bucket's own."""
+def s3_store(settings: S3Settings, threads: int, resources: ExitStack) -> S3ObjectStore:
+    """The bucket, without retries."""
     client = make_s3_client(
         endpoint_url=settings.endpoint_url,
         region_name=settings.region_name,
@@ -141,7 +143,13 @@ def s3_store(settings: S3Settings, threads: int, resources: ExitStack, *, storag
         max_pool_connections=threads,
     )
     resources.callback(client.close)
-    options = S3PutOptions(storage_class=storage_class, sse=settings.sse or "", kms_key_id=settings.kms_key_id or "")
+    options = S3PutOptions(
+        storage_class=settings.storage_class or "",
+        # the control plane is read all the time, and an archive's class may not let it be read at all
+        keeps_default_class=partial(is_control_key, settings.prefix),
+        sse=settings.sse or "",
+        kms_key_id=settings.kms_key_id or "",
+    )
     return S3ObjectStore(client, settings.bucket, put_options=options, part_size_bytes=settings.part_size)
 
 

@@ -41,6 +41,7 @@ class Checkpoint:
     destination_topic_id: str  # another id there means that the target was created again
     at: datetime  # UTC
     author: Author = Author.AT_LEAST_ONCE
+    given_at: int | None = None  # of a seed that skips a record: its offset; void once the position is beyond it
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,14 +78,18 @@ def follow(
 ) -> Checkpoint | CheckpointConflict:
     """Which of two holds, `said` being the later record; the conflict when they cannot both be true.
 
-    An operator's word begins anew, and is all that ends a conflict; another destination begins anew as well. A position
+    An operator's word begins anew, and is all that ends a conflict; another destination begins anew as well. One about
+    a record where the partition was parked says nothing of a partition that got past it, nor of a conflict. A position
     never goes back by itself: a lower one comes from a worker that was frozen while the partition moved on, and what it
     delivered lies below the higher one. Only a transaction cannot be such a latecomer, since it is fenced.
     """
-    if known is None or said.author is Author.SEED:
+    if known is None or (said.author is Author.SEED and said.given_at is None):
         return said
     if isinstance(known, CheckpointConflict):
         return known
+    if said.given_at is not None:
+        same = said.destination_topic_id == known.destination_topic_id
+        return known if same and known.next_offset > said.given_at else said
     if said.destination_topic_id != known.destination_topic_id or said.next_offset >= known.next_offset:
         return said
     if said.author is Author.EXACTLY_ONCE and known.author is not Author.AT_LEAST_ONCE:
@@ -166,15 +171,14 @@ def decode_parked(data: bytes) -> Parked:
 
 
 def encode(checkpoint: Checkpoint) -> bytes:
-    return _dump(
-        {
-            "at": checkpoint.at.isoformat(),
-            "author": checkpoint.author,
-            "destination_topic_id": checkpoint.destination_topic_id,
-            "next_offset": checkpoint.next_offset,
-            "v": VERSION,
-        }
-    )
+    said = {
+        "at": checkpoint.at.isoformat(),
+        "author": checkpoint.author,
+        "destination_topic_id": checkpoint.destination_topic_id,
+        "next_offset": checkpoint.next_offset,
+        "v": VERSION,
+    }
+    return _dump(said if checkpoint.given_at is None else said | {"given_at": checkpoint.given_at})
 
 
 def decode_key(data: bytes) -> CheckpointKey:
@@ -193,8 +197,14 @@ def decode(data: bytes) -> Checkpoint:
         d = json.loads(data)
         if d["v"] != VERSION:
             raise ValueError(f"version {d['v']}, this program reads {VERSION}")
-        at = datetime.fromisoformat(d["at"])
-        return Checkpoint(int(d["next_offset"]), str(d["destination_topic_id"]), at, Author(d["author"]))
+        at, given_at = datetime.fromisoformat(d["at"]), d.get("given_at")
+        return Checkpoint(
+            int(d["next_offset"]),
+            str(d["destination_topic_id"]),
+            at,
+            Author(d["author"]),
+            given_at=None if given_at is None else int(given_at),
+        )
     except (ValueError, KeyError, TypeError) as error:
         raise MalformedEvent(f"not a checkpoint: {data[:200]!r} ({error})") from error
 

@@ -77,7 +77,7 @@ class Compaction:
         self._opened = ExitStack()
         self._clock = SystemClock()
         self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
-        objects = _objects(config.s3, "", self.stop, self._opened)
+        objects = _objects(config.s3, self.stop, self._opened)
         self._store = SegmentStore(objects, config.s3.prefix)
         self._control = ControlStore(objects, config.s3.prefix)
         self._execute = execute or self._on_spark
@@ -199,8 +199,8 @@ _workers: dict[str, Worker] = {}
 
 def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, opened: ExitStack) -> Worker:
     """Its clients are closed with `opened`, or with the process."""
-    merged_class = job.storage_class or config.s3.storage_class or ""
-    store = SegmentStore(_objects(config.s3, merged_class, stop, opened), config.s3.prefix)
+    settings = replace(config.s3, storage_class=job.storage_class or config.s3.storage_class)
+    store = SegmentStore(_objects(settings, stop, opened), settings.prefix)
     segment_format = merged_format(config, job)
     return Worker(
         merger=Merger(
@@ -230,7 +230,7 @@ def _copies(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack) 
     sync = config.sync
     if sync is None:
         return Copies(here=store)
-    there = SegmentStore(_objects(sync.destination, "", stop, opened), sync.destination.prefix)
+    there = SegmentStore(_objects(sync.destination, stop, opened), sync.destination.prefix)
 
     def carried(segment: Segment) -> bool:
         by_level = not sync.levels or segment.level in sync.levels
@@ -239,8 +239,8 @@ def _copies(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack) 
     return Copies(here=store, there=there, carried=carried)
 
 
-def _objects(settings: S3Settings, storage_class: str, stop: Stop, opened: ExitStack) -> ObjectStore:
-    store = s3_store(settings, THREADS, opened, storage_class=storage_class)
+def _objects(settings: S3Settings, stop: Stop, opened: ExitStack) -> ObjectStore:
+    store = s3_store(settings, THREADS, opened)
     return RetryingObjectStore(store, stop=stop, policy=RetryPolicy(attempts=ATTEMPTS))
 
 

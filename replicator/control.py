@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -20,6 +21,7 @@ from replicator.errors import MalformedEvent, MalformedKey
 from replicator.segment import CONTROL, OffsetRange, Segment, SourcePartition, region_prefix
 
 VERSION = 1
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _GAP = re.compile(r"(?P<start>[0-9]{20})-(?P<end>[0-9]{20})")
 
 
@@ -61,6 +63,18 @@ class Lease:
     token: int
     owner: str
     until: datetime  # UTC
+
+
+def stand_in(cluster_id: str, number: int) -> str:
+    """A name for a life where brokers have no topic ids; fit for keys."""
+    return f"{_NOT_IN_A_NAME.sub('_', cluster_id)[:40]}-{number}"
+
+
+def newest_stand_in(lives: Iterable[str], cluster_id: str) -> str:
+    """Of the lives of one topic, by name: the last that stands for one of this cluster; empty when none does."""
+    head = stand_in(cluster_id, 0)[:-1]
+    numbers = [int(n) for life in lives if life.startswith(head) and (n := life[len(head) :]).isdecimal()]
+    return f"{head}{max(numbers)}" if numbers else ""
 
 
 def place_key(prefix: str, region: str, place: str) -> str:
@@ -130,6 +144,12 @@ def decode_lease(token: int, data: bytes) -> Lease:
 
 def control_prefix(prefix: str, region: str) -> str:
     return f"{region_prefix(prefix, region)}{CONTROL}/v1/"
+
+
+def is_control_key(prefix: str, key: str) -> bool:
+    """Of any region."""
+    head = f"{prefix}/" if prefix else ""
+    return key.startswith(head) and key[len(head) :].split("/")[1:2] == [CONTROL]
 
 
 def parse_gap_range(name: str) -> OffsetRange:

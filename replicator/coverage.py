@@ -1,11 +1,11 @@
-"""Which segments to read, in which order, to see every stored offset exactly once.
+"""Which segments to read, in which order, to see every stored offset exactly once; and what ranges cover together.
 
-Ingress, compaction and restore all ask this one question; no other module compares offset ranges.
+No other module compares offset ranges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from replicator.segment import OffsetRange, Segment
@@ -72,6 +72,12 @@ def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[Piece | Gap
         next_offset = step.offsets.next_offset
 
 
+def remaining(pieces: Sequence[Piece], next_offset: int) -> tuple[Piece, ...]:
+    """Of adjoining pieces, in order: what lies at and behind `next_offset`."""
+    left = [piece for piece in pieces if piece.offsets.end >= next_offset]
+    return tuple(Piece(piece.segment, max(piece.from_offset, next_offset)) for piece in left)
+
+
 def explained_until(recorded: Iterable[OffsetRange], next_offset: int) -> int:
     """First offset at or after `next_offset` that the unbroken run of recorded gaps from there does not hold. What a
     segment covers is for the caller to look at first: the segment wins."""
@@ -104,3 +110,44 @@ def uncovered(covered: Iterable[OffsetRange], within: OffsetRange) -> list[Offse
     if at <= within.end:
         found.append(OffsetRange(at, within.end))
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Covered offsets as runs: in order, none touching the next. Empty when nothing is stored."""
+
+    runs: tuple[OffsetRange, ...] = ()
+
+    @property
+    def start(self) -> int | None:
+        return self.runs[0].start if self.runs else None
+
+    @property
+    def next_offset(self) -> int | None:
+        """Behind the last covered one."""
+        return self.runs[-1].next_offset if self.runs else None
+
+    def missing_at(self, offset: int) -> OffsetRange | None:
+        """The uncovered offsets that begin at `offset`, when something behind them is covered."""
+        for run in self.runs:
+            if offset in run:
+                return None
+            if run.start > offset:
+                return OffsetRange(offset, run.start - 1)
+        return None
+
+
+def joined(ranges: Iterable[OffsetRange]) -> Extent:
+    """Of any ranges; O(n log n)."""
+    runs: list[OffsetRange] = []
+    for one in sorted(ranges):
+        join_to_last(runs, one)
+    return Extent(tuple(runs))
+
+
+def join_to_last(runs: list[OffsetRange], offsets: OffsetRange) -> None:
+    """Grows the last of `runs` when `offsets` begin in it or right behind it; else adds them."""
+    if runs and runs[-1].start <= offsets.start <= runs[-1].next_offset:
+        runs[-1] = OffsetRange(runs[-1].start, max(runs[-1].end, offsets.end))
+    else:
+        runs.append(offsets)

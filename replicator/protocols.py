@@ -399,6 +399,9 @@ class ParkedNotes(Protocol):
     def going(self, key: CheckpointKey) -> None:
         """It makes progress: a note of ours or of an owner before us goes. Cheap to say for every run."""
 
+    def begun(self, key: CheckpointKey) -> None:
+        """Its position is known: a note, of anybody, that it has none goes."""
+
     def left(self, key: CheckpointKey) -> None:
         """It is not ours any more: a note that stands stays, one that is not written yet never is."""
 

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 from confluent_kafka import Message
 
-from infra.kafka.errors import told
-from infra.kafka.idempotent import IdempotentProducer, producer_properties
+from infra.kafka.acknowledged import AcknowledgedWriter
+from infra.kafka.idempotent import producer_properties
 from infra.kafka.topic_log import PositionLost, TopicLog
 from replicator.durable import Step, durable
 from replicator.errors import BrokerUnavailable, MalformedEvent
@@ -40,35 +40,16 @@ class KafkaEventLog:
         """`properties`: the connection, and what the reader wants; `producer`: what the writer wants beside it.
         A new or re-created topic is noticed within `check_every`. Raises ConfigError."""
         self._topic = topic
-        self._producer_properties = producer_properties(producer or properties, memory_bytes=MEMORY_BYTES)
-        self._publish_within = publish_within
-        self._producer: IdempotentProducer[str] | None = None
+        batched = producer_properties(producer or properties, memory_bytes=MEMORY_BYTES)
+        self._writer = AcknowledgedWriter(batched, topic, publish_within)
         self._log = TopicLog(properties, topic, answer_within=answer_within, check_every=check_every)
         self._lost = ""  # why the position is gone, until the ends are noted again
         self._retry: Deadline | None = None
 
     def publish(self, events: Sequence[SegmentEvent]) -> None:
         """One key has one partition, so events of one segment keep their order."""
-        if self._producer is None:
-            self._producer = IdempotentProducer(self._producer_properties)
-        producer, deadline = self._producer, Deadline(self._publish_within)
-
-        def wait() -> None:
-            if deadline.expired:
-                raise BrokerUnavailable(f"{self._topic}: no acknowledgement within {self._publish_within}")
-
-        try:
-            with durable(Step.PUBLISH_EVENT):
-                for event in events:
-                    producer.put(self._topic, key=encode_key(event), value=encode(event), owner="", wait=wait)
-                failures = producer.settle(wait=wait, grace=timedelta(seconds=1))
-                for failure in failures.values():
-                    raise BrokerUnavailable(f"publish to {self._topic}: {told(failure)}")
-        except BrokerUnavailable:
-            # what is still queued must not come behind what is published next
-            self._producer = None
-            producer.close(timedelta())
-            raise
+        with durable(Step.PUBLISH_EVENT):
+            self._writer.write((encode_key(event), encode(event)) for event in events)
 
     def start(self) -> None:
         """Raises BrokerUnavailable; then `poll` goes on trying, and says LogReset once the ends are noted."""
@@ -88,8 +69,7 @@ class KafkaEventLog:
             return self._start_over()
 
     def close(self) -> None:
-        if self._producer is not None:
-            self._producer.close(timedelta())
+        self._writer.close()
         self._log.close()
 
     def _start_over(self) -> Sequence[LogReset]:

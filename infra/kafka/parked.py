@@ -1,8 +1,8 @@
 """Notes of parked partitions, written off the controller's thread.
 
-    controller: parked / going / left ──> last word of each key ──> [ thread ] read the topic, write what is news ──┐
-                                              ^                                                                      │
-                                              └──────────── a failure: later, unless there is a newer word ──────────┘
+    controller: parked / begun / going / left ──> last word of each key ──> [ thread ] read the topic, write news ──┐
+                                                          ^                                                         │
+                                                          └───── a failure: later, unless there is a newer word ────┘
 
 The topic is read before each writing, so that an owner before us is heard, a note that an operator removed comes back
 when the partition still cannot go on, and nothing is written twice.
@@ -14,8 +14,9 @@ import logging
 import threading
 from dataclasses import replace
 from datetime import timedelta
+from enum import Enum, auto
 
-from replicator.checkpoint import CheckpointKey, Parked
+from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, still_parked
 from replicator.errors import ReplicatorError
 from replicator.lifecycle import Stop
 from replicator.logkeys import COUNT, ERROR
@@ -27,6 +28,11 @@ LOOK = timedelta(milliseconds=500)
 log = logging.getLogger(__name__)
 
 
+class _Word(Enum):
+    BEGUN = auto()  # it has a position
+    GOING = auto()  # it makes progress
+
+
 class BackgroundNotes:
     """A ParkedNotes. `run` is a thread's, the other methods are the controller's."""
 
@@ -36,7 +42,7 @@ class BackgroundNotes:
         """`store` is shared with others, so it must be safe to call from several threads."""
         self._store, self._editor, self._stop, self._retry = store, editor, stop, retry
         self._changed = threading.Condition()
-        self._words: dict[CheckpointKey, Parked | None] = {}  # not written yet; None: it makes progress
+        self._words: dict[CheckpointKey, Parked | _Word] = {}  # not written yet
         self._clean: set[CheckpointKey] = set()  # makes progress here, and that was said
 
     def parked(self, key: CheckpointKey, parked: Parked) -> None:
@@ -50,8 +56,15 @@ class BackgroundNotes:
             return
         with self._changed:
             self._clean.add(key)
-            self._words[key] = None
+            self._words[key] = _Word.GOING
             self._changed.notify()
+
+    def begun(self, key: CheckpointKey) -> None:
+        with self._changed:
+            word = self._words.get(key)
+            if word is None or (isinstance(word, Parked) and word.next_offset is None):
+                self._words[key] = _Word.BEGUN
+                self._changed.notify()
 
     def left(self, key: CheckpointKey) -> None:
         with self._changed:
@@ -74,11 +87,12 @@ class BackgroundNotes:
         if not words:
             return True
         try:
-            self._store.read()
-            known = self._store.parked()
+            positions, notes = self._store.read(), self._store.parked()
             for key, word in words.items():
-                note = _note(known.get(key), word)
-                if note != known.get(key):
+                known, position = notes.get(key), positions.get(key)
+                checkpoint = position if isinstance(position, Checkpoint) else None
+                note = _note(known if known is not None and still_parked(known, checkpoint) else None, word)
+                if note != known:
                     self._editor.park(key, note)
                 self._written(key, word)
         except ReplicatorError as error:
@@ -86,14 +100,18 @@ class BackgroundNotes:
             return False
         return True
 
-    def _written(self, key: CheckpointKey, word: Parked | None) -> None:
+    def _written(self, key: CheckpointKey, word: Parked | _Word) -> None:
         with self._changed:
             if key in self._words and self._words[key] is word:  # else there is a newer one
                 del self._words[key]
 
 
-def _note(known: Parked | None, word: Parked | None) -> Parked | None:
+def _note(known: Parked | None, word: Parked | _Word) -> Parked | None:
     """At the same record since the first attempt, whoever made it."""
-    if word is None or known is None or known.next_offset != word.next_offset:
+    if word is _Word.BEGUN:
+        return None if known is None or known.next_offset is None else known
+    if not isinstance(word, Parked):
+        return None
+    if known is None or known.next_offset != word.next_offset:
         return word
     return replace(word, since=min(known.since, word.since))

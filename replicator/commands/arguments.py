@@ -66,7 +66,7 @@ def destination_of(settings: IngressSettings, name: SourceName, given: str | Non
     source = settings.source_of(name.region, name.topic)
     if source is None:
         raise typer.BadParameter(f"no [[ingress.sources]] delivers {name.region}/{name.topic}: name a topic with --to")
-    return source.destination(name.topic)
+    return source.destination(name.topic, name.incarnation)
 
 
 def key_of(settings: IngressSettings, source: SourcePartition, given: str | None) -> CheckpointKey:

@@ -49,15 +49,17 @@ def skip(
         key = key_of(reach.ingress, partition, to)
         offsets = OffsetRange(offset, offset if through is None else through)
         plan = operator.plan_skip(key, offsets, reason, SystemClock().now())
-        if yes:
-            operator.skip(plan)
+        holds = operator.skip(plan) if yes else plan.after
     written = [
         Written(key=encode_skipped_key(plan.skipped), value=encode_skipped(plan.skipped)),
         Written(key=encode_key(key), value=encode(plan.after)),
         Written(key=encode_parked_key(key), value=None),
     ]
     what = f"{partition} to {key.destination_topic}: {offsets} skipped, next is {offsets.next_offset}"
-    tell([what], written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
+    changes = [what]
+    if holds != plan.after:
+        changes.append(f"its owner goes on at {holds.next_offset}, and may have delivered it after all")
+    tell(changes, written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
 
 
 def release(source: Where, to: To = None, config: ConfigFile = None, yes: Yes = False, as_json: AsJson = False) -> None:

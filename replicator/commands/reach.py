@@ -60,8 +60,7 @@ class Reach:
         from replicator.app import s3_store
         from replicator.lifecycle import Stop
 
-        # the archive's storage class is for segments
-        store = s3_store(self.config.s3, THREADS, self._opened, storage_class="")
+        store = s3_store(self.config.s3, THREADS, self._opened)
         return RetryingObjectStore(store, stop=Stop())
 
     @cached_property

@@ -4,46 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 
+from replicator.coverage import Extent, join_to_last, joined
 from replicator.segment import OffsetRange, SourcePartition
 from replicator.store import SegmentStore
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """Covered offsets as runs: in order, none touching the next. Empty when nothing is stored."""
-
-    runs: tuple[OffsetRange, ...] = ()
-
-    @property
-    def start(self) -> int | None:
-        return self.runs[0].start if self.runs else None
-
-    @property
-    def next_offset(self) -> int | None:
-        """Behind the last covered one."""
-        return self.runs[-1].next_offset if self.runs else None
-
-    def missing_at(self, offset: int) -> OffsetRange | None:
-        """The uncovered offsets that begin at `offset`, when something behind them is covered."""
-        for run in self.runs:
-            if offset in run:
-                return None
-            if run.start > offset:
-                return OffsetRange(offset, run.start - 1)
-        return None
-
-
-def joined(ranges: Iterable[OffsetRange]) -> Extent:
-    """Of any ranges; O(n log n)."""
-    runs: list[OffsetRange] = []
-    for one in sorted(ranges):
-        if runs and one.start <= runs[-1].next_offset:
-            runs[-1] = OffsetRange(runs[-1].start, max(runs[-1].end, one.end))
-        else:
-            runs.append(one)
-    return Extent(tuple(runs))
 
 
 def extents(store: SegmentStore, places: Iterable[tuple[str, str]], pool: Executor) -> Mapping[SourcePartition, Extent]:
@@ -59,11 +23,8 @@ def extents(store: SegmentStore, places: Iterable[tuple[str, str]], pool: Execut
 def _extents(store: SegmentStore, region: str, place: str) -> Mapping[SourcePartition, Extent]:
     runs: dict[SourcePartition, list[OffsetRange]] = {}
     for info in store.walk(region, place):
-        offsets, known = info.segment.offsets, runs.setdefault(info.segment.source, [])
-        if known and known[-1].start <= offsets.start <= known[-1].next_offset:  # as they are listed, within a level
-            known[-1] = OffsetRange(known[-1].start, max(known[-1].end, offsets.end))
-        else:
-            known.append(offsets)
+        known = runs.setdefault(info.segment.source, [])
+        join_to_last(known, info.segment.offsets)  # within a level they are listed in order
     return {source: joined(ranges) for source, ranges in runs.items()}
 
 

@@ -9,8 +9,9 @@ from datetime import datetime, timedelta
 
 from replicator.commit_note import read_note
 from replicator.config import EgressSettings
-from replicator.control import Place
+from replicator.control import Place, newest_stand_in
 from replicator.control_store import ControlStore
+from replicator.coverage import Extent, joined
 from replicator.protocols import (
     ClusterAdmin,
     Committed,
@@ -22,7 +23,7 @@ from replicator.protocols import (
     TopicPartition,
 )
 from replicator.segment import OffsetRange, SourcePartition
-from replicator.status.archive import Extent, extents, joined
+from replicator.status.archive import extents
 from replicator.store import SegmentStore
 from replicator.topics import select
 
@@ -130,10 +131,8 @@ def life_of(facts: TopicFacts, plain: Place | None, places: Collection[str], clu
         return ""
     if facts.topic_id:
         return facts.topic_id
-    # brokers without topic ids: a life is named by its cluster and a counter
-    lives = [life for topic, _, life in (p.partition("@") for p in places) if topic == facts.name]
-    numbered = [(int(n), life) for life in lives if (n := life.rpartition("-")[2]).isdecimal() and cluster_id in life]
-    return max(numbered)[1] if numbered else ""
+    lives = (life for topic, _, life in (p.partition("@") for p in places) if topic == facts.name)
+    return newest_stand_in(lives, cluster_id)
 
 
 def judged(

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, still_parked
 from replicator.config import IngressSettings
 from replicator.control_store import ControlStore
+from replicator.coverage import Extent, joined
+from replicator.describing import describe_each
 from replicator.errors import CheckpointConflict
 from replicator.protocols import CheckpointStore, ClusterAdmin, ConsumerGroups, GroupFacts, TopicFacts
 from replicator.segment import OffsetRange, SourcePartition
-from replicator.status.archive import Extent, extents, joined, source_places
+from replicator.status.archive import extents, source_places
 from replicator.store import SegmentStore
 from replicator.topics import is_internal
 
@@ -74,11 +76,14 @@ class IngressSources:
         positions = pool.submit(self.checkpoints.read)
         regions = {s.region for s in self.settings.sources}
         wanted: dict[tuple[str, str], str] = {}  # (region, place) -> destination
+        waiting: set[tuple[str, str]] = set()
         for region, place in source_places(self.store, regions, pool):
-            topic = place.partition("@")[0]
+            topic, _, incarnation = place.partition("@")
             source = self.settings.source_of(region, topic)
             if source is not None and not is_internal(topic, self.own_topics):
-                wanted[region, place] = source.destination(topic)
+                wanted[region, place] = source.destination(topic, incarnation)
+                if incarnation and source.on_recreate != "new-topic":
+                    waiting.add((region, place))
         archived = extents(self.store, wanted, pool)
         said = positions.result()
         checkpoints = {key: word for key, word in said.items() if isinstance(word, Checkpoint)}
@@ -87,10 +92,13 @@ class IngressSources:
         keys = {CheckpointKey(source, wanted[source.region, source.place]): True for source in archived}
         for key in [*said, *parked]:
             keys.setdefault(key, wanted.get((key.source.region, key.source.place)) == key.destination_topic)
-        # a later life waits in the archive for a policy; until it is delivered, it is no lag
-        configured = {k: v and (not k.source.incarnation or k in checkpoints or k in parked) for k, v in keys.items()}
+        # a later life waits in the archive for a policy, or for the one before; until it is delivered, it is no lag
+        configured = {
+            k: v and ((k.source.region, k.source.place) not in waiting or k in checkpoints or k in parked)
+            for k, v in keys.items()
+        }
         gaps = self._gaps({k.source for k, v in configured.items() if v}, pool)
-        facts = self.admin.describe({k.destination_topic for k, v in configured.items() if v})
+        facts, _ = describe_each(self.admin, {k.destination_topic for k, v in configured.items() if v})
         partitions = [
             judged(
                 key,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compaction.copies import Copies
@@ -283,6 +283,7 @@ def _rows(archive: Archive, name: Segment) -> list[dict[str, Any]]:
     return rows_of(list(reader.batches()))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 12), min_size=2, max_size=8), st.integers(1, 3), st.integers(0, 2**32))
 def test_bytes_are_faithful(lengths: list[int], step: int, seed: int) -> None:
     archive = Archive()

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from hypothesis import given
+from hypothesis import settings as how
 from hypothesis import strategies as st
 
 from compaction.planner import CleanPlan, MergePlan, plan_partition
@@ -121,6 +122,7 @@ jobs = st.builds(
 )
 
 
+@how(deadline=None)
 @given(st.lists(segments, unique=True, max_size=25), jobs, st.randoms(use_true_random=False))
 def test_plans_are_sound(listing: list[Segment], settings: CompactionJob, random: Any) -> None:
     infos = stored(*listing)

@@ -58,6 +58,15 @@ class CheckpointContract:
         self.put(key(0), seed)
         assert store.read() == {key(0): seed}
 
+    def test_a_skip_takes_no_position_back(self, store: CheckpointStore) -> None:
+        self.put(key(0), checkpoint(4))
+        skip = replace(checkpoint(5), author=Author.SEED, given_at=4)
+        self.put(key(0), skip)
+        assert store.read() == {key(0): skip}
+        self.put(key(0), checkpoint(9))
+        self.put(key(0), skip)
+        assert store.read() == {key(0): checkpoint(9)}
+
     def test_two_transactions_that_contradict_each_other(self, store: CheckpointStore) -> None:
         """Both are named; other partitions go on; a seed decides."""
         first, second = (replace(checkpoint(n), author=Author.EXACTLY_ONCE) for n in (9, 4))

@@ -12,7 +12,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from egress.assembly import Assembly, Outcome, Refused, SpoolLost, Stored
+from egress.assembly import Assembly
+from egress.outcomes import Outcome, Refused, SpoolLost, Stored
 from egress.partition import Reason, Seal
 from egress.spool import Spool
 from formats.digest import digest_of

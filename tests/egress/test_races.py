@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
-from egress.assembly import Stored
+from egress.outcomes import Stored
 from egress.partition import Reason, Seal
 from egress.spool import Spool
 from replicator.segment import OffsetRange, Segment, SourcePartition

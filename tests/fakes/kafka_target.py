@@ -56,10 +56,12 @@ class FakeTarget:
     exactly_once: bool = True  # a call is a transaction: all of it is there, or nothing
     away: bool = False
     checkpoints: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)
+    last_said: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)  # what compaction would leave
     conflicts: dict[CheckpointKey, CheckpointConflict] = field(default_factory=dict)
     poison: dict[TopicPartition, set[int]] = field(default_factory=dict)  # source offsets that are always refused
     parked: dict[CheckpointKey, Parked] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
+    rounds: list[int] = field(default_factory=list)  # records of each call of a writer
     edits: list[str] = field(default_factory=list)  # names of the editor's calls that were acknowledged, in order
     _logs: dict[TopicPartition, list[TargetRecord]] = field(default_factory=dict)
     _failing: dict[TopicPartition, tuple[RunFailed, int]] = field(default_factory=dict)
@@ -121,6 +123,7 @@ class FakeTarget:
 
     def put_checkpoint(self, key: CheckpointKey, said: Checkpoint) -> None:
         """As a reader of the topic puts them together."""
+        self.last_said[key] = said
         word = follow(key, self.conflicts.pop(key, None) or self.checkpoints.get(key), said)
         if isinstance(word, CheckpointConflict):
             self.conflicts[key] = word
@@ -158,6 +161,7 @@ class FakeWriter:
         taken = list(runs)
         if self.target.away or (taken and should_stop()):
             raise BrokerUnavailable("the fake target is away")
+        self.target.rounds.append(sum(run.count for run in taken))
         return self.target._deliver(taken)
 
     def close(self, timeout: timedelta) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -31,11 +32,8 @@ def stack(fault_place: Place) -> LocalStack:
 @pytest.fixture(scope="session")
 def supervisor(stack: LocalStack) -> Iterator[Supervisor]:
     """Ends every process of the product, however this one ends."""
-    owner = Supervisor(log=stack.log_dir / "processes.log")
-    try:
+    with closing(Supervisor(log=stack.log_dir / "processes.log")) as owner:
         yield owner
-    finally:
-        owner.close()
 
 
 @pytest.fixture

@@ -27,6 +27,7 @@ def facts(footer: SegmentFooter) -> dict[str, Any]:
     value = asdict(footer)
     value["segment"] = str(footer.segment)
     value["origin"]["created_at"] = footer.origin.created_at.isoformat()
+    value["fidelity"] = value["origin"].pop("fidelity")
     value["whole"] = footer.digest.whole if footer.digest else None
     value["content"] = footer.digest.content if footer.digest else None
     return json.loads(json.dumps(value))  # type: ignore[no-any-return]

@@ -110,6 +110,20 @@ def test_a_partition_that_comes_back_is_looked_at_again(target: FakeTarget, note
     assert target.parked == {}
 
 
+def test_a_partition_that_has_a_position_is_not_parked_without_one(target: FakeTarget, notes: BackgroundNotes) -> None:
+    target.parked = {key(0): parked(None), key(1): parked(7)}
+    for partition in range(3):
+        notes.begun(key(partition))
+    assert notes.write()
+    assert target.parked == {key(1): parked(7)}
+    notes.parked(key(0), parked(7))
+    notes.begun(key(0))
+    notes.parked(key(1), parked(None))
+    notes.begun(key(1))
+    assert notes.write()
+    assert target.parked == {key(0): parked(7), key(1): parked(7)}
+
+
 def test_what_was_not_written_of_a_partition_that_left_never_is(target: FakeTarget, notes: BackgroundNotes) -> None:
     target.away = True
     notes.parked(key(0), parked())

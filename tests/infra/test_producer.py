@@ -5,22 +5,20 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
 
 from infra.kafka.idempotent import producer_properties
 from infra.kafka.producer import AtLeastOnceWriter
-from infra.local.stack import LocalStack
-from replicator.checkpoint import Checkpoint, CheckpointKey, decode, decode_key
+from replicator.checkpoint import Checkpoint, CheckpointKey
 from replicator.errors import BrokerUnavailable, ConfigError
 from replicator.protocols import Fate, TargetRun, TargetWriter, TopicPartition
 from tests.contracts.target import STAMP, TargetContract, expected, never, row, run_of
 from tests.fakes.kafka_target import Crashed, FakeTarget, TargetRecord
-from tests.formats.records import batch_of
 from tests.infra.cluster import Cluster
+from tests.infra.target_on_broker import BrokerTargetContract
 
 MIB = 1 << 20
 
@@ -102,22 +100,7 @@ def test_nobody_answers() -> None:
 
 
 @pytest.mark.integration
-class TestAtLeastOnceWriter(TargetContract):
-    @pytest.fixture
-    def cluster(self, stack: LocalStack) -> Cluster:
-        self._cluster = Cluster(stack.brokers["b"])
-        return self._cluster
-
-    @pytest.fixture
-    def checkpoint_topic(self, cluster: Cluster, unique: Callable[[str], str]) -> str:
-        self._checkpoint_topic = unique("checkpoint")
-        cluster.create(self._checkpoint_topic, configs={"cleanup.policy": "compact"})
-        return self._checkpoint_topic
-
-    @pytest.fixture
-    def partitions(self, cluster: Cluster, unique: Callable[[str], str]) -> Sequence[TopicPartition]:
-        return cluster.create(unique("target"), 3, {"retention.ms": "-1"})
-
+class TestAtLeastOnceWriter(BrokerTargetContract):
     @pytest.fixture
     def make(self, cluster: Cluster, checkpoint_topic: str) -> Iterator[Callable[..., AtLeastOnceWriter]]:
         made: list[AtLeastOnceWriter] = []
@@ -135,22 +118,6 @@ class TestAtLeastOnceWriter(TargetContract):
     @pytest.fixture
     def writer(self, make: Callable[..., AtLeastOnceWriter]) -> TargetWriter:
         return make()
-
-    def read(self, partition: TopicPartition, count: int) -> list[TargetRecord]:
-        return self._cluster.records(partition)
-
-    def checkpoints(self) -> Mapping[CheckpointKey, Checkpoint]:
-        return {
-            decode_key(message.key() or b""): decode(message.value() or b"")
-            for message in self._cluster.messages(TopicPartition(self._checkpoint_topic, 0))
-        }
-
-    def refused(self, run: TargetRun) -> TargetRun:
-        far_ahead = STAMP + 10**15  # the broker's limit is an hour
-        return replace(run, batches=[batch_of([row(run.checkpoint.next_offset - 1, stamp=far_ahead)])])
-
-    def away(self) -> AbstractContextManager[None]:
-        return self._cluster.frozen()
 
     def test_a_broker_that_comes_back_gets_everything_in_order(
         self, make: Callable[..., AtLeastOnceWriter], partitions: Sequence[TopicPartition], cluster: Cluster

@@ -4,9 +4,9 @@ import logging
 import os
 import random
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -23,6 +23,10 @@ from infra.local.aws import CREDENTIALS
 from infra.s3 import S3ObjectStore, S3PutOptions, make_s3_client
 from infra.s3_body import MOST_PARTS, Slice, cut
 from infra.s3_file import open_object
+from replicator.app import s3_store
+from replicator.config import S3Settings
+from replicator.control import Place
+from replicator.control_store import ControlStore
 from replicator.errors import SegmentExists, SegmentNotFound, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -182,6 +186,25 @@ class TestS3StoreOnMoto(S3Contract):
             assert head["StorageClass"] == "STANDARD_IA"
             assert head["ServerSideEncryption"] == "aws:kms"
             assert head["SSEKMSKeyId"].endswith("alias/archive")
+
+    def test_the_archives_storage_class_is_for_segments_only(self, store: S3ObjectStore) -> None:
+        """One that must be restored before it can be read would end the control plane."""
+        settings = S3Settings(
+            bucket=self.bucket,
+            endpoint_url=self.client.meta.endpoint_url,
+            region_name=CREDENTIALS["region_name"],
+            access_key_id=KEYS.access_key_id,
+            secret_access_key=KEYS.secret_access_key,
+            storage_class="GLACIER",
+        )
+        claim = Place(topic_id="id", cluster_id="c", number=0, claimed_at=datetime.now(UTC))
+        with ExitStack() as resources:
+            objects = s3_store(settings, 1, resources)
+            ControlStore(objects, settings.prefix).claim("a", "t", claim)
+            put(objects, "data/a/t/0/0/segment", b"x")
+            assert ControlStore(objects, settings.prefix).place("a", "t") == claim
+        head = self.client.head_object(Bucket=self.bucket, Key="data/a/t/0/0/segment")
+        assert head["StorageClass"] == "GLACIER"
 
     def test_a_checksum_is_stored(self, store: S3ObjectStore) -> None:
         put(store, "small", b"123456789")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
@@ -17,15 +16,12 @@ from infra.kafka.checkpoints import KafkaCheckpointStore
 from infra.kafka.idempotent import transactional_properties
 from infra.kafka.placement import KafkaPlacement
 from infra.kafka.transactions import TransactionalWriter
-from infra.local.stack import LocalStack
-from replicator.checkpoint import Checkpoint, CheckpointKey, decode, decode_key
 from replicator.errors import BrokerUnavailable, ConfigError, OwnershipLost
 from replicator.lifecycle import Deadline
 from replicator.protocols import Fate, GroupListener, TargetRun, TargetWriter, TopicPartition
-from tests.contracts.target import STAMP, TargetContract, expected, never, row, run_of
-from tests.fakes.kafka_target import TargetRecord
-from tests.formats.records import batch_of
+from tests.contracts.target import expected, never, row, run_of
 from tests.infra.cluster import Cluster
+from tests.infra.target_on_broker import BrokerTargetContract
 
 MIB = 1 << 20
 PATIENCE = timedelta(seconds=40)
@@ -49,24 +45,7 @@ class Owner:
 
 
 @pytest.mark.integration
-class TestTransactionalWriter(TargetContract):
-    topic_configs: Mapping[str, str] = {"retention.ms": "-1"}
-
-    @pytest.fixture
-    def cluster(self, stack: LocalStack) -> Cluster:
-        self._cluster = Cluster(stack.brokers["b"])
-        return self._cluster
-
-    @pytest.fixture
-    def checkpoint_topic(self, cluster: Cluster, unique: Callable[[str], str]) -> str:
-        self._checkpoint_topic = unique("checkpoint")
-        cluster.create(self._checkpoint_topic, configs={"cleanup.policy": "compact"})
-        return self._checkpoint_topic
-
-    @pytest.fixture
-    def partitions(self, cluster: Cluster, unique: Callable[[str], str]) -> Sequence[TopicPartition]:
-        return cluster.create(unique("target"), 3, self.topic_configs)
-
+class TestTransactionalWriter(BrokerTargetContract):
     @pytest.fixture
     def make(
         self, cluster: Cluster, checkpoint_topic: str, unique: Callable[[str], str]
@@ -122,22 +101,6 @@ class TestTransactionalWriter(TargetContract):
         yield join
         for placement in made:
             placement.close(timedelta(seconds=2))
-
-    def read(self, partition: TopicPartition, count: int) -> list[TargetRecord]:
-        return self._cluster.records(partition)
-
-    def checkpoints(self) -> Mapping[CheckpointKey, Checkpoint]:
-        return {
-            decode_key(message.key() or b""): decode(message.value() or b"")
-            for message in self._cluster.messages(TopicPartition(self._checkpoint_topic, 0))
-        }
-
-    def refused(self, run: TargetRun) -> TargetRun:
-        far_ahead = STAMP + 10**15  # the broker's limit is an hour
-        return replace(run, batches=[batch_of([row(run.checkpoint.next_offset - 1, stamp=far_ahead)])])
-
-    def away(self) -> AbstractContextManager[None]:
-        return self._cluster.frozen()
 
     # --- what a transaction adds ---
 

@@ -50,7 +50,7 @@ class Hand:
     def begin(self, segment: Segment, epoch: int = 1, from_offset: int = 0) -> Assignment:
         partition = TopicPartition("copy", segment.source.partition)
         given = Assignment(segment.source, partition, "id", epoch, clamp_timestamps=False)
-        self.delivery.begin(given, Piece(segment, max(from_offset, segment.offsets.start)))
+        self.delivery.begin(given, [Piece(segment, max(from_offset, segment.offsets.start))])
         return given
 
     def reports(self) -> list[Report]:
@@ -443,3 +443,14 @@ def test_what_is_delivered_is_measured() -> None:
     assert hand.metrics.by_label("record_count", **labels) == 4
     assert hand.metrics.observed["replication_latency_seconds"] == [90.0]
     assert len(hand.metrics.observed["produce_latency_seconds"]) == 1
+
+
+def test_records_of_a_later_life_are_counted_for_themselves() -> None:
+    world = World()
+    hand = Hand(world)
+    hand.begin(world.put(0, 1))
+    hand.begin(world.put(0, 3, partition=1, life="life"), epoch=2)
+    while hand.delivery.turn():
+        pass
+    assert hand.metrics.by_label("record_count", region="a", topic="t", partition="0") == 2
+    assert hand.metrics.by_label("record_count", region="a", topic="t@life", partition="1") == 4

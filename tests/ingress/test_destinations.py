@@ -7,7 +7,7 @@ import pytest
 from ingress.destinations import CREATED_WITH, PARTITIONS_EVERY, DestinationFinder
 from replicator.errors import BrokerUnavailable, StoreUnavailable, TargetError
 from replicator.segment import SourcePartition
-from tests.ingress.world import World, source_settings
+from tests.ingress.world import World, key, source_settings
 
 
 def finder(world: World) -> DestinationFinder:
@@ -95,6 +95,23 @@ def test_creation_that_is_refused_stops_that_topic_only() -> None:
     found = finder(world).look()
     assert list(found.destinations) == ["u.ingress"]
     assert found.refused == {"a/t": "no CREATE"}
+
+
+def test_what_is_refused_is_told_by_partition() -> None:
+    world = World(source_settings("^.*", None))
+    world.put(0, 9, topic="t")
+    world.put(0, 9, topic="t", partition=3)
+    world.put(0, 9, topic="u", partition=1)
+    world.broker.create("u.ingress", partitions=1)
+    world.admin.refuses["t.ingress"] = "no CREATE"
+    found = finder(world).look()
+    assert set(found.unplaced) == {
+        key(0, destination="t.ingress"),
+        key(3, destination="t.ingress"),
+        key(1, topic="u", destination="u.ingress"),
+    }
+    assert found.unplaced[key(3, destination="t.ingress")] == "no CREATE"
+    assert "at least 2" in found.unplaced[key(1, topic="u", destination="u.ingress")]
 
 
 def test_damaged_segment_does_not_hide_the_other_topics() -> None:

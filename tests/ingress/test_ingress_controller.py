@@ -9,7 +9,7 @@ import pytest
 from ingress.delivery import Progressed
 from replicator.checkpoint import Author, Checkpoint
 from replicator.protocols import Fate, TopicPartition
-from replicator.segment import OffsetRange, SourcePartition
+from replicator.segment import OffsetRange, Segment, SourcePartition
 from tests.fakes.kafka_target import Crashed
 from tests.ingress.world import (
     DELAY,
@@ -604,7 +604,9 @@ def test_reports_of_an_earlier_ownership_are_ignored(world: World) -> None:
 def test_report_of_a_round_that_outlived_its_ownership_moves_nothing(world: World) -> None:
     world.put(0, 9)
     process = joined(world)
-    earlier = process.controller._held[SOURCE].assignment
+    held = process.controller._holdings.of(SOURCE)
+    assert held is not None
+    earlier = held.assignment
     process.placement.revoke(C)
     process.placement.assign(C)
     process.turn(5)
@@ -758,6 +760,7 @@ def test_timestamps_that_the_target_refuses_stop(world: World) -> None:
     world.put(0, 3)
     world.put(4, 5, stamp=0)
     process = joined(world)
+    process.turn(6)  # until it is alone
     assert world.offsets(C) == numbers((0, 3))
     assert "source offset 4" in process.stopped[str(SOURCE)]
     assert "on_timestamp" in process.stopped[str(SOURCE)]
@@ -1098,3 +1101,53 @@ def test_late_retries_of_another_source_do_not_matter() -> None:
     assert world.offsets(C) == [0, 1]
     process.later(1)
     assert world.offsets(C) == [0, 1, 4, 5]
+
+
+# --- small segments ---------------------------------------------------------------------------------------------------
+
+
+def test_a_backlog_of_small_segments_makes_large_transactions(world: World) -> None:
+    """One segment in each would cost a commit for every 500 records."""
+    for start in range(0, 30_000, 500):
+        world.put(start, start + 499)
+    process = joined(world)
+    assert world.offsets(C) == numbers((0, 29_999))
+    assert world.target.rounds[0] >= 10_000
+    assert len(world.target.rounds) == 3
+    assert process.metrics.by_label("ingress_segments", **LABELS) == 60
+    assert process.metrics.by_label("record_count", **LABELS) == 30_000
+
+
+def test_segments_delivered_together_are_each_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    for start in range(0, 12, 4):
+        world.put(start, start + 3)
+    world.set_checkpoint(2)
+    process = joined(world)
+    told = [vars(r) for r in caplog.records if r.message == "segment_delivered"]
+    assert [(one["start"], one["end"]) for one in told] == [(2, 3), (4, 7), (8, 11)]
+    assert process.metrics.by_label("skipped_records", **LABELS) == 2
+    assert world.target.rounds == [10]
+
+
+def test_damage_in_the_midst_stops_behind_what_comes_before_it(world: World) -> None:
+    for start in range(0, 20, 4):
+        world.put(start, start + 3)
+    world.damage(Segment(SOURCE, 0, OffsetRange(8, 11)))
+    process = joined(world)
+    assert world.offsets(C) == numbers((0, 7))
+    assert list(process.stopped) == [str(SOURCE)]
+    assert world.target.parked[key()].next_offset == 8
+
+
+def test_poison_in_the_midst_stops_behind_what_comes_before_it(world: World) -> None:
+    for start in range(0, 20, 4):
+        world.put(start, start + 3)
+    world.target.poison[C] = {10}
+    process = joined(world)
+    process.turn(10)
+    assert world.offsets(C) == numbers((0, 9))
+    assert world.target.parked[key()].next_offset == 10
+    del world.target.poison[C]
+    process.later(60, turns=8)
+    assert world.offsets(C) == numbers((0, 19))

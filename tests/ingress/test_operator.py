@@ -119,7 +119,7 @@ class TestSkip:
         operator = desk.operator()
         operator.skip(operator.plan_skip(key(), ONE, "poison", NOW))
         assert desk.target.skipped == [Skipped(key=key(), offsets=ONE, reason="poison", at=NOW)]
-        assert desk.target.checkpoints[key()] == Checkpoint(5, "id-copy", NOW, Author.SEED)
+        assert desk.target.checkpoints[key()] == Checkpoint(5, "id-copy", NOW, Author.SEED, given_at=4)
         assert desk.target.parked == {}
         assert desk.target.edits == ["skip", "seed", "release"]
 
@@ -165,6 +165,27 @@ class TestSkip:
             again.skip(again.plan_skip(key(), ONE, "poison", NOW))
         assert not desk.is_parked
         assert {s.offsets for s in desk.target.skipped} == {ONE}
+
+    def test_an_owner_that_gets_past_the_record_by_itself_is_not_taken_back(self) -> None:
+        """Between the look and the write: what it delivered would come again."""
+        desk = Desk()
+        desk.park()
+        operator = desk.operator()
+        plan = operator.plan_skip(key(), ONE, "poison", NOW)
+        desk.world.set_checkpoint(9)
+        assert operator.skip(plan).next_offset == 9
+        assert desk.world.checkpoint() == 9
+        assert not desk.is_parked
+
+    def test_a_void_word_is_not_left_as_the_last_one(self) -> None:
+        """Compaction keeps the last of a key, and a void one alone would be believed."""
+        desk = Desk()
+        desk.park()
+        operator = desk.operator()
+        plan = operator.plan_skip(key(), ONE, "poison", NOW)
+        desk.world.set_checkpoint(9)
+        operator.skip(plan)
+        assert desk.target.last_said[key()].next_offset == 9
 
     def test_not_while_two_checkpoints_contradict_each_other(self) -> None:
         desk = Desk()

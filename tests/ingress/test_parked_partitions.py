@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from replicator.checkpoint import Parked
+from replicator.checkpoint import Parked, still_parked
 from replicator.protocols import TopicPartition
-from tests.ingress.world import World, joined, key, numbers
+from tests.ingress.world import World, joined, key, numbers, source_settings
 
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
 
@@ -64,6 +64,72 @@ def test_a_partition_that_was_released_and_still_cannot_go_on_is_parked_again() 
     assert isinstance(world.target.parked.pop(key()), Parked)
     process.later(4000, turns=8)
     assert list(world.target.parked) == [key()]
+
+
+def rivals() -> World:
+    """Two topics that want to be delivered to one: neither is."""
+    world = World(source_settings("^one-(.*)", "x-{topic}"), source_settings("^x-(.*)", "{topic}"))
+    world.put(0, 3, topic="one-a")
+    world.put(0, 3, topic="one-a", partition=1)
+    world.put(0, 3, topic="x-one-a")
+    return world
+
+
+def test_a_refused_topic_says_so_by_partition() -> None:
+    world = rivals()
+    process = world.process()
+    process.turn(3)
+    notes = world.target.parked
+    assert set(notes) == {
+        key(0, topic="one-a", destination="x-one-a"),
+        key(1, topic="one-a", destination="x-one-a"),
+        key(0, topic="x-one-a", destination="x-one-a"),
+    }
+    assert all(note.next_offset is None and "never merged" in note.reason for note in notes.values())
+    since = {note.since for note in notes.values()}
+    process.later(3600)
+    world.process().turn(3)
+    assert {note.since for note in world.target.parked.values()} == since
+    assert world.target.edits == ["park"] * 3, "whoever looks, and however often"
+
+
+def test_the_note_of_a_refused_topic_goes_once_it_has_a_place() -> None:
+    """Also when nothing is left to deliver, and when everybody who said so is dead."""
+    world = World()
+    world.put(0, 3)
+    joined(world).stop()
+    assert world.checkpoint() == 4
+    world.admin.hides["copy"] = "no DESCRIBE"
+    refused = world.process()
+    refused.turn(3)
+    assert set(world.target.parked) == {key()}
+    refused.stop()
+    world.admin.hides.clear()
+    joined(world)
+    assert world.target.parked == {}
+
+
+def test_a_partition_refused_again_is_parked_anew() -> None:
+    world = World()
+    world.put(0, 3)
+    world.target.parked[key()] = Parked(None, "earlier", world.clock.at)
+    world.clock.advance(60)
+    world.set_checkpoint(4)  # it went on since, and nobody removed the note
+    world.clock.advance(60)
+    world.admin.hides["copy"] = "no DESCRIBE"
+    world.process().turn(3)
+    note = world.target.parked[key()]
+    assert (note.since, still_parked(note, world.target.checkpoints[key()])) == (world.clock.at, True)
+
+
+def test_nothing_is_left_in_another_cluster() -> None:
+    world = World()
+    world.put(0, 3)
+    process = joined(world)
+    world.admin.cluster = "another"
+    process.later(60)
+    assert "cluster" in process.stopped
+    assert world.target.edits == []
 
 
 def test_partitions_that_go_on_write_nothing() -> None:

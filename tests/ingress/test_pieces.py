@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +19,12 @@ def runs(
     world: World, segment: Segment, *, from_offset: int = 0, records: int = 1000, size: int = 1 << 20
 ) -> list[PieceRun]:
     reader = PieceReader(world.store, FORMAT, records, size)
-    return list(reader.runs(Piece(segment, max(from_offset, segment.offsets.start))))
+    return list(reader.runs([Piece(segment, max(from_offset, segment.offsets.start))]))
+
+
+def runs_of(world: World, *segments: Segment, records: int = 1000) -> Iterator[PieceRun]:
+    pieces = [Piece(segment, segment.offsets.start) for segment in segments]
+    return PieceReader(world.store, FORMAT, records, 1 << 20).runs(pieces)
 
 
 def offsets(run: PieceRun) -> list[int]:
@@ -78,6 +85,43 @@ def test_rest_of_a_piece_may_be_a_hole() -> None:
     assert (run.count, run.next_offset, run.last) == (0, 10, True)
 
 
+def test_adjoining_pieces_share_runs() -> None:
+    world = World()
+    found = list(runs_of(world, world.put(0, 3), world.put(4, 5), world.put(6, 9), records=6))
+    assert [(offsets(run), run.next_offset, run.last) for run in found] == [
+        ([0, 1, 2, 3, 4, 5], 6, False),
+        ([6, 7, 8, 9], 10, True),
+    ]
+
+
+def test_holes_at_the_end_of_a_piece_are_done_with_it() -> None:
+    world = World()
+    pieces = world.put(0, 9, holes=range(3, 10)), world.put(10, 19, holes=range(10, 20)), world.put(20, 23)
+    found = list(runs_of(world, *pieces, records=4))
+    assert [(offsets(run), run.next_offset) for run in found] == [([0, 1, 2], 20), ([20, 21, 22, 23], 24)]
+
+
+def test_what_was_read_before_an_error_comes_first() -> None:
+    world = World()
+    pieces = world.put(0, 3), world.put(4, 9, holes=range(4, 10)), world.put(10, 12)
+    world.damage(pieces[2])
+    found = runs_of(world, *pieces)
+    first = next(found)
+    assert (offsets(first), first.next_offset, first.last) == ([0, 1, 2, 3], 10, False)
+    with pytest.raises(CorruptSegment):
+        next(found)
+
+
+def test_a_piece_without_records_before_an_error_is_done_with() -> None:
+    world = World()
+    pieces = world.put(0, 9, holes=range(10)), world.put(10, 12)
+    world.remove(pieces[1])
+    found = runs_of(world, *pieces)
+    assert next(found) == PieceRun((), 0, 0, 10, last=False)
+    with pytest.raises(SegmentNotFound):
+        next(found)
+
+
 def test_errors_come_out() -> None:
     world = World()
     absent = Segment(SourcePartition("a", "t", 0), 0, OffsetRange(0, 9))
@@ -91,6 +135,38 @@ def test_errors_come_out() -> None:
     world.damage(segment)
     with pytest.raises(CorruptSegment):
         runs(world, segment)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    holes=st.sets(st.integers(0, 29)),
+    ends=st.sets(st.integers(0, 28)),
+    records=st.integers(1, 40),
+    damaged=st.none() | st.integers(0, 29),
+)
+def test_runs_of_adjoining_pieces_are_their_records_in_order(
+    holes: set[int], ends: set[int], records: int, damaged: int | None
+) -> None:
+    world, segments, start = World(), [], 0
+    for end in [*sorted(ends), 29]:
+        segments.append(world.put(start, end, holes=[h for h in holes if start <= h <= end]))
+        start = end + 1
+    until = 30
+    for segment in segments:
+        if damaged is not None and damaged in segment.offsets:
+            world.damage(segment)
+            until = segment.offsets.start
+    found: list[PieceRun] = []
+    try:
+        found.extend(runs_of(world, *segments, records=records))
+    except CorruptSegment:
+        assert until < 30
+    given = [o for run in found for o in offsets(run)]
+    # a list that is extended by a generator that raises keeps what came before
+    assert given == [o for o in range(until) if o not in holes]
+    assert all(run.count == len(offsets(run)) <= records for run in found)
+    assert (found[-1].next_offset if found else 0) == until
+    assert [run.next_offset for run in found] == sorted({run.next_offset for run in found})
 
 
 @settings(max_examples=100, deadline=None)

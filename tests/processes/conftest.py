@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,11 +25,8 @@ def moved_metrics() -> set[str]:
 @pytest.fixture(scope="session")
 def supervisor(stack: LocalStack) -> Iterator[Supervisor]:
     """Ends every process of the product, however this one ends."""
-    owner = Supervisor(log=stack.log_dir / "processes.log")
-    try:
+    with closing(Supervisor(log=stack.log_dir / "processes.log")) as owner:
         yield owner
-    finally:
-        owner.close()
 
 
 @pytest.fixture

@@ -3,9 +3,11 @@ from __future__ import annotations
 import pytest
 import typer
 
-from replicator.commands.arguments import instant, one_partition, source_name
+from replicator.commands.arguments import destination_of, instant, key_of, one_partition, source_name
 from replicator.commands.terminal import table
+from replicator.config import IngressSettings
 from replicator.segment import SourcePartition
+from tests.ingress.world import source_settings
 
 
 @pytest.mark.parametrize("text", ["a/t", "a/t/0", "a/t/12", "a/t@life", "a/t@life_-x/3"])
@@ -48,3 +50,17 @@ def test_a_table() -> None:
         "name    lag\na         5\nlong      -\nb     12345"
     )
     assert table(("x",), []) == "x"
+
+
+@pytest.mark.parametrize(
+    ("on_recreate", "wanted"), [("stop", "copy"), ("follow", "copy"), ("new-topic", "copy.LifeLife")]
+)
+def test_where_a_later_life_goes(on_recreate: str, wanted: str) -> None:
+    settings = IngressSettings(sources=(source_settings(on_recreate=on_recreate),))
+    life = SourcePartition("a", "t", 0, "LifeLifeLife")
+    assert destination_of(settings, source_name("a/t/0"), None) == "copy"
+    assert destination_of(settings, source_name("a/t@LifeLifeLife"), None) == wanted
+    assert key_of(settings, life, None).destination_topic == wanted
+    assert key_of(settings, life, "elsewhere").destination_topic == "elsewhere"
+    with pytest.raises(typer.BadParameter, match="--to"):
+        destination_of(settings, source_name("b/t"), None)

@@ -603,7 +603,7 @@ class TestEnvironmentAndSecrets:
         )
         config = parse(text, environment={"P": "hunter2"})
         assert config.s3.secret_access_key == "hunter2"
-        assert config.kafka.properties("producer")["ssl.key.password"] == "hunter2"
+        assert config.cluster.properties("producer")["ssl.key.password"] == "hunter2"
         for shown in (
             to_toml(to_tables(config)),
             json.dumps(to_tables(config)),

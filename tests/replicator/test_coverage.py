@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from itertools import combinations
+from itertools import combinations, takewhile
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicator.coverage import Gap, Piece, covered_until, explained_until, next_step, steps
+from replicator.coverage import Gap, Piece, covered_until, explained_until, joined, next_step, remaining, steps
 from replicator.segment import OffsetRange, Segment, SourcePartition
 
 SOURCE = SourcePartition("r", "t", 0)
@@ -68,6 +68,15 @@ def test_covered_until_is_the_first_offset_not_stored(segments: list[Segment], s
     assert covered_until(segments, start) == at
 
 
+@settings(max_examples=300)
+@given(st.lists(SMALL, max_size=12), st.integers(0, 50), st.integers(0, 60))
+def test_what_remains_is_what_lies_behind(segments: list[Segment], start: int, next_offset: int) -> None:
+    pieces = list(takewhile(lambda step: isinstance(step, Piece), steps(segments, start)))
+    left = remaining([p for p in pieces if isinstance(p, Piece)], next_offset)
+    wanted = [o for p in pieces for o in range(p.offsets.start, p.offsets.next_offset) if o >= next_offset]
+    assert [o for p in left for o in range(p.offsets.start, p.offsets.next_offset)] == wanted
+
+
 def test_merged_copy_is_preferred_to_its_pieces() -> None:
     pieces = [Segment(SOURCE, 0, OffsetRange(0, 4)), Segment(SOURCE, 0, OffsetRange(5, 9))]
     merged = Segment(SOURCE, 1, OffsetRange(0, 9))
@@ -82,3 +91,27 @@ def test_recorded_gaps_explain_an_unbroken_run(ranges: list[tuple[int, int]], st
     until = explained_until([OffsetRange(first, first + more) for first, more in ranges], start)
     assert set(range(start, until)) <= recorded
     assert until not in recorded
+
+
+RANGES = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(0, 8)).map(lambda t: OffsetRange(t[0], t[0] + t[1])), max_size=12
+)
+
+
+@settings(deadline=None)
+@given(RANGES)
+def test_runs_hold_what_the_ranges_hold(given_ranges: list[OffsetRange]) -> None:
+    extent = joined(given_ranges)
+    covered = {o for r in given_ranges for o in range(r.start, r.next_offset)}
+    assert {o for r in extent.runs for o in range(r.start, r.next_offset)} == covered
+    assert all(a.next_offset < b.start for a, b in zip(extent.runs, extent.runs[1:], strict=False))
+    assert (extent.start, extent.next_offset) == ((min(covered), max(covered) + 1) if covered else (None, None))
+
+
+@settings(deadline=None)
+@given(RANGES, st.integers(0, 50))
+def test_what_is_missing_at_an_offset(given_ranges: list[OffsetRange], at: int) -> None:
+    covered = {o for r in given_ranges for o in range(r.start, r.next_offset)}
+    later = [o for o in covered if o > at]
+    wanted = None if at in covered or not later else OffsetRange(at, min(later) - 1)
+    assert joined(given_ranges).missing_at(at) == wanted

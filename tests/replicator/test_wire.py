@@ -25,6 +25,15 @@ EVENTS = st.builds(Created, st.builds(SegmentInfo, SEGMENTS, st.integers(0, 2**4
     Removed, SEGMENTS, TIMES
 )
 
+CHECKPOINTS = st.builds(
+    Checkpoint,
+    st.integers(0, 2**62),
+    NAME,
+    TIMES,
+    st.sampled_from(checkpoint.Author),
+    given_at=st.none() | st.integers(0, 2**62),
+)
+
 
 @given(EVENTS)
 def test_event_round_trip(event: Created | Removed) -> None:
@@ -32,7 +41,7 @@ def test_event_round_trip(event: Created | Removed) -> None:
     assert events.encode_key(event) == str(event.segment).encode()
 
 
-@given(st.builds(CheckpointKey, SOURCES, NAME), st.builds(Checkpoint, st.integers(0, 2**62), NAME, TIMES))
+@given(st.builds(CheckpointKey, SOURCES, NAME), CHECKPOINTS)
 def test_checkpoint_round_trip(key: CheckpointKey, value: Checkpoint) -> None:
     assert checkpoint.decode_key(checkpoint.encode_key(key)) == key
     assert checkpoint.decode(checkpoint.encode(value)) == value

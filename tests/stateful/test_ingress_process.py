@@ -46,7 +46,7 @@ class IngressProcesses(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.losses = _Losses()
-        self.logger = logging.getLogger("ingress.controller")
+        self.logger = logging.getLogger("ingress")
         self.logger.addHandler(self.losses)
 
     @initialize(skip=st.booleans(), exactly_once=st.booleans())

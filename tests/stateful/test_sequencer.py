@@ -8,7 +8,20 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ingress.sequencer import Deliver, Effect, Late, LatePolicy, Lost, Passed, Relist, Sequencer
+from ingress.sequencer import (
+    CHAIN_BYTES,
+    CHAIN_PIECES,
+    Deliver,
+    Effect,
+    Finished,
+    Late,
+    LatePolicy,
+    Lost,
+    Passed,
+    Relist,
+    Sequencer,
+)
+from replicator.coverage import Piece
 from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from replicator.view import SegmentView
 from tests.examples import machine
@@ -45,8 +58,9 @@ class SequencerMachine(RuleBasedStateMachine):
         self.shown: set[int] = set()  # offsets stored when the last listing was begun that shows all there was
         self.end = 0
         self.delivered: list[int] = []
+        self.finished: list[int] = []  # offsets of the pieces that were told as finished
         self.at: int | None = None  # target's position by the model
-        self.piece: Deliver | None = None
+        self.pieces: list[Piece] = []  # being delivered
         self.listing: tuple[Relist, int] | None = None
         self.listed_recorded: list[OffsetRange] = []
         self.gap_seen: dict[int, datetime] = {}
@@ -63,13 +77,19 @@ class SequencerMachine(RuleBasedStateMachine):
     def run(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Deliver(piece=piece):
-                    assert self.piece is None, "two pieces at once"
+                case Deliver(pieces=pieces):
+                    assert not self.pieces, "two deliveries at once"
+                    assert pieces
                     if self.at is None:
-                        self.at = piece.from_offset
-                    assert piece.from_offset == self.at, "out of order"
-                    assert piece.from_offset in piece.segment.offsets
-                    self.piece = effect
+                        self.at = pieces[0].from_offset
+                    next_offset = self.at
+                    for piece in pieces:
+                        assert piece.from_offset == next_offset, "out of order"
+                        assert piece.from_offset in piece.segment.offsets
+                        next_offset = piece.offsets.next_offset
+                    self.pieces = list(pieces)
+                case Finished(piece=piece):
+                    self.finished += range(piece.from_offset, piece.offsets.next_offset)
                 case Relist():
                     assert self.listing is None, "two listings at once"
                     token = self.view.listing_begun()
@@ -148,26 +168,27 @@ class SequencerMachine(RuleBasedStateMachine):
         if told in ("both", "created"):
             self.notify(merged)
 
-    @precondition(lambda self: self.piece)
-    @rule(cut=st.integers(0, 3), outcome=st.sampled_from(["done", "done", "failed", "progress"]))
+    @precondition(lambda self: self.pieces)
+    @rule(cut=st.integers(0, 6), outcome=st.sampled_from(["done", "done", "failed", "progress"]))
     def delivery(self, cut: int, outcome: str) -> None:
-        assert self.piece
-        piece = self.piece.piece
-        if piece.segment not in self.store:
-            self.piece = None
-            self.run(self.core.vanished(piece.segment, self.now))
-            return
+        """As far as what it is made of is there; a part of a round's work is told before what ended it."""
         assert self.at is not None
-        if outcome == "done":
-            self.advance_to(piece.offsets.next_offset)
-            self.piece = None
+        gone = next((p for p in self.pieces if p.segment not in self.store and p.offsets.end >= self.at), None)
+        end = self.pieces[-1].offsets.next_offset if gone is None else max(gone.from_offset, self.at)
+        if outcome == "done" and gone is None:
+            self.advance_to(end)
+            self.pieces = []
             self.run(self.core.delivered(self.now))
             return
-        if self.at + cut < piece.offsets.next_offset and cut:
-            self.advance_to(self.at + cut)
-            self.core.progressed(self.at)
-        if outcome != "progress":
-            self.piece = None
+        reached = end if gone is not None and outcome == "done" else min(self.at + cut, end - (gone is None))
+        if reached > self.at:
+            self.advance_to(reached)
+            self.run(self.core.progressed(self.at))
+        if gone is not None and self.at == end:
+            self.pieces = []
+            self.run(self.core.vanished(gone.segment, self.now))
+        elif outcome == "failed":
+            self.pieces = []
             self.run(self.core.failed(self.now))
 
     def advance_to(self, next_offset: int) -> None:
@@ -175,12 +196,11 @@ class SequencerMachine(RuleBasedStateMachine):
         self.delivered += range(self.at, next_offset)
         self.at = next_offset
 
-    @precondition(lambda self: self.piece)
+    @precondition(lambda self: self.pieces)
     @rule()
     def corrupt(self) -> None:
         """The object turns out damaged, and is replaced by a good one of the same key before it is looked at again."""
-        assert self.piece
-        piece, self.piece = self.piece.piece, None
+        piece, self.pieces = next(p for p in self.pieces if self.at in p.offsets), []
         self.run(self.core.corrupt(piece.segment, self.now))
 
     @precondition(lambda self: self.listing)
@@ -225,6 +245,11 @@ class SequencerMachine(RuleBasedStateMachine):
         assert self.delivered == sorted(set(self.delivered))
 
     @invariant()
+    def what_is_finished_was_delivered(self) -> None:
+        assert self.finished == sorted(set(self.finished))
+        assert set(self.finished) <= set(self.delivered)
+
+    @invariant()
     def positions_agree(self) -> None:
         if hasattr(self, "core") and self.core.next_offset is not None:
             assert self.core.next_offset == self.at
@@ -243,7 +268,7 @@ class SequencerMachine(RuleBasedStateMachine):
         self.missing = []
         end = max((s.offsets.next_offset for s in self.ever), default=0)  # what was lost behind it costs nothing
         for _ in range(300):
-            if self.piece:
+            if self.pieces:
                 self.delivery(0, "done")
             elif self.listing:
                 self.listing_answers("ok")
@@ -369,6 +394,42 @@ def test_listing_disturbed_by_a_removal_proves_no_absence() -> None:
     assert isinstance(effect, Deliver)
 
 
+# --- pieces that are delivered together -------------------------------------------------------------------------------
+
+
+def test_what_adjoins_is_delivered_together() -> None:
+    seq = core()
+    pieces = Piece(segment(0, 4), 0), Piece(segment(5, 9), 5)
+    assert stored(seq, segment(0, 4), segment(5, 9), segment(11, 12)) == [Deliver(pieces)]
+    assert seq.progressed(3) == []
+    assert seq.progressed(7) == [Finished(pieces[0])]
+    assert seq.delivered(T0) == [Finished(pieces[1]), Relist(False, "gap")]
+
+
+def test_large_segments_are_delivered_one_by_one() -> None:
+    """Each is enough for many runs, and others wait for the place."""
+    seq = core()
+    for start in range(0, 30, 10):
+        seq.view.created(SegmentInfo(segment(start, start + 9), CHAIN_BYTES // 2 + 1, T0))
+    assert seq.changed(T0) == [Deliver((Piece(segment(0, 9), 0),))]
+    assert seq.delivered(T0)[1:] == [Deliver((Piece(segment(10, 19), 10),))]
+
+
+def test_no_more_than_so_many_are_delivered_together() -> None:
+    seq = core()
+    [effect] = stored(seq, *(segment(n, n) for n in range(CHAIN_PIECES + 5)))
+    assert isinstance(effect, Deliver)
+    assert len(effect.pieces) == CHAIN_PIECES
+
+
+def test_one_that_vanished_in_the_midst_is_replaced_from_there() -> None:
+    seq = core()
+    stored(seq, segment(0, 4), segment(5, 9), segment(10, 14))
+    seq.progressed(5)
+    seq.view.created(SegmentInfo(segment(5, 14, level=1), 1, T0))
+    assert seq.vanished(segment(5, 9), T0) == [Deliver((Piece(segment(5, 14, level=1), 5),))]
+
+
 # --- recorded gaps ----------------------------------------------------------------------------------------------------
 
 
@@ -379,7 +440,7 @@ def test_recorded_gap_is_passed_over_at_once() -> None:
     passed, effect = list_again(seq, T0, later, recorded=[(0, 9)])
     assert passed == Passed(OffsetRange(0, 9))
     assert isinstance(effect, Deliver)
-    assert effect.piece.from_offset == 10
+    assert effect.pieces[0].from_offset == 10
 
 
 def test_recorded_gap_that_a_full_listing_shows_needs_no_other() -> None:
@@ -407,8 +468,8 @@ def test_segment_inside_a_recorded_gap_is_delivered() -> None:
     first, effect = list_again(seq, T0, segment(4, 5), segment(10, 19), recorded=[(0, 9)])
     assert first == Passed(OffsetRange(0, 3))
     assert isinstance(effect, Deliver)
-    assert effect.piece.segment == segment(4, 5)
-    assert seq.delivered(T0) == [Relist(True, "gap")]
+    assert effect.pieces == (Piece(segment(4, 5), 4),)
+    assert seq.delivered(T0) == [Finished(effect.pieces[0]), Relist(True, "gap")]
 
 
 def test_gap_recorded_after_it_was_given_up_is_passed_over_by_the_next_listing() -> None:
@@ -471,7 +532,7 @@ def test_first_segment_elsewhere_waits_and_lists_before_choosing() -> None:
     assert [type(e) for e in seq.tick(now)] == [Relist]
     [effect] = list_again(seq, now, segment(5, 9), segment(10, 19))
     assert isinstance(effect, Deliver)
-    assert effect.piece.from_offset == 5
+    assert effect.pieces[0].from_offset == 5
 
 
 def test_vanished_segment_is_replaced_by_the_merged_one() -> None:
@@ -480,7 +541,7 @@ def test_vanished_segment_is_replaced_by_the_merged_one() -> None:
     assert [type(e) for e in seq.vanished(segment(0, 4), T0)] == [Relist]
     [effect] = list_again(seq, T0, segment(0, 9, level=1))
     assert isinstance(effect, Deliver)
-    assert effect.piece.segment.level == 1
+    assert effect.pieces[0].segment.level == 1
 
 
 def test_after_a_failed_listing_the_wanted_listing_is_asked_for_again() -> None:
@@ -497,7 +558,7 @@ def test_damaged_segment_gives_way_to_another_that_covers_it() -> None:
     assert [type(e) for e in stored(seq, segment(0, 9), bogus)] == [Deliver]
     [effect] = seq.corrupt(bogus, T0)
     assert isinstance(effect, Deliver)
-    assert effect.piece.segment == segment(0, 9)
+    assert effect.pieces == (Piece(segment(0, 9), 0),)
 
 
 def test_damaged_segment_without_another_is_listed_again_after_a_pause() -> None:

@@ -7,10 +7,10 @@ import pytest
 from replicator.config import EgressSettings, EgressTopicSettings
 from replicator.control import Place, RecordedGap
 from replicator.control_store import ControlStore
+from replicator.coverage import joined
 from replicator.errors import BrokerUnavailable
 from replicator.protocols import Committed, LogEnds, TopicFacts, TopicPartition
 from replicator.segment import OffsetRange, SourcePartition
-from replicator.status.archive import joined
 from replicator.status.egress import EgressPartition, EgressSources, EgressStatus, judged, life_of
 from replicator.topics import TopicPattern, TopicRule
 from tests.fakes.cluster_facts import FakeGroups, FakeProbe
@@ -105,6 +105,8 @@ class TestLife:
         places = ["t", "t@cluster-2", "t@cluster-10", "t@other-11", "tt@cluster-12"]
         assert life_of(TopicFacts("t", "", 1), place("cluster-0"), places, "cluster") == "cluster-10"
         assert life_of(TopicFacts("t", "", 1), place("cluster-0"), ["t"], "cluster") == ""
+        assert life_of(TopicFacts("t", "", 1), place("cluster-0"), ["t@cluster2-9"], "cluster") == ""
+        assert life_of(TopicFacts("t", "", 1), place("a_b-0"), ["t@a_b-1"], "a.b") == "a_b-1"
 
 
 class Cluster:

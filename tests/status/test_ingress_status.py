@@ -8,21 +8,21 @@ import pytest
 from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped
 from replicator.control import RecordedGap
 from replicator.control_store import ControlStore
+from replicator.coverage import joined
 from replicator.errors import StoreUnavailable
 from replicator.protocols import TopicFacts
 from replicator.segment import OffsetRange, SourcePartition
-from replicator.status.archive import joined
 from replicator.status.ingress import IngressPartition, IngressSources, IngressStatus, judged
 from tests.fakes.cluster_facts import FakeGroups
 from tests.fakes.executors import HandExecutor
-from tests.ingress.world import World, key
+from tests.ingress.world import World, key, source_settings
 
 GROUP = "replicator.ingress"
 
 
 class Target:
-    def __init__(self, *, members: int = 1) -> None:
-        self.world = World()
+    def __init__(self, *, members: int = 1, **source: object) -> None:
+        self.world = World(source_settings(**source))  # type: ignore[arg-type]
         self.groups = FakeGroups(members={GROUP: members})
         self.control = ControlStore(self.world.objects, "data")
         self.world.broker.create("copy", partitions=2)
@@ -97,6 +97,33 @@ def test_a_later_life_in_the_archive_is_no_lag_until_it_is_delivered() -> None:
     assert target.rows() == {"a/t@life/0": (None, 10, 0)}
     target.world.target.checkpoints[life] = Checkpoint(2, "id-copy", target.world.clock.at)
     assert target.rows() == {"a/t@life/0": (2, 10, 8)}
+
+
+def test_a_refused_topic_is_told_when_everybody_is_dead() -> None:
+    target = Target(members=0)
+    target.world.put(0, 9)
+    target.world.admin.hides["copy"] = "not authorised to see topic copy"
+    process = target.world.process()
+    process.turn(3)
+    process.stop()
+    (parked,) = target.look().parked
+    assert (parked.key, parked.lag) == (key(), 10)
+    assert "parked without a position" in parked.problems[0]
+    assert "not authorised" in parked.problems[0]
+
+
+def test_a_life_with_a_topic_of_its_own_is_delivered_there() -> None:
+    """Nothing waits for a policy: the policy gave it a destination."""
+    target = Target(on_recreate="new-topic")
+    target.world.broker.create("copy.LifeLife", partitions=1)
+    target.world.put(0, 4)
+    target.world.put(0, 9, life="LifeLifeLife")
+    life = CheckpointKey(SourcePartition("a", "t", 0, "LifeLifeLife"), "copy.LifeLife")
+    assert [p.key for p in target.look().partitions] == [key(), life]
+    assert target.rows() == {"a/t/0": (None, 5, 5), "a/t@LifeLifeLife/0": (None, 10, 10)}
+    target.world.target.checkpoints[life] = Checkpoint(2, "id-copy.LifeLife", target.world.clock.at)
+    assert target.rows()["a/t@LifeLifeLife/0"] == (2, 10, 8)
+    assert [p.configured for p in target.look().partitions] == [True, True]
 
 
 def test_recorded_gaps_are_no_missing_segments() -> None:

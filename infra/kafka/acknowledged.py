@@ -1,0 +1,45 @@
+"""Records into one topic that go into no transaction: each call returns once the broker has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+from infra.kafka.errors import told
+from infra.kafka.idempotent import IdempotentProducer
+from replicator.errors import BrokerUnavailable
+from replicator.lifecycle import Deadline
+
+
+class AcknowledgedWriter:
+    """One thread. Connects when first used, and anew after a failure."""
+
+    def __init__(self, properties: Mapping[str, object], topic: str, within: timedelta) -> None:
+        """`properties`: of an idempotent producer."""
+        self._properties, self._topic, self._within = properties, topic, within
+        self._producer: IdempotentProducer[str] | None = None
+
+    def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Keys and values; one key has one partition. Raises BrokerUnavailable: any part of them may be there."""
+        if self._producer is None:
+            self._producer = IdempotentProducer(self._properties)
+        deadline = Deadline(self._within)
+
+        def wait() -> None:
+            if deadline.expired:
+                raise BrokerUnavailable(f"write to {self._topic}: no acknowledgement within {self._within}")
+
+        try:
+            for key, value in records:
+                self._producer.put(self._topic, key=key, value=value, owner="", wait=wait)
+            for failure in self._producer.settle(wait=wait, grace=timedelta(seconds=1)).values():
+                raise BrokerUnavailable(f"write to {self._topic}: {told(failure)}")
+        except BrokerUnavailable:
+            self.close()  # what is still queued must not come behind what is written next
+            raise
+
+    def close(self) -> None:
+        """May be called twice."""
+        if self._producer is not None:
+            self._producer.close(timedelta())
+            self._producer = None

@@ -1,0 +1,83 @@
+"""Partitions that do not know where to begin: asks for their checkpoints on a pool, and takes in the answers."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from ingress.held import Held
+from replicator import logkeys
+from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.errors import CheckpointConflict, ReplicatorError
+from replicator.protocols import CheckpointStore, Placement, TopicPartition
+
+log = logging.getLogger(__name__)
+
+RETRY = timedelta(seconds=1)
+
+Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
+
+
+@dataclass(slots=True)
+class Positioning:
+    """The controller's thread calls; the questions run on `pool`."""
+
+    placement: Placement
+    checkpoints: CheckpointStore
+    pool: Executor
+    _asked: list[tuple[list[Held], Future[Positions]]] = field(default_factory=list)
+
+    def answers(self, now: datetime) -> list[tuple[Held, Positions]]:
+        """Those that came; of partitions that moved away since, too."""
+        found: list[tuple[Held, Positions]] = []
+        for asked in [a for a in self._asked if a[1].done()]:
+            self._asked.remove(asked)
+            found += self._answered(*asked, now)
+        return found
+
+    def ask(self, helds: Iterable[Held], now: datetime) -> None:
+        """For all that wait, at once."""
+        waiting = [
+            h for h in helds if h.sequencer is None and not h.resolving and (h.retry_at is None or now >= h.retry_at)
+        ]
+        if waiting:
+            for held in waiting:
+                held.resolving = True
+            targets = [h.assignment.target for h in waiting]
+            self._asked.append((waiting, self.pool.submit(self._read, targets)))
+
+    def _answered(self, helds: list[Held], future: Future[Positions], now: datetime) -> list[tuple[Held, Positions]]:
+        for held in helds:
+            held.resolving = False
+        try:
+            positions = future.result()
+        except ReplicatorError as error:
+            log.warning("checkpoints_unknown", extra={logkeys.ERROR: str(error), logkeys.COUNT: len(helds)})
+            for held in helds:
+                held.retry_at = now + RETRY
+            return []
+        return [(held, positions) for held in helds]
+
+    def _read(self, targets: Sequence[TopicPartition]) -> Positions:
+        """Asked after the partitions were assigned. First the end of whatever the owner before us had under way: after
+        that it has checkpointed, or never will."""
+        self.placement.settled(targets)
+        return self.checkpoints.read()
+
+
+def unusable(held: Held, checkpoint: Checkpoint | CheckpointConflict) -> str:
+    """Why it is no position, or is not about the topic that is there now; empty when it is."""
+    if isinstance(checkpoint, CheckpointConflict):
+        return str(checkpoint)
+    then, now = checkpoint.destination_topic_id, held.assignment.target_topic_id
+    if not then or not now or then == now:
+        return ""
+    return (
+        f"the checkpoint is of a topic {held.assignment.target.topic} with id {then}, the one there now has id {now}: "
+        f"it was created again, and going on would leave out everything before offset {checkpoint.next_offset}. Say "
+        f"where to begin in it: `replicator checkpoints seed {held.assignment.source} --offset N`, 0 for everything "
+        "that is archived"
+    )

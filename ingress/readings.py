@@ -1,0 +1,136 @@
+"""What is being read for delivery: pieces of so many partitions at a time, each one run ahead, on a pool.
+
+begin ──> waiting ──> open (read one run ahead) ──> taken, run by run ──> dropped
+             ^            └─ again, from an offset on: before anything that waits
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Hashable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from ingress.pieces import PieceReader, PieceRun
+from ingress.reports import Assignment
+from replicator.coverage import Piece, remaining
+from replicator.segment import Segment
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """A record below `until` is refused: runs of `max_records`, until it is alone."""
+
+    max_records: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    assignment: Assignment
+    pieces: Sequence[Piece]  # they adjoin
+    narrow: Narrow | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    assignment: Assignment
+    pieces: Sequence[Piece]
+    narrow: Narrow | None
+    runs: Generator[PieceRun, None, None]
+    ahead: Future[PieceRun]
+    next_offset: int  # of the next run to take
+
+    @property
+    def segment(self) -> Segment:
+        """The one that the next run begins in."""
+        return remaining(self.pieces, self.next_offset)[0].segment
+
+
+@dataclass(slots=True)
+class Readings:
+    """The delivery thread's, but for `begin` and `release`. `changed` guards what waits; it is notified when something
+    begins, and when a run is read."""
+
+    reader: PieceReader
+    pool: ThreadPoolExecutor
+    width: int
+    changed: threading.Condition
+    _waiting: deque[_Waiting] = field(default_factory=deque)
+    _released: set[int] = field(default_factory=set)  # epochs whose partitions are not ours any more
+    _open: dict[int, Reading] = field(default_factory=dict)  # by epoch
+    _served: dict[Hashable, int] = field(default_factory=dict)  # group of partitions -> its last round
+    _rounds: int = 0
+
+    def begin(self, assignment: Assignment, pieces: Sequence[Piece]) -> None:
+        with self.changed:
+            self._waiting.append(_Waiting(assignment, pieces))
+            self.changed.notify_all()
+
+    def release(self, epochs: Collection[int]) -> None:
+        """Under `changed`. They are dropped before the next round."""
+        self._released.update(epochs)
+
+    @property
+    def is_any_at_hand(self) -> bool:
+        return any(reading.ahead.done() for reading in self._open.values())
+
+    def members(self, lane: Callable[[str], Hashable]) -> list[Reading]:
+        """Under `changed`. Who shares the next round: of one lane, and nobody who may spoil it for the others; groups
+        take turns. Opens what waits."""
+        for epoch in self._released.intersection(self._open):
+            self.drop(epoch)
+        while self._waiting and len(self._open) < self.width:
+            waiting = self._waiting.popleft()
+            if waiting.assignment.epoch not in self._released:
+                self._begin_reading(waiting)
+        groups: dict[Hashable, list[Reading]] = {}
+        for reading in self._open.values():
+            alone = reading.assignment.epoch if reading.narrow else 0
+            groups.setdefault((lane(reading.assignment.target.topic), alone), []).append(reading)
+        ready = [group for group, readings in groups.items() if any(r.ahead.done() for r in readings)]
+        if not ready:
+            return []
+        chosen = min(ready, key=lambda group: self._served.get(group, 0))
+        self._rounds += 1
+        self._served = {group: at for group, at in self._served.items() if group in groups} | {chosen: self._rounds}
+        first = self._rounds % len(groups[chosen])  # nobody is always the first to be left out of a full round
+        return groups[chosen][first:] + groups[chosen][:first]
+
+    def next_run(self, reading: Reading, run: PieceRun) -> None:
+        """`run` was taken; the next one is read meanwhile."""
+        reading.next_offset = run.next_offset
+        if not run.last:
+            reading.ahead = self._read_ahead(reading.runs)
+
+    def again(self, reading: Reading, from_offset: int, narrow: Narrow | None) -> None:
+        """Read once more, from there; before anything that waits."""
+        self.drop(reading.assignment.epoch)
+        with self.changed:
+            self._waiting.appendleft(_Waiting(reading.assignment, remaining(reading.pieces, from_offset), narrow))
+
+    def drop(self, epoch: int) -> None:
+        reading = self._open.pop(epoch, None)
+        if reading is not None:
+            reading.ahead.add_done_callback(lambda _: reading.runs.close())
+
+    def close(self) -> None:
+        for epoch in list(self._open):
+            self.drop(epoch)
+
+    def _begin_reading(self, waiting: _Waiting) -> None:
+        narrow, pieces = waiting.narrow, waiting.pieces
+        runs = self.reader.runs(pieces, max_records=narrow.max_records if narrow else None)
+        self._open[waiting.assignment.epoch] = Reading(
+            waiting.assignment, pieces, narrow, runs, self._read_ahead(runs), pieces[0].from_offset
+        )
+
+    def _read_ahead(self, runs: Generator[PieceRun, None, None]) -> Future[PieceRun]:
+        future = self.pool.submit(next, runs)
+        future.add_done_callback(lambda _: self._wake())
+        return future
+
+    def _wake(self) -> None:
+        with self.changed:
+            self.changed.notify_all()

@@ -1,0 +1,62 @@
+"""What is told of a partition's way through its segments: a log line and counts for each step."""
+
+from __future__ import annotations
+
+import logging
+
+from ingress.held import Held
+from replicator import logkeys
+from replicator.coverage import Piece
+from replicator.metrics import Metrics
+from replicator.segment import OffsetRange, Segment
+
+log = logging.getLogger(__name__)
+
+
+def finished(metrics: Metrics, held: Held, piece: Piece) -> None:
+    metrics.count("ingress_segments", 1, **held.labels)
+    skipped = piece.from_offset - piece.segment.offsets.start
+    if skipped:
+        metrics.count("skipped_records", skipped, **held.labels)
+    log.info(
+        "segment_delivered",
+        extra=held.fields
+        | {
+            logkeys.LEVEL: piece.segment.level,
+            logkeys.START: piece.from_offset,
+            logkeys.END: piece.segment.offsets.end,
+            logkeys.DESTINATION: held.assignment.target.topic,
+        },
+    )
+
+
+def late(metrics: Metrics, held: Held, offsets: OffsetRange) -> None:
+    metrics.count("late_segments", 1, **held.labels)
+    log.warning("segment_late", extra=held.fields | _ends(offsets))
+
+
+def passed(metrics: Metrics, held: Held, offsets: OffsetRange) -> None:
+    metrics.count("passed_gaps", 1, **held.labels)
+    metrics.count("passed_offsets", offsets.end - offsets.start + 1, **held.labels)
+    log.warning("recorded_gap_passed", extra=held.fields | _ends(offsets))
+
+
+def lost(metrics: Metrics, held: Held, offsets: OffsetRange, *, skipped: bool) -> None:
+    metrics.count("lost_segments", 1, **held.labels)
+    metrics.count("lost_offsets", offsets.end - offsets.start + 1, **held.labels)
+    log.error("segment_lost", extra=held.fields | _ends(offsets) | {"skipped": skipped})
+
+
+def behind_its_life(segment: Segment) -> None:
+    log.error(
+        "segment_behind_its_life",
+        extra={
+            logkeys.SEGMENT: str(segment),
+            logkeys.NEXT: "not delivered, the next life was begun: replication took longer than first_segment_delay; "
+            "deliver it to a topic of its own, or everything again",
+        },
+    )
+
+
+def _ends(offsets: OffsetRange) -> dict[str, object]:
+    return {logkeys.START: offsets.start, logkeys.END: offsets.end}

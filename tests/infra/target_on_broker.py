@@ -1,0 +1,54 @@
+"""A target on a real broker, for the writers that are tested there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+
+import pytest
+
+from infra.local.stack import LocalStack
+from replicator.checkpoint import Checkpoint, CheckpointKey, decode, decode_key
+from replicator.protocols import TargetRun, TopicPartition
+from tests.contracts.target import STAMP, TargetContract, row
+from tests.fakes.kafka_target import TargetRecord
+from tests.formats.records import batch_of
+from tests.infra.cluster import Cluster
+
+
+class BrokerTargetContract(TargetContract):
+    """Subclasses give the fixture `writer`."""
+
+    topic_configs: Mapping[str, str] = {"retention.ms": "-1"}
+
+    @pytest.fixture
+    def cluster(self, stack: LocalStack) -> Cluster:
+        self._cluster = Cluster(stack.brokers["b"])
+        return self._cluster
+
+    @pytest.fixture
+    def checkpoint_topic(self, cluster: Cluster, unique: Callable[[str], str]) -> str:
+        self._checkpoint_topic = unique("checkpoint")
+        cluster.create(self._checkpoint_topic, configs={"cleanup.policy": "compact"})
+        return self._checkpoint_topic
+
+    @pytest.fixture
+    def partitions(self, cluster: Cluster, unique: Callable[[str], str]) -> Sequence[TopicPartition]:
+        return cluster.create(unique("target"), 3, self.topic_configs)
+
+    def read(self, partition: TopicPartition, count: int) -> list[TargetRecord]:
+        return self._cluster.records(partition)
+
+    def checkpoints(self) -> Mapping[CheckpointKey, Checkpoint]:
+        return {
+            decode_key(message.key() or b""): decode(message.value() or b"")
+            for message in self._cluster.messages(TopicPartition(self._checkpoint_topic, 0))
+        }
+
+    def refused(self, run: TargetRun) -> TargetRun:
+        far_ahead = STAMP + 10**15  # the broker's limit is an hour
+        return replace(run, batches=[batch_of([row(run.checkpoint.next_offset - 1, stamp=far_ahead)])])
+
+    def away(self) -> AbstractContextManager[None]:
+        return self._cluster.frozen()
