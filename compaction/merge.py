@@ -10,6 +10,7 @@ decodes to, afterwards. Nothing is deleted here.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
@@ -61,10 +62,10 @@ class Merger:
         """Store `plan.output`, or find it stored, and prove it. Raises BadSegment for an input, or for what stands at
         the output's key; SegmentNotFound when an input is gone, merged by somebody else: plan again; SegmentsDiffer
         when two lives or two merges contradict each other, and what the store raises."""
-        with tempfile.NamedTemporaryFile(prefix="replicator-merge-", dir=self.spool_dir) as file:
-            footer, wanted = self._write(plan, file)  # type: ignore[arg-type]
+        with tempfile.TemporaryFile(dir=self.spool_dir) as file:  # without a name: a killed process leaves nothing
+            footer, wanted = self._write(plan, file)
             file.flush()
-            encoded = _File(Path(file.name), file.tell())
+            encoded = _File(file.fileno(), file.tell())
             try:
                 is_new = self.uploader.upload(plan.output, encoded, footer)
                 # store, then prove: what readers will get is decoded from the store, not from the file
@@ -196,8 +197,11 @@ def _latest(values: Iterator[int | None]) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    path: Path
+    descriptor: int
     size_bytes: int
 
     def reader(self) -> BinaryIO:
-        return self.path.open("rb")
+        """One at a time: all of them share one position."""
+        reader = os.fdopen(os.dup(self.descriptor), "rb")
+        reader.seek(0)
+        return reader

@@ -341,6 +341,8 @@ def report_of(*verdicts: Verdict, produced: int, live: Latencies | None = None) 
         max_segment_age=timedelta(seconds=1),
         objects=3,
         stored_bytes=1000,
+        compacted_objects=1,
+        compacted_bytes=800,
         took=timedelta(seconds=42.04),
     )
 

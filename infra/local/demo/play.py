@@ -1,6 +1,7 @@
 """The demo itself, in a running stack: load, replicate, add live records, read everything back.
 
 flights ──load──> topic in a ──egress──> bucket a ──sync──> bucket b ──ingress──> topic in b
+                       │                 compact ↺                                 │
                        └──────────── judge: source = archive = target ─────────────┘
 """
 
@@ -29,7 +30,7 @@ from infra.s3 import S3ObjectStore
 from replicator.errors import TransientError
 from replicator.lifecycle import Deadline
 from replicator.logkeys import ERROR
-from replicator.segment import SourcePartition
+from replicator.segment import SegmentInfo, SourcePartition
 from replicator.store import SegmentStore
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class Play:
         self._resources.callback(client.close)
         # the bucket that the segments travelled to
         self._archive = SegmentStore(S3ObjectStore(client, names.buckets[TARGET]), names.prefix)
+        self._origin = SegmentStore(S3ObjectStore(client, names.buckets[SOURCE]), names.prefix)
         self._observer = Observer(
             region=SOURCE,
             topic=names.topic,
@@ -113,10 +115,13 @@ class Play:
         begin = time.monotonic()
         standing = self._replicate(records)
         self._screen.say(f"Region b has all of them, {time.monotonic() - begin:.1f} s after the first was loaded.")
+        self._compact()
         latencies = self._live(standing)
+        compacted = self._until_compacted()
         self._screen.say("Reading source, archive and target back ...")
         verdicts = self._judge()
-        stored = self._stored_sizes()
+        # sync deletes nothing: region b still has each small segment that egress wrote
+        stored = [info.size_bytes for info in self._segments(self._archive) if not info.segment.level]
         return Report(
             produced=records.num_rows + latencies.sent,
             verdicts=verdicts,
@@ -124,6 +129,8 @@ class Play:
             max_segment_age=self._scenario.segments.max_age,
             objects=len(stored),
             stored_bytes=sum(stored),
+            compacted_objects=len(compacted),
+            compacted_bytes=sum(compacted),
             took=timedelta(seconds=time.monotonic() - since),
         )
 
@@ -211,9 +218,26 @@ class Play:
         target = read_topic(self._target.bootstrap, self._target.topic, partitions)
         return judge(source, archive, target)
 
-    def _stored_sizes(self) -> list[int]:
+    def _compact(self) -> None:
+        assert self._services is not None
+        self._screen.say("Compacting region a's bucket on Spark from now on, every other second ...")
+        self._services.compact()
+
+    def _until_compacted(self) -> list[int]:
+        """One object for each partition is left, of these sizes."""
+        patience = Deadline(self._scenario.patience)
+        while True:
+            self._check()
+            found = self._segments(self._origin)
+            if len({info.segment.source for info in found}) == len(found):
+                return [info.size_bytes for info in found]
+            if patience.expired:
+                raise self._stuck(f"{len(found)} segments are left in region a's bucket")
+            self._waiting.wait(LOOK_INTERVAL.total_seconds())
+
+    def _segments(self, store: SegmentStore) -> list[SegmentInfo]:
         sources = [SourcePartition(SOURCE, self._source.topic, p) for p in range(self._scenario.partitions)]
-        return [info.size_bytes for source in sources for info in self._archive.list(source)]
+        return [info for source in sources for info in store.list(source)]
 
     # --- waiting ---
 
@@ -250,7 +274,7 @@ class Play:
         seconds = self._scenario.patience.total_seconds()
         return LocalStackError(
             f"nothing has moved for {seconds:.0f} s: {what}.\n"
-            f"The services' logs say why: egress.log, sync.log and ingress.log in {self._stack.log_dir}"
+            f"The services' logs say why: egress.log, sync.log, ingress.log and compact.log in {self._stack.log_dir}"
         )
 
 

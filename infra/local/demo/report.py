@@ -29,6 +29,8 @@ class Report:
     max_segment_age: timedelta
     objects: int
     stored_bytes: int
+    compacted_objects: int  # what became of those in region a
+    compacted_bytes: int
     took: timedelta
 
     @property
@@ -81,6 +83,8 @@ class Report:
                 "objects": self.objects,
                 "stored_bytes": self.stored_bytes,
                 "raw_bytes": self.raw_bytes,
+                "compacted_objects": self.compacted_objects,
+                "compacted_bytes": self.compacted_bytes,
             },
             "seconds": round(self.took.total_seconds(), 1),
         }
@@ -135,6 +139,10 @@ def _summary(report: Report) -> Iterator[Text]:
     yield Text(
         f"Archive: {report.objects:,} objects, {_megabytes(report.stored_bytes)} for {_megabytes(report.raw_bytes)} "
         f"of keys, values and headers ({smaller:.1f} times smaller)"
+    )
+    yield Text(
+        f"Compacted on Spark meanwhile: {report.compacted_objects:,} objects, {_megabytes(report.compacted_bytes)}; "
+        "each small one went when its records were proved to be in a large one"
     )
     yield Text(f"Took {report.took.total_seconds():.1f} s.")
 

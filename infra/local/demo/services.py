@@ -1,8 +1,9 @@
-"""The three services of the demo: their configuration files, and the processes that run them.
+"""The services of the demo: their configuration files, and the processes that run them.
 
 region a   egress   topic ──> bucket a            region b   ingress   bucket b ──> topic
            sync     bucket a ──> bucket b                      └ learns of new objects from b's queue
              └ learns of new objects from a's queue
+           compact  bucket a: many small segments ──> few large ones, on Spark
 """
 
 from __future__ import annotations
@@ -96,6 +97,21 @@ interval = "10s"
 [sync.queue]
 {sqs[SOURCE]}
 
+[compaction]
+master = "local[2,4]"
+
+[compaction.spark]
+"spark.local.dir" = {_text(str(folder / "spark"))}
+
+[[compaction.jobs]]  # all there is, every other second: the defaults wait for an hour and a GiB
+name = "demo"
+cron = "*/2 * * * * *"
+max_level = 100
+min_segment_age = "0s"
+min_segment_count = 2
+min_segment_size = 0
+delete_grace = "0s"
+
 [log]
 format = "text"
 """,
@@ -149,19 +165,24 @@ def _text(value: str) -> str:
 
 
 class Services:
-    """egress, sync and ingress as processes of the stack: they end with it, however it ends."""
+    """Processes of the stack: they end with it, however it ends."""
 
     def __init__(self, stack: LocalStack, configs: Mapping[str, Path]) -> None:
-        """Starts them."""
-        env = _environment()
-        self._processes: tuple[Process, ...] = tuple(
-            stack.start(
-                name,
-                [sys.executable, "-P", "-m", "replicator", name, "--config", str(configs[region])],
-                env=env,
-            )
-            for name, region in (("egress", SOURCE), ("sync", SOURCE), ("ingress", TARGET))
-        )
+        """Starts egress, sync and ingress."""
+        self._stack, self._configs = stack, configs
+        self._processes: list[Process] = []
+        for name, region in (("egress", SOURCE), ("sync", SOURCE), ("ingress", TARGET)):
+            self._start(name, region)
+
+    def compact(self) -> None:
+        """Start the fourth: it merges by the clock."""
+        self._start("compact", SOURCE)
+
+    def _start(self, name: str, region: str) -> None:
+        command = [sys.executable, "-P", "-m", "replicator", name, "--config", str(self._configs[region])]
+        temporary = self._stack.dir / "tmp"  # what a killed process leaves goes with the stack
+        temporary.mkdir(exist_ok=True)
+        self._processes.append(self._stack.start(name, command, env={**_environment(), "TMPDIR": str(temporary)}))
 
     def check(self) -> None:
         """Raises LocalStackError, with the log's end, if one of them has ended."""
