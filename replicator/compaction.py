@@ -7,6 +7,7 @@ with Compaction(load("replicator.toml")) as compaction:
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 import socket
@@ -37,6 +38,7 @@ from replicator.config import CompactionJob, Config, S3Settings
 from replicator.control_store import ControlStore
 from replicator.errors import ConfigError, ReplicatorError
 from replicator.lifecycle import Stop, SystemClock
+from replicator.logkeys import REASON
 from replicator.protocols import ObjectStore, SegmentFormat
 from replicator.segment import Segment
 from replicator.service import Service
@@ -44,6 +46,8 @@ from replicator.store import SegmentStore
 
 THREADS = 8
 ATTEMPTS = 8  # of a request: a minute or so; then the plan fails, and the next run has it again
+
+log = logging.getLogger(__name__)
 
 SHUTDOWN = timedelta(seconds=10)
 
@@ -72,6 +76,10 @@ class Compaction:
         if config.compaction is None:
             raise ConfigError(["compaction: missing; add a [[compaction.jobs]]"], source=config.source)
         self.settings = config.compaction
+        if self.settings.group_id is not None:
+            log.info(
+                "setting_obsolete", extra={REASON: "compaction.group_id: merges are placed by Spark, not by a group"}
+            )
         self.stop = stop or Stop()
         self._config, self._progress = config, progress
         self._opened = ExitStack()

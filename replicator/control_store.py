@@ -137,6 +137,15 @@ class ControlStore:
 
     # --- leases ---
 
+    def lease(self, region: str, name: str) -> Lease | None:
+        """The last one, which may be over. None when nobody ever had it, or when it changes hands just now."""
+        prefix = lease_prefix(self.prefix, region, name)
+        keys = [item.key for item in self.objects.list(prefix)]
+        try:
+            return decode_lease(int(keys[-1][len(prefix) :]), self._read(keys[-1])) if keys else None
+        except SegmentNotFound:
+            return None
+
     def take_lease(self, region: str, name: str, owner: str, *, now: datetime, span: timedelta) -> Lease:
         """The lease that holds: ours (`owner` is), new or for longer, or another's that has not expired."""
         prefix = lease_prefix(self.prefix, region, name)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replicator.commands.reach import Reach
+from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
 from replicator.commands.terminal import DIFFERENCES, AsJson, ConfigFile, load_config, print_json, print_text, table
 from replicator.lifecycle import SystemClock
 from replicator.status.egress import EgressPartition, EgressSources, EgressStatus
@@ -38,6 +39,7 @@ def status(
     with Reach(settings) as reach:
         egress = _egress(settings, reach, now)
         ingress = _ingress(settings, reach)
+        compaction = compaction_status(settings, reach, now)
     option = [] if config is None else ["--config", str(config)]
     if as_json:
         print_json(
@@ -46,6 +48,7 @@ def status(
                 "at": now.isoformat(),
                 "egress": None if egress is None else _egress_json(egress, now),
                 "ingress": None if ingress is None else _ingress_json(ingress, now, option),
+                "compaction": None if compaction is None else compaction_json(compaction),
             }
         )
     else:
@@ -54,9 +57,11 @@ def status(
             _print_egress(egress, now, by_partition=partitions)
         if ingress is not None:
             _print_ingress(ingress, now, option, by_partition=partitions)
-        if egress is None and ingress is None:
-            print_text("the configuration has neither [egress] nor [ingress]")
-    if (egress and egress.problems) or (ingress and ingress.problems):
+        if compaction is not None:
+            print_compaction(compaction, now)
+        if egress is None and ingress is None and compaction is None:
+            print_text("the configuration has none of [egress], [ingress] and [compaction]")
+    if any(one is not None and one.problems for one in (egress, ingress, compaction)):
         raise typer.Exit(DIFFERENCES)
 
 

@@ -1,0 +1,48 @@
+"""The part of `replicator status` that is about compaction."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from compaction.lease import NAME
+from compaction.schedule import next_run
+from replicator.commands.terminal import print_text, table
+from replicator.status.compaction import CompactionStatus, look
+
+if TYPE_CHECKING:
+    from replicator.commands.reach import Reach
+    from replicator.config import Config
+
+
+def compaction_status(settings: Config, reach: Reach, now: datetime) -> CompactionStatus | None:
+    """None without [compaction]. Raises ConfigError for a cron that is none."""
+    if settings.compaction is None:
+        return None
+    return look(settings.compaction, settings.region, reach.control, now, lease=NAME, next_run=next_run)
+
+
+def print_compaction(status: CompactionStatus, now: datetime) -> None:
+    print_text("\ncompaction:")
+    rows = []
+    for job in status.jobs:
+        coming = "by hand: compact --once"
+        if job.next_at is not None:
+            coming = f"{job.next_at.isoformat(timespec='seconds')} (in {str(job.next_at - now).partition('.')[0]})"
+        rows.append((job.name, job.region, job.cron or "", job.timezone if job.cron else "", coming))
+    print_text(table(("job", "region", "cron", "zone", "next run"), rows))
+    for region, lease in status.running.items():
+        print_text(f"{lease.owner} is at work on {region}")
+    for problem in status.problems:
+        print_text(f"! {problem}")
+
+
+def compaction_json(status: CompactionStatus) -> Mapping[str, object]:
+    return {
+        "jobs": [asdict(job) for job in status.jobs],
+        "running": {region: asdict(lease) for region, lease in status.running.items()},
+        "quarantined": {str(segment): asdict(found) for segment, found in status.quarantined.items()},
+        "problems": list(status.problems),
+    }

@@ -1,0 +1,68 @@
+"""How compaction stands: by its configuration, its lease and what it found bad in the bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from replicator.config import CompactionJob, CompactionSettings
+from replicator.control import Lease, Quarantined
+from replicator.control_store import ControlStore
+from replicator.segment import Segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobStatus:
+    name: str
+    region: str
+    cron: str | None
+    timezone: str
+    next_at: datetime | None  # UTC; None: only by hand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompactionStatus:
+    jobs: Sequence[JobStatus]
+    running: Mapping[str, Lease]  # by region
+    quarantined: Mapping[Segment, Quarantined]
+
+    @property
+    def problems(self) -> Sequence[str]:
+        return [
+            f"{segment} is not what it says ({found.reason}); restore it from a copy of the bucket, or delete it there"
+            for segment, found in sorted(self.quarantined.items())
+        ]
+
+
+def look(
+    settings: CompactionSettings,
+    region: str,
+    control: ControlStore,
+    now: datetime,
+    *,
+    lease: str,
+    next_run: Callable[[CompactionJob, datetime], datetime | None],
+) -> CompactionStatus:
+    """Raises StoreUnavailable, and ConfigError for a cron that is none."""
+    regions = {job.region or region for job in settings.jobs}
+    held = {name: found for name in sorted(regions) if (found := control.lease(name, lease)) and found.until > now}
+    return CompactionStatus(
+        jobs=[
+            JobStatus(
+                name=job.name,
+                region=job.region or region,
+                cron=job.cron,
+                timezone=job.timezone,
+                next_at=next_run(job, now),
+            )
+            for job in settings.jobs
+        ],
+        running=held,
+        quarantined=dict(_quarantined(control, regions)),
+    )
+
+
+def _quarantined(control: ControlStore, regions: set[str]) -> Iterator[tuple[Segment, Quarantined]]:
+    for region in sorted(regions):
+        yield from control.quarantined(region).items()
