@@ -53,6 +53,22 @@ def test_it_measures_and_writes(stack: LocalStack, tmp_path: Path) -> None:
     assert "of bare" in done.stdout
 
 
+def test_merging_is_measured(tmp_path: Path) -> None:
+    few = ["--rounds", "1", "--partitions", "2", "--segments", "2", "--records", "100"]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.merge", *few, "--output", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    table = (tmp_path / "bench-compaction.md").read_text()
+    assert "400 records" in table
+    assert "| Spark local[2] against one process" in table
+
+
 def test_the_bare_loops_stay_bare() -> None:
     assert len((ROOT / "bench" / "bare.py").read_text().splitlines()) < BARE_LINES
 

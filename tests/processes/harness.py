@@ -218,6 +218,7 @@ class Site:
         self.stack, self.supervisor, self.moved, self.name = stack, supervisor, moved, name
         self.folder = stack.dir / "sites" / name
         (self.folder / "spool").mkdir(parents=True)
+        (self.folder / "tmp").mkdir()
         self.bucket, self.queue = f"{name}-bucket", f"{name}-queue"
         self.egress_group, self.ingress_group = f"{name}.egress", f"{name}.ingress"
         self.workers: list[Worker] = []
@@ -228,6 +229,7 @@ class Site:
             "AWS_SECRET_ACCESS_KEY": CREDENTIALS["aws_secret_access_key"],
             "AWS_DEFAULT_REGION": REGION,
             "PYTHONFAULTHANDLER": "1",
+            "TMPDIR": str(self.folder / "tmp"),  # what a killed process leaves goes with the site
         }
 
     def __enter__(self) -> Site:
@@ -313,6 +315,27 @@ class Site:
             "sync": {"interval": "1s", **sync, "destination": self.s3("", bucket)},
         }
         return self._worker(name, ["sync"], tables)
+
+    def compaction(self, name: str, *, endpoint_url: str = "", **job: Any) -> Worker:
+        """Of the site's bucket, every second, as much and as early as can be. Not started."""
+        eager = {
+            "name": "all",
+            "cron": "* * * * * *",
+            "max_level": 1000,
+            "min_segment_age": "0s",
+            "min_segment_count": 2,
+            "min_segment_size": 0,
+            "delete_grace": "0s",
+            "topics": [f"^{re.escape(self.name)}[.].*"],
+        }
+        java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half the time to start
+        settings = {"master": "local[2,4]", "spark": {"spark.driver.extraJavaOptions": java}}
+        tables = {
+            "region": A,
+            "s3": self.s3(endpoint_url),
+            "compaction": {**settings, "jobs": [{**eager, **job}]},
+        }
+        return self._worker(name, ["compact"], tables)
 
     def s3(self, endpoint_url: str = "", bucket: str = "") -> Tables:
         return {**self._endpoint(endpoint_url), "bucket": bucket or self.bucket, "prefix": PREFIX}

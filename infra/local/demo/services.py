@@ -100,9 +100,6 @@ interval = "10s"
 [compaction]
 master = "local[2,4]"
 
-[compaction.spark]
-"spark.local.dir" = {_text(str(folder / "spark"))}
-
 [[compaction.jobs]]  # all there is, every other second: the defaults wait for an hour and a GiB
 name = "demo"
 cron = "*/2 * * * * *"
