@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,7 +18,7 @@ from replicator.errors import ReplicatorError
 from replicator.protocols import Clock
 
 NAME = "compaction"
-SPAN = timedelta(minutes=5)
+SPAN = timedelta(minutes=1)
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +34,33 @@ class LeaseTaken(ReplicatorError):
         self.lease = lease
 
 
+def this_process() -> str:
+    """As an owner: host, process, and a word, since both come again."""
+    return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+
+
+def is_dead(owner: str) -> bool:
+    """Whether the owner was a process of this host that is there no more, so that a restart need not wait. Only ever
+    True for certain, unless two hosts have one name; then two compactions run at once, which is harmless."""
+    host, _, rest = owner.partition(":")
+    number = rest.partition(":")[0]
+    if host != socket.gethostname() or not number.isdecimal():
+        return False
+    if int(number) == os.getpid():
+        return True  # a container's process has the same number in each of its lives
+    try:
+        os.kill(int(number), 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        pass  # it is there, and somebody else's
+    return False
+
+
 @contextmanager
 def held(control: ControlStore, region: str, owner: str, clock: Clock, span: timedelta = SPAN) -> Iterator[Lease]:
     """Take the lease, keep it while the body runs, give it back. Raises LeaseTaken, and what the store raises."""
-    lease = control.take_lease(region, NAME, owner, now=clock.now(), span=span)
+    lease = control.take_lease(region, NAME, owner, now=clock.now(), span=span, is_dead=is_dead)
     if lease.owner != owner:
         raise LeaseTaken(region, lease)
     done = threading.Event()

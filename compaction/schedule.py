@@ -75,6 +75,10 @@ class Schedule:
             (Due(by_name[name], at) for name, at in self._next.items()), key=lambda due: (due.at, due.job.name)
         )
 
+    def put_off(self, job: CompactionJob, until: datetime) -> None:
+        """It could not run: not later than at `until` it is due again."""
+        self._next[job.name] = min(until, self._next.get(job.name, until))
+
     def take(self, now: datetime) -> CompactionJob | None:
         """The job whose time has come, the one that waits longest; its next run is planned from `now` on."""
         due = next((due for due in self.coming if due.at <= now), None)

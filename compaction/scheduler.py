@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
 
+from compaction.lease import LeaseTaken
 from compaction.run import Report
 from compaction.schedule import Schedule
 from replicator import logkeys
@@ -57,6 +58,10 @@ class Scheduler:
         log.info("compaction_begins", extra={logkeys.OPERATION: job.name})
         try:
             reports = self.run(job)
+        except LeaseTaken as error:
+            log.info("compaction_waits", extra={logkeys.OPERATION: job.name, logkeys.REASON: str(error)})
+            self.schedule.put_off(job, error.lease.until)
+            return
         except ReplicatorError as error:
             if self.stop.is_set():
                 return

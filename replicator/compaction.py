@@ -8,9 +8,7 @@ with Compaction(load("replicator.toml")) as compaction:
 from __future__ import annotations
 
 import logging
-import os
 import random
-import socket
 import uuid
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
@@ -22,7 +20,7 @@ from typing import Self
 
 from compaction.clean import Cleaner
 from compaction.copies import Copies
-from compaction.lease import held
+from compaction.lease import held, this_process
 from compaction.merge import Merger
 from compaction.rows import decode_plan, encode_outcome
 from compaction.run import Compactor, Execute, Report, Selection
@@ -84,7 +82,7 @@ class Compaction:
         self._config, self._progress = config, progress
         self._opened = ExitStack()
         self._clock = SystemClock()
-        self._owner = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+        self._owner = this_process()
         objects = _objects(config.s3, self.stop, self._opened)
         self._store = SegmentStore(objects, config.s3.prefix)
         self._control = ControlStore(objects, config.s3.prefix)

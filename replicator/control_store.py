@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -146,8 +146,18 @@ class ControlStore:
         except SegmentNotFound:
             return None
 
-    def take_lease(self, region: str, name: str, owner: str, *, now: datetime, span: timedelta) -> Lease:
-        """The lease that holds: ours (`owner` is), new or for longer, or another's that has not expired."""
+    def take_lease(
+        self,
+        region: str,
+        name: str,
+        owner: str,
+        *,
+        now: datetime,
+        span: timedelta,
+        is_dead: Callable[[str], bool] = lambda _: False,
+    ) -> Lease:
+        """The lease that holds: ours (`owner` is), new or for longer, or another's that has not expired and who is not
+        known to be dead."""
         prefix = lease_prefix(self.prefix, region, name)
         tokens = [item.key for item in self.objects.list(prefix)]
         token = 0
@@ -156,8 +166,10 @@ class ControlStore:
             try:
                 standing = decode_lease(token, self._read(tokens[-1]))
             except SegmentNotFound:
-                return self.take_lease(region, name, owner, now=now, span=span)  # another one was faster
-            if standing.owner != owner and standing.until > now:
+                return self.take_lease(
+                    region, name, owner, now=now, span=span, is_dead=is_dead
+                )  # another one was faster
+            if standing.owner != owner and standing.until > now and not is_dead(standing.owner):
                 return standing
         lease = Lease(token=token + 1, owner=owner, until=now + span)
         key, data = f"{prefix}{lease.token:020d}", encode_lease(lease)
@@ -165,7 +177,7 @@ class ControlStore:
             try:
                 self.objects.put_new(key, io.BytesIO(data), len(data))
             except SegmentExists:
-                return self.take_lease(region, name, owner, now=now, span=span)
+                return self.take_lease(region, name, owner, now=now, span=span, is_dead=is_dead)
         self.objects.delete_many(tokens)
         return lease
 

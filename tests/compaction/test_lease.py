@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from datetime import timedelta
 
 import pytest
 
-from compaction.lease import NAME, LeaseTaken, held
+from compaction.lease import NAME, LeaseTaken, held, this_process
 from infra.local.waiting import wait_until
 from replicator.control import Quarantined
 from tests.compaction.archive import T0, Archive
@@ -60,3 +64,18 @@ def test_a_quarantined_object_is_that_object_and_no_later_one() -> None:
     archive.control.quarantine(name, later)
     assert archive.control.quarantined(REGION) == {name: later}
     assert archive.control.quarantined("elsewhere") == {}
+
+
+def test_a_process_of_this_host_that_is_gone_is_not_waited_for() -> None:
+    archive = Archive()
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    host = socket.gethostname()
+    for owner in (f"{host}:{gone.pid}:a", f"{host}:{os.getpid()}:an earlier life of this container"):
+        archive.control.take_lease(REGION, NAME, owner, now=archive.now(), span=SPAN)
+        with held(archive.control, REGION, this_process(), archive, SPAN) as lease:
+            assert lease.owner != owner
+    for owner in (f"{host}:{os.getppid()}:a", f"elsewhere:{gone.pid}:a", "something else"):
+        archive.control.take_lease(REGION, NAME, owner, now=archive.now(), span=SPAN, is_dead=lambda _: True)
+        with pytest.raises(LeaseTaken):
+            held(archive.control, REGION, this_process(), archive, SPAN).__enter__()

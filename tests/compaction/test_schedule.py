@@ -71,3 +71,14 @@ def test_every_bad_expression_is_told() -> None:
 
 def test_a_day_that_never_comes() -> None:
     assert next_run(job(cron="0 0 30 2 *"), NOW) is None
+
+
+def test_who_had_to_wait_is_due_again() -> None:
+    schedule = Schedule([job(name="n", cron="0 13 * * *")], NOW)
+    due = NOW + timedelta(hours=1)
+    taken = schedule.take(due)
+    assert taken is not None
+    schedule.put_off(taken, due + timedelta(minutes=1))
+    assert schedule.take(due) is None
+    assert schedule.take(due + timedelta(minutes=1)) == taken
+    assert schedule.coming[0].at == NOW + timedelta(days=1, hours=1)
