@@ -151,7 +151,7 @@ class Compactor:
             }
             if outcome.error:
                 log.warning("compaction_failed", extra=extra | {logkeys.ERROR: outcome.error})
-            else:
+            elif outcome.merged or outcome.deleted:
                 log.info("segments_merged" if outcome.merged else "segments_deleted", extra=extra)
             for key, reason in outcome.bad.items():
                 segment = parse_key("", key)

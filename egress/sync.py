@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from replicator import logkeys
+from replicator.control import leases_prefix
 from replicator.errors import MalformedKey, SegmentExists, SegmentNotFound, TransientError
 from replicator.events import Created
 from replicator.health import Health
@@ -118,9 +119,9 @@ class BucketSync:
             yield item.key[head:], item
 
     def _selected(self, key: str) -> bool:
-        """`key` is below the prefix. Control objects always go; keys that are no segment's never."""
+        """`key` is below the prefix. Control objects go, but for who works here now; keys that are no segment's never."""
         if key.startswith(f"{self.region}/{CONTROL}/"):
-            return True
+            return not key.startswith(leases_prefix("", self.region))
         try:
             segment = parse_key("", key)
         except MalformedKey:

@@ -101,8 +101,12 @@ def quarantine_key(prefix: str, segment: Segment) -> str:
     return f"{quarantine_prefix(prefix, segment.source.region)}{str(segment).partition('/')[2]}"
 
 
+def leases_prefix(prefix: str, region: str) -> str:
+    return f"{control_prefix(prefix, region)}leases/"
+
+
 def lease_prefix(prefix: str, region: str, name: str) -> str:
-    return f"{control_prefix(prefix, region)}leases/{name}/"
+    return f"{leases_prefix(prefix, region)}{name}/"
 
 
 def encode_quarantined(found: Quarantined) -> bytes:
