@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compaction.clean import Cleaner
 from compaction.merge import BadSegment, Merger
 from compaction.planner import CleanPlan, MergePlan, Plan
 from compaction.rows import Outcome
-from replicator.errors import CorruptSegment, DataError, SegmentNotFound, StoreUnavailable
+from replicator import logkeys
+from replicator.errors import CorruptSegment, ReplicatorError, SegmentNotFound
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,48 +24,41 @@ class Worker:
     def carry_out(self, plan: Plan) -> Outcome:
         """May be called twice for one plan, also at the same time: every step of it can be repeated."""
         began = time.monotonic()
-        match plan:
-            case MergePlan():
-                return self._merge(plan, began)
-            case CleanPlan():
-                return self._clean(plan, began)
-
-    def _merge(self, plan: MergePlan, began: float) -> Outcome:
-        name = str(plan.output)
+        name = str(plan.output if isinstance(plan, MergePlan) else plan.keeper)
         try:
-            merged = self.merger.merge(plan)
+            outcome = self._merge(plan) if isinstance(plan, MergePlan) else self._clean(plan)
         except BadSegment as error:
-            bad = {str(error.segment): error.reason}
-            return Outcome(segment=name, error=error.reason, bad=bad, seconds=time.monotonic() - began)
+            outcome = Outcome(segment=name, error=error.reason, bad={str(error.segment): error.reason})
+        except CorruptSegment as error:  # the keeper
+            outcome = Outcome(segment=name, error=str(error), bad={name: str(error)})
         except SegmentNotFound as error:
             why = f"{error}: merged or removed since it was listed; planned again with the next listing"
-            return Outcome(segment=name, error=why, seconds=time.monotonic() - began)
-        except (DataError, StoreUnavailable, OSError) as error:
-            return Outcome(segment=name, error=str(error), seconds=time.monotonic() - began)
+            outcome = Outcome(segment=name, error=why)
+        except (ReplicatorError, OSError) as error:
+            outcome = Outcome(segment=name, error=str(error))
+        except Exception as error:
+            # a mistake of ours, perhaps, but not one that should keep the other plans from being carried out
+            log.exception("plan_failed", extra={logkeys.SEGMENT: name})
+            outcome = Outcome(segment=name, error=f"unexpected: {error!r}")
+        return replace(outcome, seconds=time.monotonic() - began)
+
+    def _merge(self, plan: MergePlan) -> Outcome:
+        merged = self.merger.merge(plan)
         return Outcome(
-            segment=name,
+            segment=str(plan.output),
             merged=len(plan.inputs),
             records=merged.footer.count,
             raw_bytes=merged.footer.raw_bytes,
             read_bytes=plan.size_bytes,
             stored_bytes=merged.stored_bytes,
-            seconds=time.monotonic() - began,
         )
 
-    def _clean(self, plan: CleanPlan, began: float) -> Outcome:
-        name = str(plan.keeper)
-        try:
-            cleaned = self.cleaner.clean(plan)
-        except CorruptSegment as error:
-            bad = {name: str(error)}
-            return Outcome(segment=name, error=str(error), bad=bad, seconds=time.monotonic() - began)
-        except (DataError, StoreUnavailable) as error:
-            return Outcome(segment=name, error=str(error), seconds=time.monotonic() - began)
+    def _clean(self, plan: CleanPlan) -> Outcome:
+        cleaned = self.cleaner.clean(plan)
         return Outcome(
-            segment=name,
+            segment=str(plan.keeper),
             deleted=len(cleaned.deleted),
             freed_bytes=sum(plan.inside[segment] for segment in cleaned.deleted),
             kept={str(segment): why for segment, why in cleaned.kept.items()},
             bad={str(segment): why for segment, why in cleaned.corrupt.items()},
-            seconds=time.monotonic() - began,
         )

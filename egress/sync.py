@@ -119,7 +119,7 @@ class BucketSync:
             yield item.key[head:], item
 
     def _selected(self, key: str) -> bool:
-        """`key` is below the prefix. Control objects go, but for who is at work here; keys that are no segment's never."""
+        """`key` is below the prefix. Control objects go, but for who works here now; keys of no segment never."""
         if key.startswith(f"{self.region}/{CONTROL}/"):
             return not key.startswith(leases_prefix("", self.region))
         try:
