@@ -52,7 +52,7 @@ class Cleaner:
                 except CorruptSegment as error:
                     if error.name.startswith(str(plan.keeper)):
                         raise
-                    corrupt[segment] = str(error)
+                    corrupt[segment] = error.what
                     continue
                 if why:
                     kept[segment] = why
@@ -75,7 +75,7 @@ class Cleaner:
             except SegmentNotFound:
                 continue  # somebody else deleted it
             except CorruptSegment as error:
-                corrupt[segment] = str(error)
+                corrupt[segment] = error.what
         return footers, corrupt
 
     def _unproved(self, keeper: SegmentReader, footer: SegmentFooter, digest: Digest) -> str:

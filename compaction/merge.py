@@ -71,7 +71,7 @@ class Merger:
                 # store, then prove: what readers will get is decoded from the store, not from the file
                 return self._prove(plan, wanted, encoded.size_bytes, is_new=is_new)
             except CorruptSegment as error:  # it stays, and is named: only a proof deletes anything
-                raise BadSegment(plan.output, str(error)) from error
+                raise BadSegment(plan.output, error.what) from error
 
     def _prove(self, plan: MergePlan, wanted: list[Digest], size_bytes: int, *, is_new: bool) -> Merged:
         with closing(self.format.open(self.store.open(plan.output), plan.output)) as stored:
@@ -96,7 +96,7 @@ class Merger:
                     try:
                         digests.append(_copy(reader, piece, rows))
                     except CorruptSegment as error:
-                        raise BadSegment(piece.segment, str(error)) from error
+                        raise BadSegment(piece.segment, error.what) from error
             rows.end()
             footer = writer.close(plan.output, merged_origin(plan, origins, self.writer))
         except BaseException:
@@ -114,7 +114,7 @@ class Merger:
         try:
             return self.format.open(self.store.open(segment), segment)
         except CorruptSegment as error:
-            raise BadSegment(segment, str(error)) from error
+            raise BadSegment(segment, error.what) from error
 
 
 def _copy(reader: SegmentReader, piece: Piece, rows: _RowGroups) -> Digest:

@@ -28,9 +28,9 @@ class Worker:
         try:
             outcome = self._merge(plan) if isinstance(plan, MergePlan) else self._clean(plan)
         except BadSegment as error:
-            outcome = Outcome(segment=name, error=error.reason, bad={str(error.segment): error.reason})
+            outcome = Outcome(segment=name, error=f"{error.segment}: {error}", bad={str(error.segment): error.reason})
         except CorruptSegment as error:  # the keeper
-            outcome = Outcome(segment=name, error=str(error), bad={name: str(error)})
+            outcome = Outcome(segment=name, error=error.what, bad={name: error.what})
         except SegmentNotFound as error:
             why = f"{error}: merged or removed since it was listed; planned again with the next listing"
             outcome = Outcome(segment=name, error=why)

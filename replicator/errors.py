@@ -90,6 +90,12 @@ class CorruptSegment(DataError):
         self.name, self.found, self.wanted = name, found, wanted
         super().__init__(f"corrupt segment {name}: found {found}, wanted {wanted}")
 
+    @property
+    def what(self) -> str:
+        """For somebody who knows which segment it is."""
+        part = self.name.partition(" ")[2]
+        return f"{part + ': ' if part else ''}found {self.found}, wanted {self.wanted}"
+
 
 class SegmentNotFound(DataError):
     def __init__(self, segment: Segment | str) -> None:

@@ -133,7 +133,7 @@ def _print(report: Report, *, dry_run: bool) -> None:
         else:
             print_text("  nothing to do")
     for outcome in report.outcomes:
-        if outcome.error:
+        if outcome.error and not outcome.bad:
             print_text(f"not done: {outcome.segment}: {outcome.error}")
         for segment, why in outcome.kept.items():
             print_text(f"kept: {segment}: {why}")

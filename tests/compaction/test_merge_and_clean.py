@@ -149,7 +149,7 @@ def test_a_corrupt_input_fails_its_plan_by_name_and_is_left_alone(at: int) -> No
     archive.memory.replace(format_key(PREFIX, names[at]), bytes(damaged))
     report = run(archive)
     assert list(report.quarantined) == [str(names[at])]
-    assert "CRC" in report.quarantined[str(names[at])] or "corrupt" in report.quarantined[str(names[at])]
+    assert ": found " in f": {report.quarantined[str(names[at])]}"
     # what adjoins without it was merged all the same
     left = set(archive.segments())
     assert names[at] in left
