@@ -22,7 +22,7 @@ from replicator.errors import MalformedEvent, MalformedKey
 from replicator.segment import CONTROL, OffsetRange, Segment, SourcePartition, region_prefix
 
 VERSION = 1
-RETENTION = "retention"
+RETENTION = "retention of the archive"
 """Why a gap was recorded whose offsets were archived, and then removed because nobody wants them any more."""
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")

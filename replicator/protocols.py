@@ -120,7 +120,7 @@ class UploadStore(Protocol):
     """Uploads that were neither completed nor aborted. Raises StoreUnavailable when it may work later."""
 
     def list(self, prefix: str) -> Iterator[UploadInfo]:
-        """Those of keys that begin with `prefix`, in key order."""
+        """Those of keys that begin with `prefix`, in any order."""
 
     def abort(self, upload: UploadInfo) -> None:
         """An absent one is no error. Whoever still works on it fails, and begins anew."""
