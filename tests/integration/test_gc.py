@@ -18,7 +18,7 @@ from infra.local.stack import LocalStack
 from infra.s3 import S3ObjectStore
 from replicator import cli
 from replicator.control_store import ControlStore
-from replicator.segment import OffsetRange, Segment, SourcePartition
+from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
 from replicator.store import SegmentStore
 from tests.formats.records import ORIGIN, batch_of, sample_rows
 from tests.processes.harness import to_toml
@@ -59,7 +59,9 @@ def test_the_command(
     inside = segment(52, 55)
     write(store, inside)
     client.put_object(Bucket=bucket, Key="data/a/orders/0/notes.txt", Body=b"x")
-    upload = client.create_multipart_upload(Bucket=bucket, Key="data/a/orders/0/0/" + "0" * 20 + "-" + "9" * 18)
+    abandoned = format_key("data", segment(60, 69))  # in 2010, as moto tells of every upload
+    for key in (abandoned, "data/a/orders/0/notes.txt"):
+        client.create_multipart_upload(Bucket=bucket, Key=key)
     rule = {"max_bytes": sum(sizes[3:]), "hold": ["0:15-15"]}
     tables: dict[str, Any] = {
         "region": "a",
@@ -96,7 +98,9 @@ def test_the_command(
     assert told["covered"]["outcomes"][0]["deleted"] == 1
     assert {info.segment for info in store.list(SOURCE)} == {names[1], *names[3:]}
     assert control.gap_ranges(SOURCE) == [OffsetRange(0, 9), OffsetRange(20, 29)]
-    assert [one["UploadId"] for one in client.list_multipart_uploads(Bucket=bucket)["Uploads"]] == [upload["UploadId"]]
+    assert told["aborted_uploads"] == [abandoned]
+    left = client.list_multipart_uploads(Bucket=bucket)["Uploads"]
+    assert [one["Key"] for one in left] == ["data/a/orders/0/notes.txt"]
     assert client.head_object(Bucket=bucket, Key="data/a/orders/0/notes.txt")
 
     code, text = run("gc")
