@@ -67,7 +67,8 @@ _COMPACTION = "a state machine dies there at any moment of any compaction and an
 ELSEWHERE: Mapping[Step, str] = {
     Step.EXPIRE_SEGMENTS: _COMPACTION,
     Step.ABORT_UPLOADS: "nothing is lost by it: a test aborts the rest (tests/compaction/test_collect.py)",
-    Step.RECORD_GAP: "wants records deleted from the source: the judge of lost records would have to know them; gc's: see below",
+    # egress's; that of gc is made where EXPIRE_SEGMENTS is
+    Step.RECORD_GAP: "wants records deleted from the source: the judge of lost records would have to know them",
     Step.SEED_CHECKPOINT: _OPERATOR,
     Step.RECORD_SKIP: _OPERATOR,
     Step.DELETE_SEGMENTS: _COMPACTION,
