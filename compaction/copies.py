@@ -1,4 +1,4 @@
-"""Whether records are where they are meant to be copied to, before their small segments go."""
+"""Whether records are where they are meant to be copied to, before their segments go."""
 
 from __future__ import annotations
 
@@ -43,3 +43,15 @@ class Copies:
         if not self.carried(keeper) and not self.carried(segment):
             return ""  # this topic is not copied at all
         return f"neither it nor {keeper} was copied by sync yet"
+
+    def uncopied(self, segment: Segment) -> str:
+        """Why `segment` may not go for good: it was not copied itself yet. Empty: it may, or is gone already. Raises
+        StoreUnavailable."""
+        info = self.here.stat(segment)
+        if info is None:
+            return ""
+        if unfinished := _UNFINISHED.get(info.replication):
+            return unfinished
+        if self.there is None or not self.carried(segment) or self.there.stat(segment) is not None:
+            return ""
+        return "it was not copied by sync yet"

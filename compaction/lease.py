@@ -1,4 +1,4 @@
-"""Only one compaction of an archive at a time. It saves work and nothing else: two at once are harmless."""
+"""Only one compaction or `gc` of an archive at a time. It saves work and nothing else: two at once are harmless."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ log = logging.getLogger(__name__)
 
 
 class LeaseTaken(ReplicatorError):
-    """Another process compacts this archive."""
+    """Another process compacts this archive, or removes what is old."""
 
     def __init__(self, region: str, lease: Lease) -> None:
         super().__init__(
-            f"{lease.owner} compacts the archive of {region}, until {lease.until.isoformat(timespec='seconds')} at "
+            f"{lease.owner} works on the archive of {region}, until {lease.until.isoformat(timespec='seconds')} at "
             "least. If it is dead, wait until then; nothing is lost meanwhile"
         )
         self.lease = lease

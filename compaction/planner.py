@@ -48,7 +48,7 @@ Plan = MergePlan | CleanPlan
 
 def plan_partition(stored: Collection[SegmentInfo], job: CompactionJob, now: datetime) -> Sequence[Plan]:
     """`stored` is everything known of one source partition, all levels, without quarantined segments."""
-    cleaning = _clean(stored, job, now) if job.delete else ()
+    cleaning = plan_cleaning(stored, job, now) if job.delete else ()
     return [*_merge(stored, job, now), *cleaning]
 
 
@@ -86,7 +86,7 @@ def _plan(row: Sequence[Piece], size_bytes: int, job: CompactionJob, *, full: bo
     yield MergePlan(output=output, inputs=tuple(row), size_bytes=size_bytes)
 
 
-def _clean(stored: Collection[SegmentInfo], job: CompactionJob, now: datetime) -> Iterator[CleanPlan]:
+def plan_cleaning(stored: Collection[SegmentInfo], job: CompactionJob, now: datetime) -> Iterator[CleanPlan]:
     """Only what readers take keeps anything: a merged segment that lies inside another goes with the rest, and so does
     the loser of an overlap that nobody has merged yet."""
     grown_up = {

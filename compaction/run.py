@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from itertools import groupby
 
 from compaction.planner import CleanPlan, MergePlan, Plan, plan_partition
@@ -22,6 +23,9 @@ log = logging.getLogger(__name__)
 
 Execute = Callable[[Sequence[str], CompactionJob], Sequence[str]]
 """Plans as text in, outcomes as text out, in the same order. Raises when it cannot be said what became of them."""
+
+MakePlans = Callable[[Collection[SegmentInfo], CompactionJob, datetime], Iterable[Plan]]
+"""For one source partition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +95,7 @@ class Compactor:
     execute: Execute
     clock: Clock
     stop: Stop
+    make_plans: MakePlans = plan_partition
 
     def run(self, job: CompactionJob, selection: Selection, *, dry_run: bool = False) -> Report:
         """Raises what the store and `execute` raise."""
@@ -137,7 +142,7 @@ class Compactor:
                     report.objects += len(known)
                     report.size_bytes += sum(info.size_bytes for info in known)
                 fit = [info for info in known if not _is_of(quarantined.get(info.segment), info)]
-                yield from filter(None, map(tried.rest_of, plan_partition(fit, job, now)))
+                yield from filter(None, map(tried.rest_of, self.make_plans(fit, job, now)))
 
     def _tell(self, outcomes: Sequence[Outcome], report: Report) -> None:
         """Quarantine what is not what it says; one line for each plan."""

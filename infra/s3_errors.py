@@ -34,6 +34,7 @@ _PERMISSIONS = {
     "ListObjectsV2": "s3:ListBucket",
     "HeadBucket": "s3:ListBucket",
     "DeleteObjects": "s3:DeleteObject",
+    "ListMultipartUploads": "s3:ListBucketMultipartUploads",
 }
 _CREDENTIALS = frozenset(
     {

@@ -16,6 +16,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 from egress.assembly import Assembly
 from egress.confirm import Confirmations
@@ -47,6 +48,7 @@ from infra.metered import MeteredObjectStore
 from infra.metrics import PrometheusMetrics
 from infra.retry import RetryingObjectStore
 from infra.s3 import S3ObjectStore, S3PutOptions, make_s3_client
+from infra.s3_uploads import S3Uploads
 from infra.sqs import SqsQueue, make_sqs_client
 from ingress.controller import IngressController, IngressParts
 from ingress.delivery import Delivery
@@ -67,6 +69,9 @@ from replicator.segment import Segment
 from replicator.service import Service
 from replicator.store import SegmentStore
 from replicator.threads import ThreadedService
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
 
 __all__ = ["build_egress", "build_ingress", "build_sync"]
 
@@ -136,13 +141,7 @@ class Surroundings:
 
 def s3_store(settings: S3Settings, threads: int, resources: ExitStack) -> S3ObjectStore:
     """The bucket, without retries."""
-    client = make_s3_client(
-        endpoint_url=settings.endpoint_url,
-        region_name=settings.region_name,
-        credentials=_credentials(settings),
-        max_pool_connections=threads,
-    )
-    resources.callback(client.close)
+    client = _s3_client(settings, threads, resources)
     options = S3PutOptions(
         storage_class=settings.storage_class or "",
         # the control plane is read all the time, and an archive's class may not let it be read at all
@@ -151,6 +150,22 @@ def s3_store(settings: S3Settings, threads: int, resources: ExitStack) -> S3Obje
         kms_key_id=settings.kms_key_id or "",
     )
     return S3ObjectStore(client, settings.bucket, put_options=options, part_size_bytes=settings.part_size)
+
+
+def s3_uploads(settings: S3Settings, resources: ExitStack) -> S3Uploads:
+    """Those of the bucket that nobody completed, without retries."""
+    return S3Uploads(_s3_client(settings, 1, resources), settings.bucket)
+
+
+def _s3_client(settings: S3Settings, threads: int, resources: ExitStack) -> S3Client:
+    client = make_s3_client(
+        endpoint_url=settings.endpoint_url,
+        region_name=settings.region_name,
+        credentials=_credentials(settings),
+        max_pool_connections=threads,
+    )
+    resources.callback(client.close)
+    return client
 
 
 def build_egress(config: Config) -> Service:

@@ -18,6 +18,7 @@ from replicator.commands.checkpoints import checkpoints_app
 from replicator.commands.compact import compact
 from replicator.commands.config import config_app, explain_app
 from replicator.commands.gaps import gaps
+from replicator.commands.gc import gc
 from replicator.commands.local import demo, local_app
 from replicator.commands.parked import release, skip
 from replicator.commands.status import status
@@ -27,7 +28,19 @@ from replicator.errors import ConfigError, ReplicatorError
 __all__ = ["CONFIG_VARIABLE", "app", "main"]
 
 app = group("Mirrors, backs up and restores Kafka topics across regions with object storage in between.")
-for command in (services.egress, services.ingress, services.sync, compact, status, gaps, skip, release, adopt, demo):
+for command in (
+    services.egress,
+    services.ingress,
+    services.sync,
+    compact,
+    gc,
+    status,
+    gaps,
+    skip,
+    release,
+    adopt,
+    demo,
+):
     app.command()(command)
 app.add_typer(checkpoints_app, name="checkpoints")
 app.add_typer(config_app, name="config")

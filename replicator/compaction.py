@@ -83,7 +83,7 @@ class Compaction:
         self._opened = ExitStack()
         self._clock = SystemClock()
         self._owner = this_process()
-        objects = _objects(config.s3, self.stop, self._opened)
+        objects = archive_objects(config.s3, self.stop, self._opened)
         self._store = SegmentStore(objects, config.s3.prefix)
         self._control = ControlStore(objects, config.s3.prefix)
         self._execute = execute or self._on_spark
@@ -206,7 +206,7 @@ _workers: dict[str, Worker] = {}
 def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, opened: ExitStack) -> Worker:
     """Its clients are closed with `opened`, or with the process."""
     settings = replace(config.s3, storage_class=job.storage_class or config.s3.storage_class)
-    store = SegmentStore(_objects(settings, stop, opened), settings.prefix)
+    store = SegmentStore(archive_objects(settings, stop, opened), settings.prefix)
     segment_format = merged_format(config, job)
     return Worker(
         merger=Merger(
@@ -218,7 +218,7 @@ def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, op
             writer=writer,
             spool_dir=config.compaction.spool_dir if config.compaction else None,
         ),
-        cleaner=Cleaner(store=store, format=segment_format, copies=_copies(config, store, stop, opened)),
+        cleaner=Cleaner(store=store, format=segment_format, copies=copies_of(config, store, stop, opened)),
     )
 
 
@@ -232,11 +232,11 @@ def merged_format(config: Config, job: CompactionJob) -> SegmentFormat:
     return load_format(config.format, options)
 
 
-def _copies(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack) -> Copies:
+def copies_of(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack) -> Copies:
     sync = config.sync
     if sync is None:
         return Copies(here=store)
-    there = SegmentStore(_objects(sync.destination, stop, opened), sync.destination.prefix)
+    there = SegmentStore(archive_objects(sync.destination, stop, opened), sync.destination.prefix)
 
     def carried(segment: Segment) -> bool:
         by_level = not sync.levels or segment.level in sync.levels
@@ -245,7 +245,7 @@ def _copies(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack) 
     return Copies(here=store, there=there, carried=carried)
 
 
-def _objects(settings: S3Settings, stop: Stop, opened: ExitStack) -> ObjectStore:
+def archive_objects(settings: S3Settings, stop: Stop, opened: ExitStack) -> ObjectStore:
     store = s3_store(settings, THREADS, opened)
     return RetryingObjectStore(store, stop=stop, policy=RetryPolicy(attempts=ATTEMPTS))
 

@@ -1,7 +1,8 @@
 """The control plane's objects: what the archive says beside segments, below `{prefix}/{region}/_control/v1/`.
 
     places/{place}                                     which life of a topic a place of the archive belongs to
-    gaps/{place}/{partition}/{start:020d}-{end:020d}   offsets that the egress proved lost at the source
+    gaps/{place}/{partition}/{start:020d}-{end:020d}   offsets that the egress proved lost at the source, or that
+                                                       retention removed
     quarantine/{place}/{partition}/{level}/{range}     a segment that is not what its key and footer say
     leases/{name}/{token:020d}                         who does a work that one should do; the highest token holds
 
@@ -21,6 +22,9 @@ from replicator.errors import MalformedEvent, MalformedKey
 from replicator.segment import CONTROL, OffsetRange, Segment, SourcePartition, region_prefix
 
 VERSION = 1
+RETENTION = "retention of the archive"
+"""Why a gap was recorded whose offsets were archived, and then removed because nobody wants them any more."""
+
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _GAP = re.compile(r"(?P<start>[0-9]{20})-(?P<end>[0-9]{20})")
 
@@ -42,9 +46,13 @@ class RecordedGap:
     source: SourcePartition
     offsets: OffsetRange
     reason: str
-    low: int  # the partition's watermarks when it was found
+    low: int  # the partition's watermarks when it was found; by retention, of what was stored
     high: int
     recorded_at: datetime  # UTC
+
+    @property
+    def is_loss(self) -> bool:
+        return self.reason != RETENTION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -185,6 +185,11 @@ class ControlStore:
         """Give it back, if it still is ours; tokens go on growing."""
         self.take_lease(region, name, owner, now=now, span=timedelta(0))
 
+    def lease_written_at(self, region: str, name: str, token: int) -> datetime | None:
+        """By the store's clock. None when the lease is another's by now."""
+        info = self.objects.stat(f"{lease_prefix(self.prefix, region, name)}{token:020d}")
+        return None if info is None else info.modified_at
+
     def _ranges(self, prefix: str) -> Iterator[OffsetRange]:
         for item in self.objects.list(prefix):
             try:

@@ -38,6 +38,8 @@ class Step(StrEnum):
     PARK = "park"
     # compaction
     DELETE_SEGMENTS = "delete-segments"
+    EXPIRE_SEGMENTS = "expire-segments"
+    ABORT_UPLOADS = "abort-uploads"
     QUARANTINE = "quarantine"
     TAKE_LEASE = "take-lease"
     # operator

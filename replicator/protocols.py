@@ -107,6 +107,25 @@ class ObjectStore(Protocol):
         """Absent ones are no error; after an exception any part of them may be gone."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadInfo:
+    """An upload in parts that was begun: the parts are stored, and no listing of objects shows them."""
+
+    key: str
+    upload_id: str
+    begun_at: datetime  # UTC, by the store's clock
+
+
+class UploadStore(Protocol):
+    """Uploads that were neither completed nor aborted. Raises StoreUnavailable when it may work later."""
+
+    def list(self, prefix: str) -> Iterator[UploadInfo]:
+        """Those of keys that begin with `prefix`, in any order."""
+
+    def abort(self, upload: UploadInfo) -> None:
+        """An absent one is no error. Whoever still works on it fails, and begins anew."""
+
+
 # --- Kafka -----------------------------------------------------------------------------------------------------------
 
 

@@ -24,6 +24,7 @@ FORMAT_CONTRACT = ("formats.schema", "formats.compare", "formats.uploads")
 OURS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("replicator/app.py", PACKAGES),
     ("replicator/compaction.py", PACKAGES),
+    ("replicator/retention.py", PACKAGES),
     ("replicator/cli.py", PACKAGES),
     ("replicator/commands/*", PACKAGES),
     ("replicator/*", ("replicator",)),
@@ -56,15 +57,16 @@ THEIRS: dict[str, tuple[str, ...]] = {
 # The same for imports that only a type checker follows.
 TYPES: dict[str, tuple[str, ...]] = {
     "pyarrow": ("replicator/*",),
-    "mypy_boto3_s3": ("infra/*",),
+    "mypy_boto3_s3": ("infra/*", "replicator/app.py"),
     "mypy_boto3_sqs": ("infra/*",),
     "_typeshed": ("*",),
 }
 
 # Built of everything, so nothing is built of them; a command line needs its entry.
 IMPORTED_BY: dict[str, tuple[str, ...]] = {
-    "replicator.app": ("replicator/commands/*", "replicator/compaction.py"),
-    "replicator.compaction": ("replicator/commands/*",),
+    "replicator.app": ("replicator/commands/*", "replicator/compaction.py", "replicator/retention.py"),
+    "replicator.compaction": ("replicator/commands/*", "replicator/retention.py"),
+    "replicator.retention": ("replicator/commands/*",),
     "replicator.commands": ("replicator/cli.py", "replicator/commands/*"),
     "replicator.cli": ("replicator/__main__.py",),
 }
@@ -73,6 +75,7 @@ PURE = (
     "egress/partition.py",
     "ingress/sequencer.py",
     "compaction/planner.py",
+    "compaction/retention.py",
     "replicator/checkpoint.py",
     "replicator/commit_note.py",
     "replicator/coverage.py",

@@ -57,10 +57,10 @@ def compact(  # noqa: PLR0917 -- options of a command
         return
     reports = _now(settings, job, dry_run=dry_run, topic=topic, partitions=partition or [], level=level, quiet=as_json)
     if as_json:
-        print_json([_as_json(report) for report in reports])
+        print_json([report_json(report) for report in reports])
     else:
         for report in reports:
-            _print(report, dry_run=dry_run)
+            print_report(report, dry_run=dry_run)
     if any(report.quarantined for report in reports):
         raise typer.Exit(DIFFERENCES)
     if any(report.failed for report in reports):
@@ -115,8 +115,8 @@ def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 # --- what is printed
 
 
-def _print(report: Report, *, dry_run: bool) -> None:
-    seen = f"{report.objects:_} segments, {_size(report.size_bytes)}"
+def print_report(report: Report, *, dry_run: bool) -> None:
+    seen = f"{report.objects:_} segments, {size_text(report.size_bytes)}"
     if dry_run:
         print_text(f"job {report.job}: {seen}; {len(report.plans)} plans, nothing was changed")
         for plan in report.plans:
@@ -124,7 +124,7 @@ def _print(report: Report, *, dry_run: bool) -> None:
     else:
         print_text(f"job {report.job}: {seen} when it began")
         rows = [
-            [name, p["inputs"], p["merges"], p["deleted"], p["records"], _size(p["read"]), _size(p["stored"])]
+            [name, p["inputs"], p["merges"], p["deleted"], p["records"], size_text(p["read"]), size_text(p["stored"])]
             for name, p in _by_partition(report).items()
         ]
         if rows:
@@ -165,12 +165,12 @@ def _described(plan: Any) -> str:
     from compaction.planner import MergePlan
 
     if isinstance(plan, MergePlan):
-        return f"merge {len(plan.inputs):_} segments, {_size(plan.size_bytes)}, into {plan.output}"
-    size = _size(sum(plan.inside.values()))
+        return f"merge {len(plan.inputs):_} segments, {size_text(plan.size_bytes)}, into {plan.output}"
+    size = size_text(sum(plan.inside.values()))
     return f"delete {len(plan.inside):_} segments, {size}, if {plan.keeper} is proved to hold them"
 
 
-def _as_json(report: Report) -> Mapping[str, object]:
+def report_json(report: Report) -> Mapping[str, object]:
     from dataclasses import asdict
 
     from compaction.planner import MergePlan
@@ -194,7 +194,7 @@ def _as_json(report: Report) -> Mapping[str, object]:
     }
 
 
-def _size(size_bytes: int) -> str:
+def size_text(size_bytes: int) -> str:
     size = float(size_bytes)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if size < 1024:

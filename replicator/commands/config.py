@@ -46,6 +46,8 @@ def config_check(config: ConfigFile = None, as_json: AsJson = False) -> None:
         parts.append(f"ingress of {len(settings.ingress.sources)} source(s)")
     if settings.sync is not None:
         parts.append(f"sync to {settings.sync.destination.bucket}")
+    if settings.retention is not None:
+        parts.append(f"retention of {len(settings.retention.topics)} topic rule(s)")
     print_text(f"{path}: no problems; {', '.join(parts)}")
 
 
@@ -76,7 +78,7 @@ def config_schema(as_json: AsJson = False) -> None:
 def explain_topic(
     name: Annotated[str, typer.Argument(metavar="NAME")], config: ConfigFile = None, as_json: AsJson = False
 ) -> None:
-    """Say whether a topic is archived here and delivered here, and by which rule."""
+    """Say whether a topic is archived here, delivered here and removed here, and by which rule."""
     from replicator.config.explain import explain_topic as explain
 
     answers = explain(load_config(config), name)
@@ -86,4 +88,4 @@ def explain_topic(
     for answer in answers:
         print_text(answer.text)
     if not answers:
-        print_text("the configuration has neither [egress] nor [ingress]")
+        print_text("the configuration has neither [egress] nor [ingress], and no [retention]")

@@ -13,12 +13,15 @@ from replicator.control import RecordedGap
 
 
 def gaps(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """List what was lost and written down: gaps at the source, and offsets skipped at the destination.
+    """List what is missing and written down: gaps at the source, what retention removed, and offsets skipped at the
+    destination.
 
-    Exit code 3 when there are any, 0 when there are none.
+    Exit code 3 when anything was lost, 0 when not: what retention removed was to go.
     """
     settings = load_config(config)
     regions = {settings.region} if settings.egress is not None else set()
+    if settings.retention is not None:
+        regions.add(settings.retention.region or settings.region)
     if settings.ingress is not None:
         regions |= {source.region for source in settings.ingress.sources}
     with Reach(settings) as reach:
@@ -32,11 +35,7 @@ def gaps(config: ConfigFile = None, as_json: AsJson = False) -> None:
         print_json({"source": [_gap_json(g) for g in recorded], "destination": [_skipped_json(s) for s in skipped]})
     else:
         for gap in recorded:
-            print_text(
-                f"{gap.source} {gap.offsets}: {_offsets(gap.offsets.next_offset - gap.offsets.start)} lost at the "
-                f"source ({gap.reason}), recorded {gap.recorded_at.isoformat(timespec='seconds')} when the log held "
-                f"{gap.low} to {gap.high}"
-            )
+            print_text(_gap_text(gap))
         for one in skipped:
             print_text(
                 f"{one.key.source} {one.offsets}: {_offsets(one.offsets.next_offset - one.offsets.start)} skipped on "
@@ -44,8 +43,17 @@ def gaps(config: ConfigFile = None, as_json: AsJson = False) -> None:
             )
         if not recorded and not skipped:
             print_text("no gaps are recorded")
-    if recorded or skipped:
+    if any(gap.is_loss for gap in recorded) or skipped:
         raise typer.Exit(DIFFERENCES)
+
+
+def _gap_text(gap: RecordedGap) -> str:
+    what = f"lost at the source ({gap.reason})" if gap.is_loss else "removed by retention"
+    whose = "log" if gap.is_loss else "archive"
+    return (
+        f"{gap.source} {gap.offsets}: {_offsets(gap.offsets.next_offset - gap.offsets.start)} {what}, recorded "
+        f"{gap.recorded_at.isoformat(timespec='seconds')} when the {whose} held {gap.low} to {gap.high}"
+    )
 
 
 def _offsets(count: int) -> str:
@@ -58,6 +66,7 @@ def _gap_json(gap: RecordedGap) -> dict[str, object]:
         "start": gap.offsets.start,
         "end": gap.offsets.end,
         "reason": gap.reason,
+        "is_loss": gap.is_loss,
         "low": gap.low,
         "high": gap.high,
         "recorded_at": gap.recorded_at.isoformat(),

@@ -5,6 +5,7 @@ from replicator.config.egress import EgressSettings, EgressTopicSettings, StartP
 from replicator.config.ingress import IngressSettings, IngressSource
 from replicator.config.kafka import KafkaSettings
 from replicator.config.load import from_mapping, load, parse
+from replicator.config.retention import Held, RetentionRule, RetentionSettings
 from replicator.config.settings import Config, LogSettings, MetricsSettings
 from replicator.config.storage import S3Settings, SqsSettings
 from replicator.config.sync import SyncSettings
@@ -15,11 +16,14 @@ __all__ = [
     "Config",
     "EgressSettings",
     "EgressTopicSettings",
+    "Held",
     "IngressSettings",
     "IngressSource",
     "KafkaSettings",
     "LogSettings",
     "MetricsSettings",
+    "RetentionRule",
+    "RetentionSettings",
     "S3Settings",
     "SqsSettings",
     "StartPolicy",

@@ -9,6 +9,7 @@ from replicator.config.about import Problem, dotted
 from replicator.config.compaction import CompactionSettings
 from replicator.config.egress import EgressSettings
 from replicator.config.ingress import IngressSettings
+from replicator.config.retention import RetentionSettings
 from replicator.config.storage import MAX_PARTS, S3Settings, SqsSettings
 from replicator.config.sync import SyncSettings
 from replicator.config.units import format_size
@@ -19,12 +20,13 @@ NO_KAFKA: Problem = (
     dotted(("kafka", "bootstrap.servers")),
     'missing: the brokers to ask first, such as "broker-1:9092,broker-2:9092"',
 )
+ARCHIVE_ALONE = ("sync", "compaction", "retention")
 _INTERNAL = "is an internal topic (__*, replicator.*, or one of ours)"
 
 
 def needs_kafka(sections: Collection[str]) -> bool:
-    """Copying and merging work on the archive alone; whoever has neither is told of the cluster, too."""
-    return not {"egress", "ingress"}.isdisjoint(sections) or {"sync", "compaction"}.isdisjoint(sections)
+    """Copying, merging and removing work on the archive alone; whoever has none is told of the cluster, too."""
+    return not {"egress", "ingress"}.isdisjoint(sections) or set(ARCHIVE_ALONE).isdisjoint(sections)
 
 
 def between(
@@ -36,10 +38,11 @@ def between(
     ingress: IngressSettings | None,
     sync: SyncSettings | None,
     compaction: CompactionSettings | None,
+    retention: RetentionSettings | None,
 ) -> Iterator[Problem]:
     """Contradictions between those sections that are there: also between the sound ones of a file that has others."""
+    own = frozenset[str]() if ingress is None else ingress.own_topics
     if egress is not None:
-        own = frozenset[str]() if ingress is None else ingress.own_topics
         for rule in egress.topics:
             if not rule.pattern.is_expression and is_internal(rule.pattern.text, own):
                 yield dotted(("egress", "topics", rule.pattern.text)), f"{_INTERNAL}; those are never archived"
@@ -67,6 +70,16 @@ def between(
                     f"{job.region!r} is another region's archive, which that region changes; set owner = true if it "
                     "receives nothing from there any more",
                 )
+    if retention is not None:
+        if retention.region not in (None, region) and not retention.owner:
+            yield (
+                "retention.region",
+                f"{retention.region!r} is another region's archive, which that region changes; set owner = true if "
+                "its deletions do not arrive here",
+            )
+        for rule_ in retention.topics:
+            if not rule_.pattern.is_expression and is_internal(rule_.pattern.text, own):
+                yield dotted(("retention", "topics", rule_.pattern.text)), f"{_INTERNAL}; those are never archived"
 
 
 def _too_large(egress: EgressSettings, s3: S3Settings) -> Iterator[Problem]:

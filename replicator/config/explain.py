@@ -18,7 +18,8 @@ S = TypeVar("S", bound="DataclassInstance")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Of one flow: egress of this region, or ingress from one region. `settings` are those of the rule that won."""
+    """Of one flow: egress of this region, ingress from one region, or retention. `settings` are those of the rule that
+    won."""
 
     flow: str
     topic: str
@@ -35,8 +36,8 @@ class Answer:
 
 
 def explain_topic(config: Config, name: str) -> list[Answer]:
-    """One answer for each flow the configuration has; none when it has neither egress nor ingress."""
-    return [*_egress(config, name), *_ingress(config, name)]
+    """One answer for each flow the configuration has, and one for its retention; none when it has none of them."""
+    return [*_egress(config, name), *_ingress(config, name), *_retention(config, name)]
 
 
 def _egress(config: Config, name: str) -> Iterator[Answer]:
@@ -53,6 +54,13 @@ def _ingress(config: Config, name: str) -> Iterator[Answer]:
         verdict = explain(name, config.ingress.rules(region), config.own_topics)
         destination = None if verdict.rule is None else verdict.rule.settings.destination(name)
         yield _answer(f"ingress from {region}", verdict, destination)
+
+
+def _retention(config: Config, name: str) -> Iterator[Answer]:
+    if config.retention is None:
+        return
+    verdict = explain(name, config.retention.topics, config.own_topics)
+    yield _answer(f"retention of {config.retention.region or config.region}", verdict, None)
 
 
 def _answer(flow: str, verdict: Verdict[S], destination: str | None) -> Answer:

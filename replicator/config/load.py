@@ -18,6 +18,7 @@ from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between, needs_
 from replicator.config.egress import EgressSettings, EgressTopicSettings
 from replicator.config.ingress import IngressSettings, IngressSource
 from replicator.config.kafka import ROLES, KafkaSettings
+from replicator.config.retention import RetentionRule, RetentionSettings
 from replicator.config.secret import Path as KeyPath
 from replicator.config.secret import substitute
 from replicator.config.settings import Config, LogSettings, MetricsSettings
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound="DataclassInstance")
 
-SECTIONS = ("kafka", "s3", "sqs", "egress", "ingress", "sync", "compaction", "metrics", "log")
+SECTIONS = ("kafka", "s3", "sqs", "egress", "ingress", "sync", "compaction", "retention", "metrics", "log")
 
 
 def load(path: Path | str) -> Config:
@@ -99,6 +100,7 @@ class _Reader:
             "ingress": self._ingress(tree["ingress"]) if "ingress" in tree else None,
             "sync": self._sync(tree["sync"]) if "sync" in tree else None,
             "compaction": self._compaction(tree["compaction"]) if "compaction" in tree else None,
+            "retention": self._retention(tree["retention"]) if "retention" in tree else None,
             "metrics": self._section(MetricsSettings, tree.get("metrics", {}), ("metrics",)),
             "log": self._section(LogSettings, tree.get("log", {}), ("log",)),
         }
@@ -109,7 +111,7 @@ class _Reader:
         if not self.problems:
             return self._built(Config, values | sections | {"source": source}, ())
         # Something is wrong already; say what else the sound sections contradict.
-        present = {name: sections[name] for name in ("s3", "sqs", "egress", "ingress", "sync", "compaction")}
+        present = {name: sections[name] for name in SECTIONS if name not in ("kafka", "metrics", "log")}
         self.problems += [f"{path}: {what}" for path, what in between(region=values.get("region"), **present)]
         if "ingress" in tree and "sqs" not in tree:
             self.problems.append(": ".join(NO_QUEUE))
@@ -149,21 +151,34 @@ class _Reader:
         values = self._values(EgressSettings, raw, path, own=("topics", "defaults"))
         if values is None or not isinstance(raw, dict):
             return None
-        defaults = self._values(EgressTopicSettings, raw.get("defaults", {}), (*path, "defaults")) or {}
+        rules = self._topic_rules(EgressTopicSettings, raw, path)
+        return None if rules is None else self._built(EgressSettings, values | {"topics": rules}, path)
+
+    def _retention(self, raw: object) -> RetentionSettings | None:
+        path = ("retention",)
+        values = self._values(RetentionSettings, raw, path, own=("topics", "defaults"))
+        if values is None or not isinstance(raw, dict):
+            return None
+        rules = self._topic_rules(RetentionRule, raw, path)
+        return None if rules is None else self._built(RetentionSettings, values | {"topics": rules}, path)
+
+    def _topic_rules(
+        self, cls: type[S], raw: Mapping[str, object], path: tuple[str, ...]
+    ) -> tuple[TopicRule[S], ...] | None:
+        """Of the tables below `topics`, with those values of `defaults` that they do not give."""
+        defaults = self._values(cls, raw.get("defaults", {}), (*path, "defaults")) or {}
         topics = raw.get("topics", {})
         if not isinstance(topics, dict):
-            self.problem((*path, "topics"), f'must be tables such as [egress.topics."name"], not {kind(topics)}')
+            self.problem((*path, "topics"), f'must be tables such as [{path[0]}.topics."name"], not {kind(topics)}')
             return None
         rules = []
         for text, table in topics.items():
             here = (*path, "topics", text)
             pattern = self._pattern(text, here)
-            settings = self._section(EgressTopicSettings, table, here, defaults)
+            settings = self._section(cls, table, here, defaults)
             if pattern is not None and settings is not None:
                 rules.append(TopicRule(pattern, settings))
-        if topics and not rules:
-            return None
-        return self._built(EgressSettings, values | {"topics": tuple(rules)}, path)
+        return None if topics and not rules else tuple(rules)
 
     def _ingress(self, raw: object) -> IngressSettings | None:
         path = ("ingress",)
@@ -291,8 +306,8 @@ def _flattened(table: Mapping[str, object], head: str = "") -> Iterator[tuple[st
 
 
 def _unknown(key: str, value: object, path: KeyPath, valid: Collection[str]) -> str:
-    if isinstance(value, dict) and path[:2] == ("egress", "topics"):
+    if isinstance(value, dict) and path[1:2] == ("topics",):
         name = ".".join(map(str, (*path[2:], key)))
-        return f'unknown key; a topic name with dots needs quotes: [egress.topics."{name}"]'
+        return f'unknown key; a topic name with dots needs quotes: [{path[0]}.topics."{name}"]'
     near = suggestion(key, valid)
     return f"unknown key{near or '; known here: ' + ', '.join(sorted(valid))}"

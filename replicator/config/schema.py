@@ -15,6 +15,7 @@ from replicator.config.compaction import CompactionJob, CompactionSettings
 from replicator.config.egress import EgressSettings, EgressTopicSettings, StartPolicy
 from replicator.config.ingress import IngressSettings, IngressSource
 from replicator.config.kafka import KafkaSettings
+from replicator.config.retention import Held, RetentionRule, RetentionSettings
 from replicator.config.settings import Config, LogSettings, MetricsSettings
 from replicator.config.show import toml_value
 from replicator.config.storage import S3Settings, SqsSettings
@@ -30,7 +31,7 @@ _SECTIONS: tuple[tuple[str, type[DataclassInstance], frozenset[str]], ...] = (
     (
         "",
         Config,
-        frozenset({"kafka", "s3", "egress", "sqs", "ingress", "sync", "compaction"})
+        frozenset({"kafka", "s3", "egress", "sqs", "ingress", "sync", "compaction", "retention"})
         | frozenset({"metrics", "log", "format_options"}),
     ),
     ("[kafka]", KafkaSettings, frozenset({"base", "consumer", "producer", "admin"})),
@@ -43,6 +44,8 @@ _SECTIONS: tuple[tuple[str, type[DataclassInstance], frozenset[str]], ...] = (
     ("[sync]", SyncSettings, frozenset({"destination", "queue"})),
     ("[compaction]", CompactionSettings, frozenset({"jobs", "spark"})),
     ("[[compaction.jobs]]", CompactionJob, frozenset()),
+    ("[retention]", RetentionSettings, frozenset({"topics"})),
+    ('[retention.topics."name"]', RetentionRule, frozenset()),
     ("[metrics]", MetricsSettings, frozenset()),
     ("[log]", LogSettings, frozenset()),
 )
@@ -58,6 +61,10 @@ _NOTES: Mapping[str, tuple[str, ...]] = {
     "[[ingress.sources]]": ("[ingress.defaults] has the same keys, but for topic.",),
     "[compaction]": ("[compaction.spark] takes any of Spark's own properties.",),
     "[[compaction.jobs]]": ("[compaction.defaults] has the same keys, but for name.",),
+    '[retention.topics."name"]': (
+        'Also [retention.topics."^expression"], which must match the whole name; without limits it keeps for ever.',
+        "[retention.defaults] has the same keys.",
+    ),
     "[sync]": ("[sync.destination] has the keys of [s3]; [sync.queue] those of [sqs].",),
 }
 
@@ -156,5 +163,6 @@ def _type(hint: object, known: About) -> str:
         timedelta: "duration",
         Path: "directory",
         TopicPattern: "name or ^expression",
+        Held: "partition:first-last",
     }
     return names[hint]

@@ -8,10 +8,11 @@ from typing import Literal
 
 from replicator.config.about import about, enforce, listen_address, not_blank, region_name
 from replicator.config.compaction import CompactionSettings
-from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between, needs_kafka
+from replicator.config.contradictions import ARCHIVE_ALONE, NO_KAFKA, NO_QUEUE, between, needs_kafka
 from replicator.config.egress import EgressSettings
 from replicator.config.ingress import IngressSettings
 from replicator.config.kafka import KafkaSettings
+from replicator.config.retention import RetentionSettings
 from replicator.config.storage import S3Settings, SqsSettings
 from replicator.config.sync import SyncSettings
 from replicator.errors import ConfigError
@@ -68,6 +69,9 @@ class Config:
     compaction: CompactionSettings | None = field(
         default=None, metadata=about("[compaction]: merge segments into larger ones")
     )
+    retention: RetentionSettings | None = field(
+        default=None, metadata=about("[retention]: how long the archive is kept")
+    )
     metrics: MetricsSettings = field(default_factory=MetricsSettings, metadata=about("[metrics]: what is exported"))
     log: LogSettings = field(default_factory=LogSettings, metadata=about("[log]: what is written to stderr"))
     source: str = "python"  # name of the file, for messages
@@ -81,10 +85,12 @@ class Config:
             ingress=self.ingress,
             sync=self.sync,
             compaction=self.compaction,
+            retention=self.retention,
         )
         missing = [NO_QUEUE] if self.ingress is not None and self.sqs is None else []
         if self.kafka is None:
-            given = [name for name in ("egress", "ingress", "sync", "compaction") if getattr(self, name) is not None]
+            flows = ("egress", "ingress", *ARCHIVE_ALONE)
+            given = [name for name in flows if getattr(self, name) is not None]
             missing += [NO_KAFKA] if needs_kafka(given) else []
         enforce(self, [*problems, *missing])
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from replicator.config.about import dotted, of, quoted, settings_of
 from replicator.config.kafka import ROLES, KafkaSettings
+from replicator.config.retention import Held
 from replicator.config.secret import MASK, escape, is_secret
 from replicator.config.settings import Config
 from replicator.config.units import format_duration, format_size
@@ -31,6 +32,10 @@ def to_tables(config: Config) -> Table:
         egress = table_of(config.egress)
         egress["topics"] = {rule.pattern.text: table_of(rule.settings) for rule in config.egress.topics}
         tables["egress"] = egress
+    if config.retention is not None:
+        retention = table_of(config.retention)
+        retention["topics"] = {rule.pattern.text: table_of(rule.settings) for rule in config.retention.topics}
+        tables["retention"] = retention
     return tables
 
 
@@ -58,7 +63,7 @@ def _plain(value: object) -> object:
     match value:
         case timedelta():
             return format_duration(value)
-        case Path() | TopicPattern():
+        case Path() | TopicPattern() | Held():
             return str(value)
         case tuple() | list():
             return [_plain(item) for item in value if not isinstance(item, TopicRule)]

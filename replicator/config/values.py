@@ -12,6 +12,7 @@ from typing import Literal
 
 from replicator.config.about import About
 from replicator.config.egress import StartPolicy
+from replicator.config.retention import Held
 from replicator.config.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, parse_size
 from replicator.topics import TopicPattern
 
@@ -43,13 +44,15 @@ def convert(hint: object, known: About, raw: object) -> object:
         return _size(raw) if known.is_size else _integer(raw)
     if hint is Path and isinstance(raw, Path):
         return raw
-    if hint is TopicPattern and isinstance(raw, TopicPattern):
+    if hint in (Held, TopicPattern) and isinstance(raw, Held | TopicPattern):
         return raw
     text = _text(raw)
     if hint is Path:
         if not text or "\0" in text:
             raise ValueError("must be the path of a directory")
         return Path(text)
+    if hint is Held:
+        return Held.parse(text)
     return TopicPattern(text) if hint is TopicPattern else text
 
 

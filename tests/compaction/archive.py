@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from compaction.clean import Cleaner
+from compaction.collect import Collector
 from compaction.copies import Copies
+from compaction.lease import NAME
 from compaction.merge import Merger
 from compaction.rows import decode_plan, encode_outcome
 from compaction.run import Compactor
@@ -18,14 +21,16 @@ from compaction.worker import Worker
 from formats.parquet import ParquetFormat
 from formats.uploads import Uploader
 from infra.objects import MemoryObjectStore
-from replicator.config import CompactionJob
+from replicator.config import CompactionJob, RetentionRule, RetentionSettings
+from replicator.control import Lease
 from replicator.control_store import ControlStore
 from replicator.coverage import Gap, steps
 from replicator.errors import SegmentNotFound
 from replicator.lifecycle import Stop
-from replicator.protocols import ObjectStore, SegmentFormat
+from replicator.protocols import ObjectStore, SegmentFormat, UploadInfo
 from replicator.segment import OffsetRange, Segment, format_key
 from replicator.store import SegmentStore
+from replicator.topics import TopicPattern, TopicRule
 from tests.formats.records import ORIGIN, SOURCE, Row, batch_of, rows_of
 
 T0 = datetime(2026, 3, 5, tzinfo=UTC)
@@ -44,6 +49,33 @@ def job(**settings: Any) -> CompactionJob:
     return CompactionJob(**eager | settings)
 
 
+def retention(rules: Mapping[str, RetentionRule], **settings: Any) -> RetentionSettings:
+    topics = tuple(TopicRule(TopicPattern(name), rule) for name, rule in rules.items())
+    return RetentionSettings(topics=topics, **settings)
+
+
+class AtOnce(Executor):
+    """On the thread that asks."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
+class Uploads:
+    """An `UploadStore` in memory."""
+
+    def __init__(self) -> None:
+        self.begun: list[UploadInfo] = []
+
+    def list(self, prefix: str) -> Iterator[UploadInfo]:
+        return iter([one for one in self.begun if one.key.startswith(prefix)])
+
+    def abort(self, upload: UploadInfo) -> None:
+        self.begun = [one for one in self.begun if one != upload]
+
+
 class Archive:
     """One region's archive, and a clock that stands until it is moved."""
 
@@ -56,6 +88,7 @@ class Archive:
         self.format: SegmentFormat = segment_format or ParquetFormat()
         self.store = SegmentStore(self.objects, PREFIX)
         self.control = ControlStore(self.objects, PREFIX)
+        self.uploads = Uploads()
         self.stop = Stop()
 
     def now(self) -> datetime:
@@ -123,6 +156,23 @@ class Archive:
             store=self.store,
             control=self.control,
             execute=execute,
+            clock=self,
+            stop=self.stop,
+        )
+
+    def lease(self) -> Lease:
+        return self.control.take_lease(SOURCE.region, NAME, "tests", now=self.time, span=timedelta(minutes=5))
+
+    def collector(self, settings: RetentionSettings, copies: Copies | None = None) -> Collector:
+        return Collector(
+            region=SOURCE.region,
+            settings=settings,
+            own_topics=(),
+            store=self.store,
+            control=self.control,
+            uploads=self.uploads,
+            copies=copies or Copies(here=self.store),
+            pool=AtOnce(),
             clock=self,
             stop=self.stop,
         )

@@ -1,4 +1,7 @@
-"""Any read of any range has the same answer before, during and after compaction, in any order of all that goes on."""
+"""Any read of any range has the same answer before, during and after compaction, in any order of all that goes on.
+
+So it has after retention, for all that retention keeps; and for what it removed, the archive says so.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from compaction.planner import plan_partition
 from compaction.run import Selection
-from replicator.config import CompactionJob
+from replicator.config import CompactionJob, Held, RetentionRule
 from replicator.coverage import Gap, next_step
 from replicator.durable import Step, observe
 from replicator.errors import SegmentNotFound
-from replicator.segment import Segment, format_key
-from tests.compaction.archive import PREFIX, Archive, job
+from replicator.segment import OffsetRange, Segment, format_key
+from tests.compaction.archive import PREFIX, Archive, covered, job, retention
 from tests.examples import machine
 from tests.formats.json_lines import JsonLinesFormat
 from tests.formats.records import SOURCE, Row, rows_of, segment
@@ -73,8 +76,20 @@ settings = st.builds(
 )
 
 
+rules = st.builds(
+    lambda minutes, size, count, held: RetentionRule(
+        max_age=timedelta(minutes=minutes) if minutes else None, max_bytes=size, keep_segments=count, hold=held
+    ),
+    st.integers(0, 4),
+    st.none() | st.integers(1, 20_000),
+    st.integers(1, 3),
+    st.lists(st.integers(0, 150).map(lambda at: Held(None, OffsetRange(at, at + 5))), max_size=2).map(tuple),
+)
+
+
 class Machine(RuleBasedStateMachine):
-    """One partition's log, its archive, compactions that die anywhere, and readers that look at old listings."""
+    """One partition's log, its archive, compactions and removals that die anywhere, and readers that look at old
+    listings."""
 
     @initialize(holes=st.sets(st.integers(0, 400), max_size=80))
     def begin(self, holes: set[int]) -> None:
@@ -85,14 +100,21 @@ class Machine(RuleBasedStateMachine):
         self.reader_at = 0
         self.seen: list[Segment] = []  # the reader's listing
         self.read: list[Row] = []
+        self.passed: set[int] = set()  # offsets that the reader found removed
         self.stale: list[Any] = []  # plans made some time ago
 
     def rows(self, first: int, end: int) -> list[Row]:
         return [row(o) for o in range(first, end + 1) if o not in self.holes and o not in self.missing]
 
     @property
+    def removed(self) -> set[int]:
+        """Written down as removed, whether they are gone by now or not."""
+        return {o for gap in self.archive.control.gap_ranges(SOURCE) for o in range(gap.start, gap.next_offset)}
+
+    @property
     def expected(self) -> list[Row]:
-        return self.rows(0, self.next_offset - 1)
+        gone = self.removed - covered(self.archive.segments())
+        return [one for one in self.rows(0, self.next_offset - 1) if one["offset"] not in gone]
 
     # --- egress
 
@@ -136,6 +158,30 @@ class Machine(RuleBasedStateMachine):
         with killed_at(dies):
             self.archive.worker().carry_out(plan)
 
+    # --- retention
+
+    @rule(limits=rules, dies=st.none() | st.integers(0, 10))
+    def gc_runs(self, limits: RetentionRule, dies: int | None) -> None:
+        before, recorded = self.archive.store.list(SOURCE), self.removed
+        with killed_at(dies):
+            settings = retention({SOURCE.topic: limits}, max_delete_percent=100)
+            self.archive.collector(settings).run(self.archive.lease())
+        left = set(self.archive.segments())
+        held = limits.held(SOURCE.partition)
+        gone = [info for info in before if info.segment not in left]
+        now = self.archive.now()
+        for info in gone:
+            assert not any(info.segment.offsets.overlaps(offsets) for offsets in held)
+            if limits.max_bytes is None:
+                assert limits.max_age is not None
+                assert info.stored_at <= now - limits.max_age
+        if before:
+            newest = max(info.segment.offsets.end for info in before)
+            assert any(newest in one.offsets for one in left), "one point to restore is always kept"
+        assert covered([info.segment for info in gone]) - covered(left) <= self.removed
+        if limits.max_age is None and limits.max_bytes is None:
+            assert (gone, self.removed) == ([], recorded)
+
     @rule(minutes=st.integers(1, 3))
     def time_passes(self, minutes: int) -> None:
         self.archive.time += timedelta(minutes=minutes)
@@ -152,7 +198,9 @@ class Machine(RuleBasedStateMachine):
         if step is None:
             return
         if isinstance(step, Gap):
-            assert set(range(step.offsets.start, step.offsets.next_offset)) <= self.missing
+            offsets = set(range(step.offsets.start, step.offsets.next_offset))
+            assert offsets <= self.missing | self.removed, "nothing explains why these are not there"
+            self.passed |= offsets
             self.reader_at = step.offsets.next_offset
             return
         try:
@@ -171,15 +219,16 @@ class Machine(RuleBasedStateMachine):
     def everything_is_read_once_and_in_order(self) -> None:
         if hasattr(self, "archive"):
             assert self.archive.read() == self.expected
-            assert self.read == self.rows(0, self.reader_at - 1)
+            assert self.read == [row for row in self.rows(0, self.reader_at - 1) if row["offset"] not in self.passed]
 
     def teardown(self) -> None:
         """Left alone, compaction ends with one segment for each stretch without a gap."""
         if not hasattr(self, "archive"):
             return
         self.archive.time += timedelta(hours=1)
+        expected = self.expected
         self.archive.compactor().run(job(max_level=50), Selection())
-        assert self.archive.read() == self.expected
+        assert self.archive.read() == expected
         found = sorted(self.archive.segments(), key=lambda s: s.offsets)
         for one, other in pairwise(found):
             assert one.offsets.next_offset < other.offsets.start, "what adjoins is one segment, and nothing overlaps"

@@ -63,8 +63,11 @@ WAYS: Mapping[Step, Way] = {
 }
 
 _OPERATOR = "an operator's command writes one acknowledged record and ends; said again it changes nothing"
-_COMPACTION = "a state machine dies there at any moment of any compaction (tests/compaction/test_model.py)"
+_COMPACTION = "a state machine dies there at any moment of any compaction and any gc (tests/compaction/test_model.py)"
 ELSEWHERE: Mapping[Step, str] = {
+    Step.EXPIRE_SEGMENTS: _COMPACTION,
+    Step.ABORT_UPLOADS: "nothing is lost by it: a test aborts the rest (tests/compaction/test_collect.py)",
+    # egress's; that of gc is made where EXPIRE_SEGMENTS is
     Step.RECORD_GAP: "wants records deleted from the source: the judge of lost records would have to know them",
     Step.SEED_CHECKPOINT: _OPERATOR,
     Step.RECORD_SKIP: _OPERATOR,

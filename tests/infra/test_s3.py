@@ -23,6 +23,7 @@ from infra.local.aws import CREDENTIALS
 from infra.s3 import S3ObjectStore, S3PutOptions, make_s3_client
 from infra.s3_body import MOST_PARTS, Slice, cut
 from infra.s3_file import open_object
+from infra.s3_uploads import S3Uploads
 from replicator.app import s3_store
 from replicator.config import S3Settings
 from replicator.control import Place
@@ -105,6 +106,18 @@ class S3Contract(StoreContract):
             put(store, KEY, LARGE)
         assert self.peek(KEY) == b"one"
         assert self.uploads() == []
+
+    def test_an_upload_that_nobody_completes_is_found_and_aborted(self, store: S3ObjectStore) -> None:
+        uploads = S3Uploads(self.client, self.bucket)
+        assert list(uploads.list("data/")) == []
+        for key in ("data/b", "data/a", "other"):
+            self.client.create_multipart_upload(Bucket=self.bucket, Key=key)
+        found = sorted(uploads.list("data/"), key=lambda upload: upload.key)
+        assert [upload.key for upload in found] == ["data/a", "data/b"]
+        assert all(upload.begun_at < datetime.now(UTC) + timedelta(minutes=1) for upload in found)  # moto says 2010
+        uploads.abort(found[0])
+        uploads.abort(found[0])
+        assert {upload["Key"] for upload in self.uploads()} == {"data/b", "other"}
 
     def test_a_large_object_is_read_anywhere(self, store: S3ObjectStore) -> None:
         put(store, KEY, LARGE)

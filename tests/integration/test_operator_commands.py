@@ -22,7 +22,7 @@ from replicator.app import build_ingress
 from replicator.checkpoint import CheckpointKey, Parked, encode_parked, encode_parked_key
 from replicator.commands.reach import Reach
 from replicator.config import load
-from replicator.control import RecordedGap
+from replicator.control import RETENTION, RecordedGap
 from replicator.footer import SegmentOrigin
 from replicator.protocols import TopicPartition
 from replicator.segment import OffsetRange, Segment, SourcePartition
@@ -269,12 +269,21 @@ def test_the_archives_side(desk: Desk, unique: Callable[[str], str]) -> None:
 
     assert desk.run("gaps", region="a") == (0, "no gaps are recorded\n")
     with Reach(load(desk.files["a"])) as reach:
+        kept = OffsetRange(0, 0)
+        reach.control.record_gap(
+            RecordedGap(source=desk.source(), offsets=kept, reason=RETENTION, low=0, high=2, recorded_at=AT)
+        )
+        code, text = desk.run("gaps", region="a")
+        assert (code, "1 offset removed by retention, recorded" in text) == (0, True)
         reach.control.record_gap(
             RecordedGap(
                 source=desk.source(), offsets=OffsetRange(2, 2), reason="retention", low=3, high=20, recorded_at=AT
             )
         )
     code, told = desk.asked("gaps", region="a")
-    assert (code, [(g["start"], g["end"], g["reason"]) for g in told["source"]]) == (3, [(2, 2, "retention")])
+    assert (code, [(g["start"], g["end"], g["reason"]) for g in told["source"]]) == (
+        3,
+        [(0, 0, RETENTION), (2, 2, "retention")],
+    )
     assert desk.asked("gaps", region="b")[0] == 3, "region b reads the same archive"
-    assert desk.asked("status", region="a")[1]["egress"]["partitions"][0]["recorded_gaps"] == 1
+    assert desk.asked("status", region="a")[1]["egress"]["partitions"][0]["recorded_gaps"] == 2

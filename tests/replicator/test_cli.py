@@ -70,7 +70,7 @@ class TestUsage:
         wanted = {
             (): [
                 *("egress", "ingress", "sync", "config", "explain", "local", "demo"),
-                *("status", "gaps", "skip", "release", "adopt", "checkpoints"),
+                *("compact", "gc", "status", "gaps", "skip", "release", "adopt", "checkpoints"),
             ],
             ("config",): ["check", "show", "schema"],
             ("explain",): ["topic"],
@@ -85,6 +85,7 @@ class TestUsage:
             ("nope",),
             ("config", "check", "--nope"),
             ("explain", "topic"),
+            ("gc", "--nope"),
             ("skip", "a/t/0", "5"),
             ("skip", "a/t/0", "5", "--reason", " "),
             ("skip", "a/t/0", "5", "--reason", "x", "--through", "4"),
@@ -207,6 +208,10 @@ class TestOperator:
         file.write_text(CONFIG.split("[egress", maxsplit=1)[0])
         result = run("status", "--config", str(file))
         assert (result.code, "none of [egress], [ingress] and [compaction]" in result.out) == (0, True)
+
+    def test_a_file_that_keeps_everything(self, run: Run, file: Path) -> None:
+        result = run("gc", "--config", str(file))
+        assert (result.code, "retention: missing; add a [retention.topics" in result.err) == (2, True)
 
 
 class TestExplain:

@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 from replicator.config import (
     Config,
     EgressTopicSettings,
+    Held,
     IngressSource,
     KafkaSettings,
     LogSettings,
     MetricsSettings,
+    RetentionRule,
     S3Settings,
     SqsSettings,
     from_mapping,
@@ -31,6 +33,7 @@ from replicator.config.schema import entries, template
 from replicator.config.secret import is_secret
 from replicator.config.show import to_tables, to_toml
 from replicator.errors import ConfigError
+from replicator.segment import OffsetRange
 from replicator.topics import TopicPattern
 
 MIB = 1024 * 1024
@@ -88,6 +91,16 @@ levels = [0, 1]
 bucket = "other"
 [sync.queue]
 queue = "source-events"
+
+[retention]
+max_delete_percent = 20
+[retention.defaults]
+keep_segments = 2
+[retention.topics."sensor.events"]
+max_age = "30d"
+hold = ["3:1000-2000", "*:0-99"]
+[retention.topics."^logs-.*"]
+max_bytes = "1TiB"
 """
 
 
@@ -138,6 +151,13 @@ class TestReading:
         assert [pattern.text for pattern in config.sync.topics] == ["a", "^b.*"]
         assert config.sync.destination.bucket == "other"
         assert config.own_topics == {"replicator.segmentevents", "replicator.checkpoint"}
+        assert config.retention is not None
+        hold = (Held(3, OffsetRange(1000, 2000)), Held(None, OffsetRange(0, 99)))
+        assert {rule.pattern.text: rule.settings for rule in config.retention.topics} == {
+            "sensor.events": RetentionRule(max_age=timedelta(days=30), keep_segments=2, hold=hold),
+            "^logs-.*": RetentionRule(max_bytes=1 << 40, keep_segments=2),
+        }
+        assert config.retention.max_delete_percent == 20
 
     def test_the_ancestors_defaults(self) -> None:
         topic = EgressTopicSettings()
@@ -323,6 +343,16 @@ class TestProblems:
             ('[sync.destination]\nbucket = "source-bucket"', "sync.destination: is the bucket and prefix of [s3]"),
             ('[sync]\nlevels = [-1]\n[sync.destination]\nbucket = "b"', "sync.levels: each level must be 0 to 9999"),
             ('[sync]\nlevels = ["x"]\n[sync.destination]\nbucket = "b"', "sync.levels: item 0: must be a whole number"),
+            ("[retention]", 'retention.topics: missing: without a [retention.topics."name"] nothing is removed'),
+            ("[retention.topics.a]\nkeep_segments = 0", "retention.topics.a.keep_segments: must be at least 1, not 0"),
+            ('[retention.topics.a]\nmax_age = "0s"', "retention.topics.a.max_age: must be longer than 0s"),
+            ("[retention.topics.a]\nmin_age = 1", "retention.topics.a.min_age: unknown key (did you mean 'max_age'?)"),
+            ("[retention.topics.a.b]", 'a topic name with dots needs quotes: [retention.topics."a.b"]'),
+            ("[retention.topics.__a]", "retention.topics.__a: is an internal topic"),
+            ('[retention.topics.a]\nhold = ["0:5"]', "hold: item 0: '0:5' must be partition:first-last, such as"),
+            ('[retention.topics.a]\nhold = ["0:5-4"]', "hold: item 0: not an offset range: 5-4"),
+            ('[retention]\nregion = "b"\n[retention.topics.a]', "retention.region: 'b' is another region's archive"),
+            ("[retention]\nmax_delete_percent = 0\n[retention.topics.a]", "max_delete_percent: must be at least 1"),
             (
                 '[sync]\ntopics = ["^("]\n[sync.destination]\nbucket = "b"',
                 "sync.topics: item 0: '^(' is not an expression",
@@ -525,11 +555,13 @@ class TestSources:
             parse(text)
 
     def test_explain(self) -> None:
-        config = parse(ingress('region = "a"\ntopic = "^t.*"', 'region = "b"\ntopic = "u"') + '[egress.topics."^.*"]')
+        text = ingress('region = "a"\ntopic = "^t.*"', 'region = "b"\ntopic = "u"')
+        config = parse(text + '[egress.topics."^.*"]\n[retention.topics.t1]\n')
         assert [answer.text for answer in explain_topic(config, "t1")] == [
             "egress of here: t1: selected, by the expression ^.*",
             "ingress from a: t1 → t1.ingress: selected, by the expression ^t.*",
             "ingress from b: t1: not selected, because no name or expression matches it (tried: u)",
+            "retention of here: t1: selected, by its name",
         ]
 
 
@@ -644,16 +676,20 @@ class TestShowAndSchema:
         bare = 'region = "r"\n[kafka]\n"bootstrap.servers" = "x"\n[s3]\nbucket = "b"\n'
         bare += '[egress.topics.name]\n[sqs]\nqueue = "q"\n'
         bare += '[[ingress.sources]]\nregion = "r"\ntopic = "t"\n[sync.destination]\nbucket = "other"\n'
-        bare += '[[compaction.jobs]]\nname = "n"\n'
+        bare += '[[compaction.jobs]]\nname = "n"\n[retention.topics.name]\n'
         assert config == parse(bare)
 
 
 # --- properties ------------------------------------------------------------------------------------------------------
 
 WORDS = sorted(
-    {name for cls in (Config, S3Settings, SqsSettings, EgressTopicSettings, IngressSource) for name in settings_of(cls)}
+    {
+        name
+        for cls in (Config, S3Settings, SqsSettings, EgressTopicSettings, IngressSource, RetentionRule)
+        for name in settings_of(cls)
+    }
     | {"topics", "sources", "defaults", "destination", "queue", "consumer", "producer", "bootstrap.servers", "group_id"}
-    | {"acks", "group.id", "sasl.password", "compaction", "a", "^a.*", "^("}
+    | {"acks", "group.id", "sasl.password", "compaction", "retention", "a", "^a.*", "^("}
 )
 texts = st.sampled_from(
     [
@@ -667,6 +703,7 @@ texts = st.sampled_from(
         "${A}",
         "${",
         "earliest",
+        "*:0-9",
         "stop",
         "read_committed",
         "\x7f\x00",

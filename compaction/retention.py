@@ -1,0 +1,169 @@
+"""Chooses what of one source partition is kept no longer. Pure: a listing, a rule and a time in; deletions out.
+
+    what readers read    [──a──][──b──][──c──]   [──d──][──e──]
+    by the rule           too old        cut ^    kept
+    held                        ▔▔▔
+    removed              [──a──]       [──c──]
+
+1. One offset, the cut, decides: of what ends below it all goes, of the rest nothing does. So what stays is the newest,
+   in one piece, and overlapping segments go or stay with the offsets that they hold.
+2. Two things may move the cut up: age, to the first offset of any segment that is young enough to stay; and bytes, to
+   the oldest of the newest segments that have room together. Nothing moves it above the newest `keep_segments`.
+3. What overlaps held offsets stays, wherever the cut is; what is older and not held goes. The hole is intended.
+4. A quarantined segment is no point to restore from: it does not count as kept, and it is never deleted.
+
+Age is that of the stored object by the store's clock. Records carry any time that their producers give them, and asking
+each footer would be one request for each segment; a listing tells when an object was stored, and it was never stored
+before its records were there. A merged segment is younger than its inputs: what it holds is kept longer, not shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from replicator.config import RetentionRule
+from replicator.config.units import format_duration, format_size
+from replicator.coverage import Extent, Piece, joined, steps, uncovered
+from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+
+SKEW = timedelta(minutes=5)  # by which clocks may differ
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    info: SegmentInfo
+    reason: str
+
+    @property
+    def segment(self) -> Segment:
+        return self.info.segment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expiry:
+    """What goes of one partition, and what stays."""
+
+    deletions: tuple[Deletion, ...]  # oldest offsets first, never none
+    stays: Extent
+    newest: Segment  # of what stays: a reader reads it
+    before: OffsetRange  # from the first to the last offset stored
+
+    @property
+    def source(self) -> SourcePartition:
+        return self.newest.source
+
+    @property
+    def segments(self) -> list[Segment]:
+        return [one.segment for one in self.deletions]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(one.info.size_bytes for one in self.deletions)
+
+    def without(self, kept: Iterable[Segment]) -> Expiry | None:
+        """The same, with a cut below all of `kept`: what cannot go keeps everything behind it, too."""
+        cut = min((s.offsets.start for s in kept), default=self.before.next_offset)
+        going = tuple(one for one in self.deletions if one.segment.offsets.end < cut)
+        if not going:
+            return None
+        stay = [one.segment.offsets for one in self.deletions if one.segment.offsets.end >= cut]
+        return replace(self, deletions=going, stays=joined([*self.stays.runs, *stay]))
+
+    def unexplained(self, recorded: Collection[OffsetRange]) -> list[OffsetRange]:
+        """Offsets that nothing will cover any more, and that no recorded gap explains yet."""
+        gone = joined(segment.offsets for segment in self.segments)
+        explained = [*self.stays.runs, *recorded]
+        return [left for run in gone.runs for left in uncovered(explained, run)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A partition of which nothing is removed, because something about it is unsure."""
+
+    source: SourcePartition
+    reason: str
+
+
+def plan_expiry(
+    stored: Collection[SegmentInfo],
+    rule: RetentionRule,
+    now: datetime,
+    quarantined: Collection[Segment] = (),
+) -> Expiry | Refused | None:
+    """`stored` is everything listed of one source partition, all levels; `now` by the store's clock. None when nothing
+    is to go."""
+    early = [info for info in stored if info.stored_at > now + SKEW]
+    if early:
+        return Refused(source=early[0].segment.source, reason=_from_the_future(early[0], now))
+    fit = [info for info in stored if info.segment not in quarantined]
+    pieces = _pieces(fit)
+    if not pieces:
+        return None
+    first = min(info.segment.offsets.start for info in stored)
+    by_age, by_bytes = _age_cut(stored, rule, now), _bytes_cut(pieces, fit, rule)
+    keeps = pieces[-rule.keep_segments :][0].from_offset
+    cut = min(max(by_age, by_bytes), keeps)
+    held = rule.held(pieces[0].segment.source.partition)
+    going = [i for i in stored if i.segment.offsets.end < cut and not any(map(i.segment.offsets.overlaps, held))]
+    if not going:
+        return None
+    if bad := [info.segment for info in going if info.segment in quarantined]:
+        return Refused(source=bad[0].source, reason=_quarantined(bad))
+    going.sort(key=lambda info: (info.segment.offsets, info.segment.level))
+    gone = {info.segment for info in going}
+    return Expiry(
+        deletions=tuple(Deletion(info=info, reason=_reason(info, rule, by_age, now)) for info in going),
+        stays=joined(info.segment.offsets for info in stored if info.segment not in gone),
+        newest=pieces[-1].segment,
+        before=OffsetRange(first, max(info.segment.offsets.end for info in stored)),
+    )
+
+
+def _pieces(stored: Collection[SegmentInfo]) -> Sequence[Piece]:
+    """What a reader of everything would read, in order."""
+    segments = [info.segment for info in stored]
+    first = min((segment.offsets.start for segment in segments), default=0)
+    return [step for step in steps(segments, first) if isinstance(step, Piece)]
+
+
+def _age_cut(stored: Collection[SegmentInfo], rule: RetentionRule, now: datetime) -> int:
+    """Not by what is read, but by all that is stored: a young copy of old offsets keeps them, too."""
+    if rule.max_age is None:
+        return 0
+    young = [info.segment.offsets.start for info in stored if info.stored_at > now - rule.max_age]
+    return min(young, default=max(info.segment.offsets.next_offset for info in stored))
+
+
+def _bytes_cut(pieces: Sequence[Piece], stored: Collection[SegmentInfo], rule: RetentionRule) -> int:
+    if rule.max_bytes is None:
+        return 0
+    sizes = {info.segment: info.size_bytes for info in stored}
+    left = rule.max_bytes
+    for piece in reversed(pieces):
+        left -= sizes[piece.segment]
+        if left < 0:
+            return piece.offsets.next_offset
+    return 0
+
+
+def _reason(info: SegmentInfo, rule: RetentionRule, by_age: int, now: datetime) -> str:
+    if rule.max_age is not None and info.segment.offsets.end < by_age:
+        stored_at = info.stored_at.isoformat(timespec="seconds")
+        return f"stored {stored_at}, {(now - info.stored_at).days} days ago; max_age is {format_duration(rule.max_age)}"
+    return f"newer segments fill max_bytes, {format_size(rule.max_bytes or 0)}, without it"
+
+
+def _from_the_future(info: SegmentInfo, now: datetime) -> str:
+    return (
+        f"{info.segment} was stored {info.stored_at.isoformat(timespec='seconds')}, and now it is "
+        f"{now.isoformat(timespec='seconds')}: ages cannot be told; set this machine's clock, or the store's"
+    )
+
+
+def _quarantined(segments: Sequence[Segment]) -> str:
+    return (
+        f"{segments[0]} is quarantined{f', and {len(segments) - 1} more' if len(segments) > 1 else ''}: what it holds "
+        "cannot be told; restore it from a copy of the bucket, or delete it there"
+    )

@@ -1,0 +1,139 @@
+"""`replicator gc`: remove what the archive is not to keep any longer, and what nobody needs."""
+
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replicator.commands.compact import print_report, report_json, size_text
+from replicator.commands.terminal import (
+    DIFFERENCES,
+    FAILED,
+    AsJson,
+    ConfigFile,
+    load_config,
+    print_json,
+    print_text,
+    set_up_logs,
+)
+
+if TYPE_CHECKING:
+    from compaction.collect import Report
+    from compaction.retention import Expiry
+    from compaction.run import Report as CleaningReport
+    from replicator.config import Config
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed, each with its reason.")]
+Topic = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be repeated.")]
+Large = Annotated[bool, typer.Option("--allow-large", help="Also remove more than retention.max_delete_percent.")]
+Covered = Annotated[bool, typer.Option("--covered", help="Also delete what larger segments are proved to hold.")]
+
+
+def gc(  # noqa: PLR0917 -- options of a command
+    config: ConfigFile = None,
+    dry_run: DryRun = False,
+    topic: Topic = None,
+    allow_large: Large = False,
+    covered: Covered = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove segments that [retention] does not keep, and uploads that were never completed.
+
+    What is removed is written down first, so that readers do not wait for it. Exit code 3 when something was refused
+    (it is told why, and nothing of it is removed), 1 when something could not be done.
+    """
+    settings = load_config(config)
+    set_up_logs(settings)
+    _refuse_topics_without_rule(settings, topic or [])
+    report, cleaned = _collect(settings, topic or [], dry_run=dry_run, allow_large=allow_large, covered=covered)
+    if as_json:
+        print_json(_as_json(report) | {"covered": None if cleaned is None else report_json(cleaned)})
+    else:
+        for line in _lines(report, dry_run=dry_run):
+            print_text(line)
+        if cleaned is not None:
+            print_report(cleaned, dry_run=dry_run)
+    if report.failed or (cleaned is not None and cleaned.failed):
+        raise typer.Exit(FAILED)
+    if report.refused or report.kept or (cleaned is not None and cleaned.quarantined):
+        raise typer.Exit(DIFFERENCES)
+
+
+def _refuse_topics_without_rule(settings: Config, topics: list[str]) -> None:
+    from replicator.topics import select
+
+    if settings.retention is None:
+        return
+    known = select(topics, settings.retention.topics, settings.own_topics)
+    if unknown := [topic for topic in topics if topic not in known]:
+        raise typer.BadParameter(f"no rule of [retention.topics] is for {', '.join(unknown)}: kept for ever")
+
+
+def _collect(
+    settings: Config, topics: list[str], *, dry_run: bool, allow_large: bool, covered: bool
+) -> tuple[Report, CleaningReport | None]:
+    import signal
+
+    from replicator.retention import Retention
+
+    with Retention(settings) as retention:
+        previous = signal.signal(signal.SIGTERM, lambda *_: retention.stop.set())
+        try:
+            report = retention.collect(topics, dry_run=dry_run, allow_large=allow_large)
+            return report, retention.clean(topics, dry_run=dry_run) if covered else None
+        finally:
+            signal.signal(signal.SIGTERM, previous)
+
+
+# --- what is printed
+
+
+def _lines(report: Report, *, dry_run: bool) -> Iterator[str]:
+    yield f"archive of {report.region}: {report.segments:_} segments, {size_text(report.size_bytes)}"
+    for plan in report.plans if dry_run else report.removed:
+        count, size = len(plan.deletions), size_text(plan.size_bytes)
+        yield f"{plan.source}: {'would remove' if dry_run else 'removed'} {count:_} segments, {size}"
+        yield from (f"  {one.segment}: {one.reason}" for one in plan.deletions)
+    for upload in report.uploads if dry_run else report.aborted:
+        begun = upload.begun_at.isoformat(timespec="seconds")
+        yield f"{'would abort' if dry_run else 'aborted'} the upload of {upload.key}, begun {begun}, never completed"
+    for segment, why in report.kept.items():
+        yield f"kept, with all behind it: {segment}: {why}"
+    for place, why in report.refused.items():
+        yield f"refused: {place}: {why}"
+    for what, why in report.failed.items():
+        yield f"not done: {what}: {why}"
+    for why in report.malformed:
+        yield f"left alone: {why}"
+    if dry_run:
+        yield "nothing was changed"
+    elif not (report.removed or report.aborted):
+        yield "nothing was removed"
+
+
+def _as_json(report: Report) -> dict[str, object]:
+    return {
+        "region": report.region,
+        "segments": report.segments,
+        "size_bytes": report.size_bytes,
+        "planned": [_plan_json(plan) for plan in report.plans],
+        "removed": [_plan_json(plan) for plan in report.removed],
+        "abandoned_uploads": [upload.key for upload in report.uploads],
+        "aborted_uploads": [upload.key for upload in report.aborted],
+        "kept": {str(segment): why for segment, why in report.kept.items()},
+        "refused": report.refused,
+        "failed": report.failed,
+        "malformed": report.malformed,
+    }
+
+
+def _plan_json(plan: Expiry) -> dict[str, object]:
+    return {
+        "partition": str(plan.source),
+        "size_bytes": plan.size_bytes,
+        "segments": {str(one.segment): one.reason for one in plan.deletions},
+    }
