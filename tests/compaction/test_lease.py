@@ -23,7 +23,7 @@ SPAN = timedelta(minutes=5)
 def test_one_holds_it_and_tokens_grow() -> None:
     archive = Archive()
     with held(archive.control, REGION, "one", archive, SPAN) as first:
-        with pytest.raises(LeaseTaken, match=r"one compacts the archive of eu-1, until 2026-03-05T00:05:00"):
+        with pytest.raises(LeaseTaken, match=r"one works on the archive of eu-1, until 2026-03-05T00:05:00"):
             held(archive.control, REGION, "two", archive, SPAN).__enter__()
         assert archive.control.lease(REGION, NAME) == first
     with held(archive.control, REGION, "two", archive, SPAN) as second:
