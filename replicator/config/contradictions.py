@@ -23,8 +23,8 @@ _INTERNAL = "is an internal topic (__*, replicator.*, or one of ours)"
 
 
 def needs_kafka(sections: Collection[str]) -> bool:
-    """Copying and merging work on the archive alone; whoever has neither is told of the cluster, too."""
-    return not {"egress", "ingress"}.isdisjoint(sections) or {"sync", "compaction"}.isdisjoint(sections)
+    """Copying, merging and reading (from Spark) work on the archive alone."""
+    return not {"egress", "ingress"}.isdisjoint(sections)
 
 
 def between(
