@@ -16,7 +16,7 @@ from formats.stretch_reader import StretchReader
 from formats.table import TABLE, table_of
 from infra.objects import MemoryObjectStore
 from replicator.coverage import Part, parts
-from replicator.errors import SegmentNotFound, StoreUnavailable
+from replicator.errors import CorruptSegment, SegmentNotFound, StoreUnavailable
 from replicator.segment import OffsetRange, Segment
 from replicator.store import SegmentStore
 from replicator.stretches import Span, stretches
@@ -95,6 +95,19 @@ def test_times_are_exact() -> None:
     stamps = Span(123, 456)
     assert rows_of(list(archive.batches(stamps=stamps))) == archive.expected(ALL, stamps)
     assert list(archive.batches(stamps=Span(2_000))) == []
+
+
+def test_a_segment_of_other_times_is_not_decoded() -> None:
+    """Else its damage would be found."""
+    archive = Archive((0, 49), (50, 99))
+    key = f"data/{segment(0, 49)}"
+    body = bytearray(archive.objects.open(key).read())
+    body[20] ^= 1
+    archive.objects.delete_many([key])
+    archive.objects.put_new(key, io.BytesIO(body), len(body))
+    assert rows_of(list(archive.batches(stamps=Span(500)))) == archive.rows[50:]
+    with pytest.raises(CorruptSegment):
+        list(archive.batches(stamps=Span(490)))
 
 
 def test_replaced_before_it_is_read() -> None:
