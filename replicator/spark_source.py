@@ -10,9 +10,12 @@ flights = spark.read.format("segments").option("config", "replicator.toml").opti
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
@@ -56,7 +59,14 @@ log = logging.getLogger(__name__)
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("segments")` known to this session."""
+    """Make `spark.read.format("segments")` known to this session.
+
+    On a local master without PYSPARK_PYTHON, Spark's Python processes are from now on of the Python that calls this:
+    the `python3` that Spark would take may have none of our packages.
+    """
+    context = spark.sparkContext
+    if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # else Spark refuses a source that can take them
     spark.dataSource.register(SegmentsSource)
 
@@ -73,15 +83,18 @@ class SegmentsSource(DataSource):
         parse_options(self.options)
         return COLUMNS
 
-    def reader(self, schema: StructType) -> SegmentsReader:  # noqa: ARG002, nobody can give another one: see `schema`
+    def reader(self, schema: StructType) -> SegmentsReader:  # noqa: ARG002, Spark compares it with what is read
         return SegmentsReader(parse_options(self.options))
 
 
 class SegmentsReader(DataSourceReader):
-    """Plans on the driver, is pickled (credentials written in the configuration with it), and reads on executors."""
+    """Plans on the driver, is pickled (credentials of [s3] with it), and reads on executors."""
 
     def __init__(self, options: Options) -> None:
-        self._config = options.config
+        # no more than is needed: nothing of Kafka
+        self._config = replace(
+            options.config, kafka=None, egress=None, ingress=None, sqs=None, sync=None, compaction=None
+        )
         self._wanted = options.wanted
         self._max_bytes = options.max_partition_bytes
         self._conditions: list[Filter] = []

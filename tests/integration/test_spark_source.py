@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Row as SparkRow
 from pyspark.sql.functions import spark_partition_id
 
+from formats.table import TABLE
 from infra.local.demo.flights import by_partition, flights
 from infra.local.stack import LocalStack
 from infra.spark import SparkSettings
@@ -54,7 +55,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     properties = {**QUICK, "spark.sql.shuffle.partitions": "1", "spark.sql.session.timeZone": "UTC"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(without))
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.delenv("PYSPARK_PYTHON", raising=False)
         patch.setenv("SECRET", "test")
         with closing(SparkDriver(SparkSettings(master="local[2]", properties=properties))) as driver:
             session = SparkSession(driver.context)
@@ -247,6 +248,7 @@ def test_damage_is_an_error(spark: SparkSession, archive: Archive) -> None:
 def test_the_columns_are_said_alike_twice(spark: SparkSession, archive: Archive) -> None:
     """Spark compares them only with those of records."""
     frame = archive.load(spark)
+    assert frame.columns == TABLE.names
     assert frame.schema == spark.createDataFrame([], COLUMNS).schema
 
 

@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ TARGET = "X-Amz-Target"
 SQS = frozenset({"ReceiveMessage", "DeleteMessageBatch", "DeleteMessage", "GetQueueUrl"})
 UPSTREAM_SECONDS = 30
 IDLE_SECONDS = 120
+REMEMBERED = 10_000  # requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class S3Proxy:
         self._healed = threading.Event()
         self._lock = threading.Lock()
         self._met: dict[Fault, int] = {}
-        self._asked: list[tuple[str, str]] = []
+        self._asked: deque[tuple[str, str]] = deque(maxlen=REMEMBERED)
         self._listings: dict[str, Reply] = {}
         self._mail = Mailbag()
         self._server = _Server(("127.0.0.1", 0), _handler(self._upstream, self._fault, self._listings, self._mail))
@@ -117,7 +119,8 @@ class S3Proxy:
     def asked(self, operation: str) -> list[str]:
         """Paths of the requests for it since this was called last for any operation."""
         with self._lock:
-            asked, self._asked = self._asked, []
+            asked = list(self._asked)
+            self._asked.clear()
         return [path for name, path in asked if name == operation]
 
     def close(self) -> None:
