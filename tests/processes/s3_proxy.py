@@ -6,6 +6,7 @@ import json
 import socket
 import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ TARGET = "X-Amz-Target"
 SQS = frozenset({"ReceiveMessage", "DeleteMessageBatch", "DeleteMessage", "GetQueueUrl"})
 UPSTREAM_SECONDS = 30
 IDLE_SECONDS = 120
+REMEMBERED = 10_000  # requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,7 @@ class S3Proxy:
         self._healed = threading.Event()
         self._lock = threading.Lock()
         self._met: dict[Fault, int] = {}
+        self._asked: deque[tuple[str, str]] = deque(maxlen=REMEMBERED)
         self._listings: dict[str, Reply] = {}
         self._mail = Mailbag()
         self._server = _Server(("127.0.0.1", 0), _handler(self._upstream, self._fault, self._listings, self._mail))
@@ -113,6 +116,13 @@ class S3Proxy:
         with self._lock:
             return self._met.get(fault, 0)
 
+    def asked(self, operation: str) -> list[str]:
+        """Paths of the requests for it since this was called last for any operation."""
+        with self._lock:
+            asked = list(self._asked)
+            self._asked.clear()
+        return [path for name, path in asked if name == operation]
+
     def close(self) -> None:
         """Also ends what hangs. Clients should be gone by now: their idle connections are cut."""
         self.heal()
@@ -121,8 +131,9 @@ class S3Proxy:
         self._server.cut_connections()
         self._server.server_close()
 
-    def _fault(self, operation: str) -> tuple[Fault | None, threading.Event]:
+    def _fault(self, operation: str, path: str) -> tuple[Fault | None, threading.Event]:
         with self._lock:
+            self._asked.append((operation, path))
             others = None if operation in SQS else self._faults.get(ANY)
             fault = self._faults.get(operation) or others
             if fault is not None:
@@ -168,7 +179,7 @@ class _Server(ThreadingHTTPServer):
 
 def _handler(
     upstream: str,
-    ask: Callable[[str], tuple[Fault | None, threading.Event]],
+    ask: Callable[[str, str], tuple[Fault | None, threading.Event]],
     listings: dict[str, Reply],
     mail: Mailbag,
 ) -> type[BaseHTTPRequestHandler]:
@@ -186,7 +197,7 @@ def _handler(
 
         def handle_any(self) -> None:
             asked = operation(self.command, self.path, self.headers.get(TARGET, ""))
-            fault, healed = ask(asked)
+            fault, healed = ask(asked, urlsplit(self.path).path)
             length = int(self.headers.get("Content-Length", 0))
             if isinstance(fault, Reset):
                 self.rfile.read(length // 2)

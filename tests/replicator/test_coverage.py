@@ -7,7 +7,18 @@ from itertools import combinations, takewhile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from replicator.coverage import Gap, Piece, covered_until, explained_until, joined, next_step, remaining, steps
+from replicator.coverage import (
+    Gap,
+    Part,
+    Piece,
+    covered_until,
+    explained_until,
+    joined,
+    next_step,
+    parts,
+    remaining,
+    steps,
+)
 from replicator.segment import OffsetRange, Segment, SourcePartition
 
 SOURCE = SourcePartition("r", "t", 0)
@@ -35,6 +46,18 @@ def test_every_stored_offset_once_and_in_order(segments: list[Segment], start: i
     stored = offsets_of(segments, start)
     assert read == sorted(stored)
     assert not set(missing) & stored
+
+
+@settings(max_examples=300)
+@given(st.lists(SMALL, max_size=12), st.integers(0, 50), st.integers(0, 20))
+def test_parts_are_every_stored_offset_within_once_and_in_order(segments: list[Segment], start: int, more: int) -> None:
+    found = list(parts(segments, OffsetRange(start, start + more)))
+    read = [o for s in found if isinstance(s, Part) for o in range(s.offsets.start, s.offsets.next_offset)]
+    assert read == sorted(o for o in offsets_of(segments, start) if o <= start + more)
+    assert all(s.offsets.start in s.segment.offsets for s in found if isinstance(s, Part))
+    gaps = {o for s in found if isinstance(s, Gap) for o in range(s.offsets.start, s.offsets.next_offset)}
+    first, last = min(offsets_of(segments, 0), default=0), max(offsets_of(segments, 0), default=0)
+    assert gaps == {o for o in range(start, start + more + 1) if first < o < last} - set(read)
 
 
 @settings(max_examples=300)
