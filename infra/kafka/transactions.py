@@ -37,6 +37,7 @@ from replicator.protocols import Fate, RunFailed, TargetRun, TopicPartition
 STALLED_AFTER = timedelta(seconds=10)  # without an acknowledgement: some partition has no leader, or too few replicas
 ABORT_WITHIN = timedelta(seconds=10)
 FENCED_WITHIN = timedelta(seconds=10)
+COMMITTED_WITHIN = timedelta(seconds=20)
 STEP = timedelta(seconds=1)  # longest call of the client before anybody is asked whether to go on
 CHECKPOINTS = TopicPartition("", -1)  # under which failures of checkpoint records are filed
 
@@ -227,10 +228,15 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         super().__init__(properties)
         self.stalled = False
         self._left, self._since = 0, time.monotonic()
+        timeout_ms = properties.get("transaction.timeout.ms", 60_000)
+        # as long as the transaction of somebody who died may last
+        self._init_within = timedelta(milliseconds=int(str(timeout_ms))) + ABORT_WITHIN
         self._hangs = False  # a call into the client never came back: nothing may touch it any more
 
     def init(self, should_stop: Callable[[], bool]) -> None:
-        self._until(lambda: self._client.init_transactions(STEP.total_seconds()), should_stop)
+        self._bounded(
+            lambda: self._client.init_transactions(STEP.total_seconds()), should_stop, within=self._init_within
+        )
 
     def begin(self) -> None:
         self.stalled, self.failures, self._left = False, {}, 0
@@ -261,40 +267,21 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         self._refuse_failures()
 
     def fence(self, runs: Iterable[TargetRun], fence: Any, should_stop: Callable[[], bool]) -> None:
-        """The target takes the transaction only while `fence` names the group's generation.
-
-        The client's own time limit does not hold here: when the connection to the group's coordinator was lost, the
-        call may never return (librdkafka issue 5456; seen). So it is made on a thread that can be left behind, with
-        its client; the next producer of this id aborts the transaction.
-        """
+        """The target takes the transaction only while `fence` names the group's generation."""
         offsets = [
             ClientPartition(run.partition.topic, run.partition.partition, run.checkpoint.next_offset) for run in runs
         ]
-        answer: Future[None] = Future()
-
-        def send() -> None:
-            try:
-                self._until(
-                    lambda: self._client.send_offsets_to_transaction(offsets, fence, STEP.total_seconds()), should_stop
-                )
-            except BaseException as error:
-                answer.set_exception(error)
-            else:
-                answer.set_result(None)
-
-        threading.Thread(target=send, name="send-offsets", daemon=True).start()
-        deadline = Deadline(FENCED_WITHIN)
-        while not wait([answer], SLICE.total_seconds()).done:
-            if should_stop() and deadline.left > 2 * STEP:
-                deadline = Deadline(2 * STEP)  # the call itself notices within one
-            if deadline.expired:
-                self._hangs = True
-                raise _Refused(f"no answer to the offsets within {FENCED_WITHIN}", abortable=False)
-        answer.result()
+        self._bounded(
+            lambda: self._client.send_offsets_to_transaction(offsets, fence, STEP.total_seconds()),
+            should_stop,
+            within=FENCED_WITHIN,
+        )
 
     def commit(self, should_stop: Callable[[], bool]) -> None:
         try:
-            self._until(lambda: self._client.commit_transaction(STEP.total_seconds()), should_stop)
+            self._bounded(
+                lambda: self._client.commit_transaction(STEP.total_seconds()), should_stop, within=COMMITTED_WITHIN
+            )
         except BrokerUnavailable as error:
             raise _Unknown(str(error)) from error
         except _Refused as error:
@@ -320,6 +307,30 @@ class _Transactions(IdempotentProducer[TopicPartition]):
             raise _Refused(f"{owner}: {told(cause)}")
         if self.fatal is not None:
             raise _Refused(told(self.fatal), abortable=False)
+
+    def _bounded(self, call: Callable[[], object], should_stop: Callable[[], bool], *, within: timedelta) -> None:
+        """`_until`, but not for ever. The client's own time limits do not always hold: when the connection to a
+        coordinator was lost, a call may never return (librdkafka issue 5456; seen). So it is made on a thread that can
+        be left behind, with its client; the next producer of this id ends the transaction."""
+        answer: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                self._until(call, should_stop)
+            except BaseException as error:
+                answer.set_exception(error)
+            else:
+                answer.set_result(None)
+
+        threading.Thread(target=run, name="transaction", daemon=True).start()
+        deadline = Deadline(within)
+        while not wait([answer], SLICE.total_seconds()).done:
+            if should_stop() and deadline.left > 2 * STEP:
+                deadline = Deadline(2 * STEP)  # the call itself notices within one
+            if deadline.expired:
+                self._hangs = True
+                raise _Refused(f"the client did not answer within {within}", abortable=False)
+        answer.result()
 
     def _until(self, call: Callable[[], object], should_stop: Callable[[], bool]) -> None:
         """Again while the client says that it may be called again: it goes on where it was."""
