@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ import pytest
 
 from infra.local.errors import LocalStackError
 from infra.local.stack import LocalStack
+from infra.logs import JsonFormatter, TextFormatter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -50,6 +52,17 @@ def whole_stack(request: pytest.FixtureRequest) -> Iterator[None]:
             running.check()
         finally:
             running.restore()
+
+
+@pytest.fixture(autouse=True)
+def no_logs_of_ours() -> Iterator[None]:
+    """A command that a test runs in this process sets up logging; its stream is the test's and ends with it."""
+    yield
+    root = logging.getLogger()
+    for handler in root.handlers[:]:
+        if isinstance(handler.formatter, JsonFormatter | TextFormatter):
+            root.removeHandler(handler)
+            root.setLevel(logging.WARNING)
 
 
 @pytest.fixture
