@@ -8,8 +8,9 @@ from dataclasses import dataclass
 
 from compaction.copies import Copies
 from compaction.planner import CleanPlan
-from compaction.proof import digests_of, records_within
+from compaction.proof import digests_of
 from formats.compare import compare
+from formats.facts import records_within
 from replicator.durable import Step, durable
 from replicator.errors import CorruptSegment, SegmentNotFound
 from replicator.footer import Digest, SegmentFooter

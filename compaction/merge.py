@@ -21,14 +21,15 @@ from typing import BinaryIO
 import pyarrow as pa
 
 from compaction.planner import MergePlan
-from compaction.proof import digests_of, within
+from compaction.proof import digests_of
 from formats.digest import Digester, combine
+from formats.facts import after
 from formats.uploads import Uploader
 from replicator.coverage import Piece
 from replicator.errors import CorruptSegment, SegmentsDiffer
 from replicator.footer import Digest, SegmentFooter, SegmentOrigin
 from replicator.protocols import SegmentFormat, SegmentReader, SegmentWriter
-from replicator.segment import OffsetRange, Segment
+from replicator.segment import Segment
 from replicator.store import SegmentStore
 
 
@@ -126,7 +127,7 @@ def _copy(reader: SegmentReader, piece: Piece, rows: _RowGroups) -> Digest:
         return footer.digest  # the reader checked every row group against it
     skipped, used = Digester(), Digester()
     for batch in reader.batches():
-        rest = within(batch, OffsetRange(piece.from_offset, footer.offsets.end))
+        rest = after(batch, piece.from_offset)
         if rest.num_rows < batch.num_rows:
             skipped.update(batch.slice(0, batch.num_rows - rest.num_rows))
         if rest.num_rows:

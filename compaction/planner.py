@@ -17,12 +17,12 @@ Same listing, same plans: whoever plans at the same time plans the same keys, of
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from replicator.config import CompactionJob
-from replicator.coverage import Gap, Piece, steps
+from replicator.coverage import Gap, Piece, from_first
 from replicator.segment import OffsetRange, Segment, SegmentInfo
 
 
@@ -62,7 +62,7 @@ def _merge(stored: Collection[SegmentInfo], job: CompactionJob, now: datetime) -
         return
     row: list[Piece] = []
     row_bytes = 0
-    for step in steps((info.segment for info in stored), min(info.segment.offsets.start for info in stored)):
+    for step in from_first(info.segment for info in stored):
         size_bytes = None if isinstance(step, Gap) else sizes.get(step.segment)
         if isinstance(step, Gap) or size_bytes is None:
             yield from _plan(row, row_bytes, job, full=False)
@@ -101,9 +101,10 @@ def plan_cleaning(stored: Collection[SegmentInfo], job: CompactionJob, now: date
         key=lambda info: info.segment.offsets.start,
     )
     starts = [info.segment.offsets.start for info in candidates]
-    for keeper in _taken(info.segment for info in stored):
-        if keeper not in grown_up:
+    for step in from_first(info.segment for info in stored):
+        if isinstance(step, Gap) or step.segment not in grown_up:
             continue
+        keeper = step.segment
         first = bisect_left(starts, keeper.offsets.start)
         inside = [
             info
@@ -117,12 +118,3 @@ def plan_cleaning(stored: Collection[SegmentInfo], job: CompactionJob, now: date
 def _gives_way(inside: Segment, keeper: Segment) -> bool:
     """A smaller range or a lower level: never both of two segments to each other."""
     return inside.offsets != keeper.offsets or inside.level < keeper.level
-
-
-def _taken(segments: Iterable[Segment]) -> Iterator[Segment]:
-    """Segments that a reader of everything would read."""
-    known = list(segments)
-    if known:
-        for step in steps(known, min(s.offsets.start for s in known)):
-            if isinstance(step, Piece):
-                yield step.segment

@@ -6,12 +6,12 @@ range. Equal digests are equal records, all of them and no others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
 from formats.digest import Digester
-from formats.facts import after, edges
+from formats.facts import edges, within
 from replicator.footer import Digest
 from replicator.segment import OffsetRange
 
@@ -33,19 +33,3 @@ def digests_of(batches: Iterable[pa.RecordBatch], ranges: Sequence[OffsetRange])
             if part.num_rows:
                 digesters[i].update(part)
     return [digester.digest() for digester in digesters]
-
-
-def within(batch: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
-    """The records of `batch` inside `offsets`; a slice."""
-    tail = after(batch, offsets.start)
-    return tail.slice(0, tail.num_rows - after(tail, offsets.next_offset).num_rows)
-
-
-def records_within(batches: Iterable[pa.RecordBatch], offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The same of a whole segment, read no further than needed."""
-    for batch in batches:
-        part = within(batch, offsets)
-        if part.num_rows:
-            yield part
-        if edges(batch)[1] >= offsets.end:
-            return

@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 
 from replicator.config import RetentionRule
 from replicator.config.units import format_duration, format_size
-from replicator.coverage import Extent, Piece, joined, steps, uncovered
+from replicator.coverage import Extent, Piece, from_first, joined, uncovered
 from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 
 SKEW = timedelta(minutes=5)  # by which clocks may differ
@@ -98,7 +98,7 @@ def plan_expiry(
     if early:
         return Refused(source=early[0].segment.source, reason=_from_the_future(early[0], now))
     fit = [info for info in stored if info.segment not in quarantined]
-    pieces = _pieces(fit)
+    pieces = [step for step in from_first(info.segment for info in fit) if isinstance(step, Piece)]
     if not pieces:
         return None
     first = min(info.segment.offsets.start for info in stored)
@@ -119,13 +119,6 @@ def plan_expiry(
         newest=pieces[-1].segment,
         before=OffsetRange(first, max(info.segment.offsets.end for info in stored)),
     )
-
-
-def _pieces(stored: Collection[SegmentInfo]) -> Sequence[Piece]:
-    """What a reader of everything would read, in order."""
-    segments = [info.segment for info in stored]
-    first = min((segment.offsets.start for segment in segments), default=0)
-    return [step for step in steps(segments, first) if isinstance(step, Piece)]
 
 
 def _age_cut(stored: Collection[SegmentInfo], rule: RetentionRule, now: datetime) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from formats.digest import counts, lengths
+from replicator.segment import OffsetRange
 
 
 class Facts:
@@ -67,6 +68,22 @@ def after(batch: pa.RecordBatch, from_offset: int) -> pa.RecordBatch:
     view = memoryview(offsets.buffers()[1]).cast("q")[offsets.offset : offsets.offset + len(offsets)]
     skip = bisect_left(view, from_offset)
     return batch.slice(skip) if skip else batch
+
+
+def within(batch: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
+    """The records of `batch` inside `offsets`; a slice."""
+    tail = after(batch, offsets.start)
+    return tail.slice(0, tail.num_rows - after(tail, offsets.next_offset).num_rows)
+
+
+def records_within(batches: Iterable[pa.RecordBatch], offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The same of a whole segment, read no further than needed."""
+    for batch in batches:
+        part = within(batch, offsets)
+        if part.num_rows:
+            yield part
+        if edges(batch)[1] >= offsets.end:
+            return
 
 
 def record_bytes(batch: pa.RecordBatch) -> pa.Int64Array:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from formats.facts import after, edges
+from formats.facts import edges, records_within
 from replicator.coverage import Part, joined, parts, uncovered
 from replicator.errors import SegmentNotFound
 from replicator.footer import SegmentFooter
@@ -66,14 +66,8 @@ class StretchReader:
     def _records(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Never empty ones."""
         with closing(self.format.open(self.store.open(part.segment), part.segment)) as reader:
-            if not self._may_hold(reader.footer):
-                return
-            for batch in reader.batches(part.offsets.start):
-                behind = after(batch, part.offsets.next_offset).num_rows if edges(batch)[1] > part.offsets.end else 0
-                if behind < batch.num_rows:
-                    yield batch.slice(0, batch.num_rows - behind)
-                if edges(batch)[1] >= part.offsets.end:
-                    return  # before another row group is read
+            if self._may_hold(reader.footer):
+                yield from records_within(reader.batches(part.offsets.start), part.offsets)
 
     def _may_hold(self, footer: SegmentFooter) -> bool:
         low, high = footer.min_timestamp_ms, footer.max_timestamp_ms

@@ -46,7 +46,7 @@ from infra.kafka.timestamps import TargetTimestamps
 from infra.kafka.transactions import TransactionalWriter
 from infra.metered import MeteredObjectStore
 from infra.metrics import PrometheusMetrics
-from infra.retry import RetryingObjectStore
+from infra.retry import RetryingObjectStore, RetryPolicy
 from infra.s3 import S3ObjectStore, S3PutOptions, make_s3_client
 from infra.s3_uploads import S3Uploads
 from infra.sqs import SqsQueue, make_sqs_client
@@ -84,6 +84,8 @@ ROUND_RECORDS = 50_000  # of a backlog, in one transaction: below 10,000 they co
 ROUND_LINGER = timedelta(milliseconds=200)  # how much later records may be seen for it
 PRODUCER_BYTES = 64 * MIB
 GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadline
+ARCHIVE_THREADS = 8
+ARCHIVE_ATTEMPTS = 8
 SYNC_SHUTDOWN = timedelta(seconds=10)
 
 
@@ -168,6 +170,17 @@ def _s3_client(settings: S3Settings, threads: int, resources: ExitStack) -> S3Cl
     return client
 
 
+def archive_objects(settings: S3Settings, stop: Stop, resources: ExitStack) -> ObjectStore:
+    """For work that can be done another time: a request is given up after a minute or so."""
+    store = s3_store(settings, ARCHIVE_THREADS, resources)
+    return RetryingObjectStore(store, stop=stop, policy=RetryPolicy(attempts=ARCHIVE_ATTEMPTS))
+
+
+def program() -> str:
+    """As footers name the writer of a segment."""
+    return f"kafka-segment-replicator {version('kafka-segment-replicator')}"
+
+
 def build_egress(config: Config) -> Service:
     """This region's topics → the archive. Raises ConfigError, BrokerUnavailable."""
     if config.egress is None:
@@ -219,7 +232,7 @@ def build_egress(config: Config) -> Service:
             EgressParts(
                 region=config.region,
                 isolation_level=isolation,
-                writer=f"kafka-segment-replicator {version('kafka-segment-replicator')}",
+                writer=program(),
                 consumer=consumer,
                 positioning=Positioning(resolver, pool, listing_pool),
                 watcher=watcher,

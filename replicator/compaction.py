@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from importlib.metadata import version
 from types import TracebackType
 from typing import Self
 
@@ -29,21 +28,17 @@ from compaction.scheduler import Scheduler
 from compaction.worker import Worker
 from formats.registry import load as load_format
 from formats.uploads import Uploader
-from infra.retry import RetryingObjectStore, RetryPolicy
 from infra.spark import SparkRunner, SparkSettings
-from replicator.app import Surroundings, s3_store
-from replicator.config import CompactionJob, Config, S3Settings
+from replicator.app import Surroundings, archive_objects, program
+from replicator.config import CompactionJob, Config
 from replicator.control_store import ControlStore
 from replicator.errors import ConfigError, ReplicatorError
 from replicator.lifecycle import Stop, SystemClock
 from replicator.logkeys import REASON
-from replicator.protocols import ObjectStore, SegmentFormat
+from replicator.protocols import SegmentFormat
 from replicator.segment import Segment
 from replicator.service import Service
 from replicator.store import SegmentStore
-
-THREADS = 8
-ATTEMPTS = 8  # of a request: a minute or so; then the plan fails, and the next run has it again
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +149,7 @@ class Compaction:
             self._spark = SparkRunner(
                 SparkSettings(master=chosen.master, properties=chosen.spark, ship_packages=chosen.ship_packages)
             )
-        work = Work(_for_workers(self._config), job, _program(), uuid.uuid4().hex)
+        work = Work(_for_workers(self._config), job, program(), uuid.uuid4().hex)
         return self._spark.run(rows, work, parallelism=job.parallelism, progress=self._go_on)
 
     def _go_on(self, done: int, total: int) -> None:
@@ -165,8 +160,6 @@ class Compaction:
 
 def build_scheduler(config: Config, names: Sequence[str] | None = None) -> Service:
     """Runs each job by its cron, one at a time, until it is stopped. Raises ConfigError."""
-    if config.compaction is None:
-        raise ConfigError(["compaction: missing; add a [[compaction.jobs]]"], source=config.source)
     around = Surroundings(config)
     with around.building():
         compaction = Compaction(config, stop=around.stop)
@@ -245,15 +238,6 @@ def copies_of(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack
     return Copies(here=store, there=there, carried=carried)
 
 
-def archive_objects(settings: S3Settings, stop: Stop, opened: ExitStack) -> ObjectStore:
-    store = s3_store(settings, THREADS, opened)
-    return RetryingObjectStore(store, stop=stop, policy=RetryPolicy(attempts=ATTEMPTS))
-
-
-def _program() -> str:
-    return f"kafka-segment-replicator {version('kafka-segment-replicator')}"
-
-
 def _for_workers(config: Config) -> Config:
     """No more than they need: nothing of Kafka."""
     return replace(config, kafka=None, egress=None, ingress=None, sqs=None)
@@ -264,7 +248,7 @@ def in_process(config: Config, opened: ExitStack) -> Execute:
     stop = Stop()
 
     def run(rows: Sequence[str], job: CompactionJob) -> list[str]:
-        worker = build_worker(config, job, _program(), stop, opened)
+        worker = build_worker(config, job, program(), stop, opened)
         return [encode_outcome(worker.carry_out(decode_plan(row))) for row in rows]
 
     return run

@@ -159,27 +159,25 @@ class ControlStore:
         """The lease that holds: ours (`owner` is), new or for longer, or another's that has not expired and who is not
         known to be dead."""
         prefix = lease_prefix(self.prefix, region, name)
-        tokens = [item.key for item in self.objects.list(prefix)]
-        token = 0
-        if tokens:
-            token = int(tokens[-1][len(prefix) :])
+        while True:
+            keys = [item.key for item in self.objects.list(prefix)]
+            token = int(keys[-1][len(prefix) :]) if keys else 0
+            if keys:
+                try:
+                    standing = decode_lease(token, self._read(keys[-1]))
+                except SegmentNotFound:
+                    continue  # another one was faster
+                if standing.owner != owner and standing.until > now and not is_dead(standing.owner):
+                    return standing
+            lease = Lease(token=token + 1, owner=owner, until=now + span)
+            data = encode_lease(lease)
             try:
-                standing = decode_lease(token, self._read(tokens[-1]))
-            except SegmentNotFound:
-                return self.take_lease(
-                    region, name, owner, now=now, span=span, is_dead=is_dead
-                )  # another one was faster
-            if standing.owner != owner and standing.until > now and not is_dead(standing.owner):
-                return standing
-        lease = Lease(token=token + 1, owner=owner, until=now + span)
-        key, data = f"{prefix}{lease.token:020d}", encode_lease(lease)
-        with durable(Step.TAKE_LEASE):
-            try:
-                self.objects.put_new(key, io.BytesIO(data), len(data))
+                with durable(Step.TAKE_LEASE):
+                    self.objects.put_new(f"{prefix}{lease.token:020d}", io.BytesIO(data), len(data))
             except SegmentExists:
-                return self.take_lease(region, name, owner, now=now, span=span, is_dead=is_dead)
-        self.objects.delete_many(tokens)
-        return lease
+                continue
+            self.objects.delete_many(keys)
+            return lease
 
     def end_lease(self, region: str, name: str, owner: str, *, now: datetime) -> None:
         """Give it back, if it still is ours; tokens go on growing."""

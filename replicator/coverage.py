@@ -80,6 +80,12 @@ def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[Piece | Gap
         next_offset = step.offsets.next_offset
 
 
+def from_first(segments: Iterable[Segment]) -> Iterator[Piece | Gap]:
+    """`steps` of a reader of everything: from where the archive begins."""
+    known = list(segments)
+    return steps(known, min((segment.offsets.start for segment in known), default=0))
+
+
 def parts(segments: Iterable[Segment], within: OffsetRange) -> Iterator[Part | Gap]:
     """`steps`, cut to `within`. What lies before the first segment is no gap: there the archive begins."""
     segments = list(segments)

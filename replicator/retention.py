@@ -17,8 +17,8 @@ from compaction.lease import held, this_process
 from compaction.planner import plan_cleaning
 from compaction.run import Compactor, Selection
 from compaction.run import Report as CleaningReport
-from replicator.app import s3_uploads
-from replicator.compaction import THREADS, archive_objects, copies_of, in_process
+from replicator.app import ARCHIVE_THREADS, archive_objects, s3_uploads
+from replicator.compaction import copies_of, in_process
 from replicator.config import CompactionJob, Config
 from replicator.config.compaction import HIGHEST_LEVEL
 from replicator.control_store import ControlStore
@@ -50,7 +50,7 @@ class Retention:
     def collect(self, topics: Collection[str] = (), *, dry_run: bool = False, allow_large: bool = False) -> Report:
         """Remove what is too old or too much, of these topics or of all, and abort abandoned uploads. Raises
         LeaseTaken, and StoreUnavailable when not everything could be listed; then nothing was removed."""
-        with ThreadPoolExecutor(THREADS, "copies") as pool:
+        with ThreadPoolExecutor(ARCHIVE_THREADS, "copies") as pool:
             collector = Collector(
                 region=self.region,
                 settings=self.settings,

@@ -26,10 +26,9 @@ from formats.registry import load as load_format
 from formats.stretch_reader import StretchReader
 from formats.table import table_of
 from infra.logs import TextFormatter
-from infra.retry import RetryingObjectStore, RetryPolicy
 from infra.spark_filters import admits, narrowed
 from replicator import logkeys
-from replicator.app import s3_store
+from replicator.app import ARCHIVE_THREADS, archive_objects
 from replicator.config import Config
 from replicator.control_store import ControlStore
 from replicator.coverage import Gap, Part, parts, uncovered
@@ -44,9 +43,6 @@ from replicator.topics import LEGAL_NAME
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-
-THREADS = 8
-ATTEMPTS = 8  # of a request: a minute or so; then the task fails, and Spark tries it again
 
 # As `formats.table.TABLE`, in Spark's words.
 COLUMNS = (
@@ -107,7 +103,7 @@ class SegmentsReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Raises ConfigError for a topic that the archive does not have, StoreUnavailable."""
-        with _objects(self._config) as objects, ThreadPoolExecutor(THREADS) as pool:
+        with _objects(self._config) as objects, ThreadPoolExecutor(ARCHIVE_THREADS) as pool:
             store = SegmentStore(objects, self._config.s3.prefix)
             control = ControlStore(objects, self._config.s3.prefix)
             sources = list(_sources(store, self._wanted, self._conditions))
@@ -194,5 +190,4 @@ def _without_logging() -> None:
 @contextmanager
 def _objects(config: Config) -> Iterator[ObjectStore]:
     with ExitStack() as opened:
-        store = s3_store(config.s3, THREADS, opened)
-        yield RetryingObjectStore(store, stop=Stop(), policy=RetryPolicy(attempts=ATTEMPTS))
+        yield archive_objects(config.s3, Stop(), opened)

@@ -228,9 +228,9 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         super().__init__(properties)
         self.stalled = False
         self._left, self._since = 0, time.monotonic()
-        timeout_ms = properties.get("transaction.timeout.ms", 60_000)
+        timeout_ms = int(str(properties["transaction.timeout.ms"]))
         # as long as the transaction of somebody who died may last
-        self._init_within = timedelta(milliseconds=int(str(timeout_ms))) + ABORT_WITHIN
+        self._init_within = timedelta(milliseconds=timeout_ms) + ABORT_WITHIN
         self._hangs = False  # a call into the client never came back: nothing may touch it any more
 
     def init(self, should_stop: Callable[[], bool]) -> None:

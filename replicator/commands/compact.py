@@ -15,10 +15,12 @@ from replicator.commands.terminal import (
     FAILED,
     AsJson,
     ConfigFile,
+    ended_by_signal,
     load_config,
     print_json,
     print_text,
     set_up_logs,
+    size_text,
     table,
 )
 
@@ -75,17 +77,12 @@ def _now(
     dry_run: bool,
     **selection: Any,
 ) -> list[Report]:
-    import signal
-
     from replicator.compaction import Compaction
 
     with _progress(quiet=quiet or dry_run) as progress, Compaction(settings, progress=progress) as compaction:
         jobs = compaction.jobs(names)
-        previous = signal.signal(signal.SIGTERM, lambda *_: compaction.stop.set())
-        try:
+        with ended_by_signal(compaction.stop):
             return compaction.compact(jobs=jobs, dry_run=dry_run, **selection)
-        finally:
-            signal.signal(signal.SIGTERM, previous)
 
 
 def _by_the_clock(settings: Config, names: Sequence[str] | None) -> None:
@@ -192,12 +189,3 @@ def report_json(report: Report) -> Mapping[str, object]:
         "outcomes": [asdict(outcome) for outcome in report.outcomes],
         "quarantined": dict(report.quarantined),
     }
-
-
-def size_text(size_bytes: int) -> str:
-    size = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"

@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.commands.compact import print_report, report_json, size_text
+from replicator.commands.compact import print_report, report_json
 from replicator.commands.terminal import (
     DIFFERENCES,
     FAILED,
     AsJson,
     ConfigFile,
+    ended_by_signal,
     load_config,
     print_json,
     print_text,
     set_up_logs,
+    size_text,
 )
 
 if TYPE_CHECKING:
@@ -76,17 +78,11 @@ def _refuse_topics_without_rule(settings: Config, topics: list[str]) -> None:
 def _collect(
     settings: Config, topics: list[str], *, dry_run: bool, allow_large: bool, covered: bool
 ) -> tuple[Report, CleaningReport | None]:
-    import signal
-
     from replicator.retention import Retention
 
-    with Retention(settings) as retention:
-        previous = signal.signal(signal.SIGTERM, lambda *_: retention.stop.set())
-        try:
-            report = retention.collect(topics, dry_run=dry_run, allow_large=allow_large)
-            return report, retention.clean(topics, dry_run=dry_run) if covered else None
-        finally:
-            signal.signal(signal.SIGTERM, previous)
+    with Retention(settings) as retention, ended_by_signal(retention.stop):
+        report = retention.collect(topics, dry_run=dry_run, allow_large=allow_large)
+        return report, retention.clean(topics, dry_run=dry_run) if covered else None
 
 
 # --- what is printed

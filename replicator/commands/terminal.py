@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from replicator.config import Config
+    from replicator.lifecycle import Stop
 
 DONE, FAILED, USAGE, DIFFERENCES = 0, 1, 2, 3
 CONFIG_VARIABLE = "REPLICATOR_CONFIG"
@@ -54,6 +57,16 @@ def set_up_logs(settings: Config) -> None:
     configure(settings.log.level, settings.log.format)
 
 
+@contextmanager
+def ended_by_signal(stop: Stop) -> Iterator[None]:
+    """SIGTERM sets `stop`, for work in the foreground that ends by itself."""
+    previous = signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
 def print_text(text: str, *, end: str = "\n") -> None:
     typer.echo(text + end, nl=False)
 
@@ -73,6 +86,15 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
         return "  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in columns).rstrip()
 
     return "\n".join(map(line, [list(head), *cells]))
+
+
+def size_text(size_bytes: int) -> str:
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
 
 
 def complain(text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 
 from replicator.config.about import Problem, dotted
 from replicator.config.compaction import CompactionSettings
@@ -21,11 +21,6 @@ NO_KAFKA: Problem = (
     'missing: the brokers to ask first, such as "broker-1:9092,broker-2:9092"',
 )
 _INTERNAL = "is an internal topic (__*, replicator.*, or one of ours)"
-
-
-def needs_kafka(sections: Collection[str]) -> bool:
-    """Copying, merging, removing and reading (from Spark) work on the archive alone."""
-    return not {"egress", "ingress"}.isdisjoint(sections)
 
 
 def between(

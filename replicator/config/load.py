@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from replicator.config.about import Invalid, dotted, of, outside_limits, settings_of
 from replicator.config.compaction import CompactionJob, CompactionSettings
-from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between, needs_kafka
+from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between
 from replicator.config.egress import EgressSettings, EgressTopicSettings
 from replicator.config.ingress import IngressSettings, IngressSource
 from replicator.config.kafka import ROLES, KafkaSettings
@@ -115,7 +115,7 @@ class _Reader:
         self.problems += [f"{path}: {what}" for path, what in between(region=values.get("region"), **present)]
         if "ingress" in tree and "sqs" not in tree:
             self.problems.append(": ".join(NO_QUEUE))
-        if "kafka" not in tree and needs_kafka(tree):
+        if "kafka" not in tree and ("egress" in tree or "ingress" in tree):
             self.problems.append(": ".join(NO_KAFKA))
         return None
 

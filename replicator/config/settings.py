@@ -8,7 +8,7 @@ from typing import Literal
 
 from replicator.config.about import about, enforce, listen_address, not_blank, region_name
 from replicator.config.compaction import CompactionSettings
-from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between, needs_kafka
+from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between
 from replicator.config.egress import EgressSettings
 from replicator.config.ingress import IngressSettings
 from replicator.config.kafka import KafkaSettings
@@ -88,10 +88,8 @@ class Config:
             retention=self.retention,
         )
         missing = [NO_QUEUE] if self.ingress is not None and self.sqs is None else []
-        if self.kafka is None:
-            flows = ("egress", "ingress")
-            given = [name for name in flows if getattr(self, name) is not None]
-            missing += [NO_KAFKA] if needs_kafka(given) else []
+        if self.kafka is None and (self.egress is not None or self.ingress is not None):
+            missing.append(NO_KAFKA)  # copying, merging, removing and reading from Spark need none
         enforce(self, [*problems, *missing])
 
     @property

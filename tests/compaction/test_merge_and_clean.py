@@ -149,7 +149,7 @@ def test_a_corrupt_input_fails_its_plan_by_name_and_is_left_alone(at: int) -> No
     archive.memory.replace(format_key(PREFIX, names[at]), bytes(damaged))
     report = run(archive)
     assert list(report.quarantined) == [str(names[at])]
-    assert ": found " in f": {report.quarantined[str(names[at])]}"
+    assert "with CRC" in report.quarantined[str(names[at])]
     # what adjoins without it was merged all the same
     left = set(archive.segments())
     assert names[at] in left
@@ -250,7 +250,7 @@ def test_the_ancestors_segments_merge_with_ours() -> None:
     root = Path(__file__).parent.parent / "golden" / "ancestor"
     files = sorted(path for path in root.rglob("*-*") if path.is_file() and path.parent.name.isdecimal())
     keys = [path.relative_to(root).as_posix() for path in files]
-    names = [parse_key(keys[0].partition("/")[0] if False else "data", key) for key in keys if key.startswith("data/")]
+    names = [parse_key("data", key) for key in keys if key.startswith("data/")]
     assert names
     by_source: dict[SourcePartition, list[Segment]] = {}
     for name, path in zip(names, files, strict=True):
