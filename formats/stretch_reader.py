@@ -8,26 +8,25 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from formats.facts import edges, records_within
+from formats.scope import Scope
 from replicator.coverage import Part, joined, parts, uncovered
 from replicator.errors import SegmentNotFound
-from replicator.footer import SegmentFooter
 from replicator.protocols import SegmentFormat
 from replicator.segment import OffsetRange, Segment, SourcePartition
 from replicator.store import SegmentStore
-from replicator.stretches import Span, Stretch
+from replicator.stretches import Stretch
 
 
 @dataclass(frozen=True, slots=True)
 class StretchReader:
-    """`stamps`: the timestamps that are wanted, in milliseconds. A segment whose footer says that it holds none of them
-    costs one read of its end."""
+    """Of a stretch, what is inside `scope`. A segment whose footer says that it holds nothing of that costs one read of
+    its end."""
 
     store: SegmentStore
     format: SegmentFormat
-    stamps: Span = field(default_factory=Span)
+    scope: Scope = field(default_factory=Scope)
 
     def batches(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
         """The wanted records, in offset order. Holds one row group.
@@ -42,7 +41,7 @@ class StretchReader:
             next_offset = part.offsets.start
             try:
                 for batch in self._records(part):
-                    if (wanted := self._stamped(batch)).num_rows:
+                    if (wanted := self.scope.of(batch)).num_rows:
                         yield wanted
                     next_offset = edges(batch)[1] + 1
             except SegmentNotFound:
@@ -66,16 +65,5 @@ class StretchReader:
     def _records(self, part: Part) -> Iterator[pa.RecordBatch]:
         """Never empty ones."""
         with closing(self.format.open(self.store.open(part.segment), part.segment)) as reader:
-            if self._may_hold(reader.footer):
+            if self.scope.may_hold(reader.footer):
                 yield from records_within(reader.batches(part.offsets.start), part.offsets)
-
-    def _may_hold(self, footer: SegmentFooter) -> bool:
-        low, high = footer.min_timestamp_ms, footer.max_timestamp_ms
-        return low is None or high is None or self.stamps.overlaps(low, high)  # the ancestor's do not tell
-
-    def _stamped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        if not self.stamps.is_bounded:
-            return batch
-        stamps = batch.column("timestamp").view(pa.int64())
-        low, high = pa.scalar(self.stamps.low, pa.int64()), pa.scalar(self.stamps.high, pa.int64())
-        return batch.filter(pc.and_(pc.greater_equal(stamps, low), pc.less_equal(stamps, high)))

@@ -22,13 +22,20 @@ from datetime import timedelta
 from queue import SimpleQueue
 
 from ingress.pace import Pace
-from ingress.pieces import PieceReader, PieceRun
+from ingress.pieces import PieceRun, RunReader
 from ingress.readings import Narrow, Reading, Readings
 from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
 from replicator import logkeys
 from replicator.checkpoint import Checkpoint
 from replicator.coverage import Piece
-from replicator.errors import BrokerUnavailable, CorruptSegment, SegmentNotFound, TargetError, TransientError
+from replicator.errors import (
+    BrokerUnavailable,
+    CorruptSegment,
+    SegmentNotFound,
+    TargetError,
+    TransformFailed,
+    TransientError,
+)
 from replicator.lifecycle import Stop
 from replicator.metrics import Metrics
 from replicator.protocols import Clock, Fate, RunFailed, TargetRun, TargetWriter, TimestampRule, TopicPartition
@@ -67,7 +74,7 @@ class _Refusal:
 class Delivery:
     """`run` is the delivery thread's; `begin` and `release` are called from the controller's."""
 
-    reader: PieceReader
+    reader: RunReader
     writer: TargetWriter
     timestamps: TimestampRule
     pool: ThreadPoolExecutor  # reads and decodes
@@ -208,7 +215,7 @@ class Delivery:
             part.then = Corrupt(assignment, reading.segment, error)
         except TransientError as error:
             part.then = Failed(assignment, str(error), Fate.RETRY)
-        except TargetError as error:
+        except (TargetError, TransformFailed) as error:
             part.then = Failed(assignment, str(error), Fate.REFUSED)
         else:
             if checked.refused:
@@ -238,7 +245,7 @@ class Delivery:
         if failure is None:
             if reading.next_offset > part.from_offset:
                 self._measure(assignment, part, seconds)
-                self.reports.put(Progressed(assignment, reading.next_offset, part.done))
+                self.reports.put(Progressed(assignment, reading.next_offset, part.done, part.count, part.size_bytes))
             self._after(part)
         elif failure.fate is Fate.AT_ONCE:
             self._readings.again(reading, part.from_offset, reading.narrow)

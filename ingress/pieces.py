@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from formats.scope import Scope
 from replicator.coverage import Piece
 from replicator.errors import ReplicatorError
 from replicator.protocols import SegmentFormat
+from replicator.segment import SourcePartition
 from replicator.store import SegmentStore
 
 if TYPE_CHECKING:
@@ -25,6 +27,11 @@ class PieceRun:
     size_bytes: int  # of the columns, about what the records have
     next_offset: int  # behind it everything below is delivered
     last: bool  # of its pieces
+
+
+class RunReader(Protocol):
+    def runs(self, pieces: Sequence[Piece], *, max_records: int | None = None) -> Generator[PieceRun, None, None]:
+        """See PieceReader."""
 
 
 @dataclass(slots=True)
@@ -43,13 +50,13 @@ class _Gathered:
     def has_room(self, part: RecordBatch, records: int, size_bytes: int) -> bool:
         return bool(self.count + part.num_rows <= records and self.size_bytes + part.nbytes <= size_bytes)
 
-    def add(self, part: RecordBatch) -> None:
-        self.batches.append(part)
-        self.count += part.num_rows
-        self.size_bytes += part.nbytes
-        offset = part.column(0)[-1].as_py()
-        assert isinstance(offset, int)
-        self.next_offset = offset + 1
+    def add(self, part: RecordBatch, last_offset: int) -> None:
+        """What is wanted of the records up to `last_offset`: maybe none."""
+        if part.num_rows:
+            self.batches.append(part)
+            self.count += part.num_rows
+            self.size_bytes += part.nbytes
+        self.next_offset = last_offset + 1
 
     def cut(self, *, last: bool = False) -> PieceRun:
         run = PieceRun(tuple(self.batches), self.count, self.size_bytes, self.next_offset, last)
@@ -57,21 +64,37 @@ class _Gathered:
         return run
 
 
+EVERYTHING = Scope()
+
+
+def unchanged(batch: RecordBatch, _source: SourcePartition) -> RecordBatch:
+    return batch
+
+
+def _end(batch: RecordBatch) -> int:
+    offset = batch.column(0)[-1].as_py()
+    assert isinstance(offset, int)
+    return offset
+
+
 @dataclass(frozen=True, slots=True)
 class PieceReader:
-    """Safe to call from several threads; each iterator belongs to one."""
+    """Safe to call from several threads; each iterator belongs to one. Of the records only those inside `scope` become
+    part of a run, as `change` makes them; the others are passed over like holes."""
 
     store: SegmentStore
     format: SegmentFormat
     max_records: int
     max_bytes: int
+    scope: Scope = EVERYTHING
+    change: Callable[[RecordBatch, SourcePartition], RecordBatch] = unchanged
 
     def runs(self, pieces: Sequence[Piece], *, max_records: int | None = None) -> Generator[PieceRun, None, None]:
         """At least one; the last says that the pieces, which adjoin, end. A run may hold several of them, so that small
         segments do not make small runs. `max_records` is for less than usual in a run.
 
-        Raises SegmentNotFound, CorruptSegment, StoreUnavailable, after a run of what was read before: the next offset
-        of that one lies in the piece at fault. Holds two row groups beside the run it yields.
+        Raises SegmentNotFound, CorruptSegment, StoreUnavailable, TransformFailed, after a run of what was read before:
+        the next offset of that one lies in the piece at fault. Holds two row groups beside the run it yields.
         """
         most = min(max_records or self.max_records, self.max_records)
         gathered = _Gathered(pieces[0].from_offset)
@@ -79,18 +102,28 @@ class PieceReader:
             for piece in pieces:
                 if gathered.count >= most:
                     yield gathered.cut()
-                with closing(self.format.open(self.store.open(piece.segment), piece.segment)) as reader:
-                    for batch in reader.batches(piece.from_offset):
-                        for part in self._parts(batch, most):
-                            if gathered.count and not gathered.has_room(part, most, self.max_bytes):
-                                yield gathered.cut()
-                            gathered.add(part)
+                for batch in self._batches(piece):
+                    for part in self._parts(batch, most):
+                        if gathered.count and not gathered.has_room(part, most, self.max_bytes):
+                            yield gathered.cut()
+                        wanted = self.scope.of(part)
+                        gathered.add(self.change(wanted, piece.segment.source), _end(part))
                 gathered.next_offset = piece.offsets.next_offset
         except ReplicatorError:
             if gathered.next_offset > gathered.begun_at:
                 yield gathered.cut()
             raise
         yield gathered.cut(last=True)
+
+    def _batches(self, piece: Piece) -> Iterator[RecordBatch]:
+        """No further than anything is wanted."""
+        with closing(self.format.open(self.store.open(piece.segment), piece.segment)) as reader:
+            if not self.scope.may_hold(reader.footer):
+                return
+            for batch in reader.batches(piece.from_offset):
+                if self.scope.is_past(batch):
+                    return
+                yield batch
 
     def _parts(self, batch: RecordBatch, most: int) -> Iterator[RecordBatch]:
         rows = min(most, max(1, self.max_bytes * batch.num_rows // max(batch.nbytes, 1)))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Generator, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from ingress.pieces import PieceReader, PieceRun
+from ingress.pieces import PieceRun, RunReader
 from ingress.reports import Assignment
 from replicator.coverage import Piece, remaining
 from replicator.segment import Segment
@@ -53,7 +53,7 @@ class Readings:
     """The delivery thread's, but for `begin` and `release`. `changed` guards what waits; it is notified when something
     begins, and when a run is read."""
 
-    reader: PieceReader
+    reader: RunReader
     pool: ThreadPoolExecutor
     width: int
     changed: threading.Condition

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from replicator.checkpoint import CheckpointKey
 from replicator.errors import CorruptSegment
@@ -37,6 +37,8 @@ class Progressed:
     assignment: Assignment
     next_offset: int
     done: bool  # the pieces are delivered to their end
+    count: int = field(default=0, compare=False)  # records, with this report
+    size_bytes: int = field(default=0, compare=False)  # of their columns
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from replicator.commands.gaps import gaps
 from replicator.commands.gc import gc
 from replicator.commands.local import demo, local_app
 from replicator.commands.parked import release, skip
+from replicator.commands.restore import restore
 from replicator.commands.status import status
 from replicator.commands.terminal import CONFIG_VARIABLE, FAILED, USAGE, complain, group, print_text
 from replicator.errors import ConfigError, ReplicatorError
@@ -34,6 +35,7 @@ for command in (
     services.sync,
     compact,
     gc,
+    restore,
     status,
     gaps,
     skip,

@@ -14,7 +14,8 @@
     │ ├ SegmentNotFound      the key holds nothing (a 404, and only a 404)
     │ ├ SegmentExists        the key is taken
     │ ├ SegmentsDiffer       two segments claim the same offset with different records
-    │ └ CheckpointConflict   two checkpoints of one partition that cannot both be true
+    │ ├ TransformFailed      a user's function did not answer as it should
+ │ └ CheckpointConflict   two checkpoints of one partition that cannot both be true
     ├ OwnershipLost          the partition moved away: stop without commit
     ├ TargetError            the target cluster is not what was asked for
     ├ PlanFailed             a plan failed on Spark, each time it was tried
@@ -115,6 +116,10 @@ class SegmentsDiffer(DataError):
     def __init__(self, first: str, second: str, *, offset: int, detail: str) -> None:
         self.first, self.second, self.offset = first, second, offset
         super().__init__(f"{first} and {second} differ at offset {offset}: {detail}")
+
+
+class TransformFailed(DataError):
+    """A function of a user on the way of the records."""
 
 
 class CheckpointConflict(DataError):

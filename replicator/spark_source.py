@@ -23,6 +23,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.types import StructType
 
 from formats.registry import load as load_format
+from formats.scope import Scope
 from formats.stretch_reader import StretchReader
 from formats.table import table_of
 from infra.logs import TextFormatter
@@ -131,7 +132,8 @@ class SegmentsReader(DataSourceReader):
             return  # Spark's own, when there is none of ours
         with _objects(self._config) as objects:
             segment_format = load_format(self._config.format, self._config.format_options)
-            reader = StretchReader(SegmentStore(objects, self._config.s3.prefix), segment_format, self._wanted.stamps)
+            store = SegmentStore(objects, self._config.s3.prefix)
+            reader = StretchReader(store, segment_format, Scope(stamps=self._wanted.stamps))
             for batch in reader.batches(stretch):
                 yield table_of(batch, stretch.source)
 

@@ -37,6 +37,9 @@ class Span:
         return max(self.low, low) <= min(self.high, high)
 
 
+ANY_OFFSET, ANY_TIME = Span(0), Span()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """Which records: those that are all of it."""
@@ -45,8 +48,8 @@ class Wanted:
     topics: tuple[TopicPattern, ...] = ()  # any of them; empty: every topic
     incarnation: str = ""  # the plain place
     partitions: frozenset[int] | None = None  # None: all
-    offsets: Span = Span(0)
-    stamps: Span = Span()  # of timestamps, in milliseconds
+    offsets: Span = ANY_OFFSET
+    stamps: Span = ANY_TIME  # of timestamps, in milliseconds
 
     def at(self, topic: str, partition: int) -> SourcePartition:
         return SourcePartition(self.region, topic, partition, self.incarnation)

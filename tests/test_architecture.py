@@ -17,13 +17,14 @@ from infra.packages import PACKAGES as SENT_TO_WORKERS
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("replicator", "egress", "ingress", "compaction", "formats", "infra")
 
-# What the flows may know of formats: the shape of records, and what two segments have in common.
-FORMAT_CONTRACT = ("formats.schema", "formats.compare", "formats.uploads")
+# What the flows may know of formats: the shape of records, which of them are wanted, what two segments have in common.
+FORMAT_CONTRACT = ("formats.schema", "formats.compare", "formats.scope", "formats.uploads")
 
 # File → modules of ours that it may import (with all below them). The first row that fits holds.
 OURS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("replicator/app.py", PACKAGES),
     ("replicator/compaction.py", PACKAGES),
+    ("replicator/restore.py", PACKAGES),
     ("replicator/retention.py", PACKAGES),
     ("replicator/spark_source.py", PACKAGES),
     ("replicator/cli.py", PACKAGES),
@@ -68,10 +69,12 @@ IMPORTED_BY: dict[str, tuple[str, ...]] = {
     "replicator.app": (
         "replicator/commands/*",
         "replicator/compaction.py",
+        "replicator/restore.py",
         "replicator/retention.py",
         "replicator/spark_source.py",
     ),
     "replicator.compaction": ("replicator/commands/*", "replicator/retention.py"),
+    "replicator.restore": ("replicator/commands/*",),
     "replicator.retention": ("replicator/commands/*",),
     "replicator.spark_source": (),
     "replicator.commands": ("replicator/cli.py", "replicator/commands/*"),
@@ -80,6 +83,8 @@ IMPORTED_BY: dict[str, tuple[str, ...]] = {
 
 PURE = (
     "egress/partition.py",
+    "ingress/restore_plan.py",
+    "ingress/selection.py",
     "ingress/sequencer.py",
     "compaction/planner.py",
     "compaction/retention.py",

@@ -24,10 +24,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs h
 
 from infra.kafka.client_log import client_log
 from infra.kafka.errors import error_of, translate
-from infra.kafka.timestamp_limits import AFTER, BEFORE, for_older
 from replicator.errors import BrokerUnavailable, ConfigError, TargetError
 from replicator.lifecycle import Deadline, Stop
 from replicator.protocols import LogEnds, TopicFacts, TopicPartition, Watermarks
+from replicator.timestamp_limits import AFTER, BEFORE, for_older
 
 T = TypeVar("T")
 BATCH = 2000  # partitions or topics of one request

@@ -41,17 +41,27 @@ def ensure_internal_topics(
     retention_ms = segment_events_retention // timedelta(milliseconds=1)
     events = {POLICY: "delete", RETENTION: str(retention_ms), RETENTION_BYTES: "-1"}
     problems: list[str] = []
-    for topic, configs in ((segment_events_topic, events), (checkpoint_topic, CHECKPOINTS)):
-        if admin.create_topic(topic, partitions=PARTITIONS, replication_factor=replication_factor, configs=configs):
-            log.info("topic_created", extra={TOPIC: topic})
-            continue
-        found = admin.configs(topic)
-        if configs is events:
-            problems += _events_problems(topic, found, retention_ms)
-        else:
-            problems += _checkpoint_problems(topic, found)
+    if not _created(admin, segment_events_topic, replication_factor, events):
+        problems += _events_problems(segment_events_topic, admin.configs(segment_events_topic), retention_ms)
+    if not _created(admin, checkpoint_topic, replication_factor, CHECKPOINTS):
+        problems += _checkpoint_problems(checkpoint_topic, admin.configs(checkpoint_topic))
     if problems:
         raise TargetError("; ".join(problems))
+
+
+def ensure_checkpoint_topic(admin: ClusterAdmin, topic: str, *, replication_factor: int) -> None:
+    """The same for one table of checkpoints."""
+    if not _created(admin, topic, replication_factor, CHECKPOINTS):
+        problems = _checkpoint_problems(topic, admin.configs(topic))
+        if problems:
+            raise TargetError("; ".join(problems))
+
+
+def _created(admin: ClusterAdmin, topic: str, replication_factor: int, configs: Mapping[str, str]) -> bool:
+    made = admin.create_topic(topic, partitions=PARTITIONS, replication_factor=replication_factor, configs=configs)
+    if made:
+        log.info("topic_created", extra={TOPIC: topic})
+    return made
 
 
 def _events_problems(topic: str, found: Mapping[str, str], retention_ms: int) -> list[str]:

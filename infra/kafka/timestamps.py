@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from infra.kafka.outgoing import EARLIEST, LATEST, clamp_timestamps, unsupported_timestamps
-from infra.kafka.timestamp_limits import limits_ms
 from replicator.protocols import Checked, Clock, ClusterAdmin
+from replicator.timestamp_limits import limits_ms
 
 SLACK_MS = 60_000  # between clamping a record and the broker's look at it, clocks that differ included
 FRESH_SECONDS = 60.0  # topic settings are asked for again after this

@@ -87,6 +87,16 @@ class TransactionalWriter:
     def lane(self, topic: str) -> int:
         return self._sizes.of(topic)
 
+    def take_over(self, within: timedelta) -> None:
+        """When this returns, whoever had this id before can write nothing more, and its transactions have ended: what
+        is read now holds. Raises BrokerUnavailable."""
+        deadline = Deadline(within)
+        for lane in BATCH_BYTES:
+            if lane not in self._producers:
+                self._connect(lane, lambda: deadline.expired)
+        for lane in BATCH_BYTES[1:]:  # seldom needed again
+            self._producers.pop(lane).end(timedelta())
+
     def deliver(
         self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
     ) -> Sequence[RunFailed]:

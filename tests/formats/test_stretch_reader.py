@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.parquet import ParquetFormat
+from formats.scope import Scope
 from formats.stretch_reader import StretchReader
 from formats.table import TABLE, table_of
 from infra.objects import MemoryObjectStore
@@ -77,7 +78,7 @@ class Archive:
         infos = self.store.list(SOURCE)
         found = [part for part in parts((info.segment for info in infos), within) if isinstance(part, Part)]
         planned = list(stretches(SOURCE, found, {info.segment: info.size_bytes for info in infos}, max_bytes))
-        reader = StretchReader(self.store, FORMAT, stamps)
+        reader = StretchReader(self.store, FORMAT, Scope(stamps=stamps))
         return (batch for stretch in planned for batch in reader.batches(stretch))
 
     def expected(self, offsets: OffsetRange, stamps: Span = ALL_TIMES) -> list[Row]:

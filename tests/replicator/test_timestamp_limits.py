@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from infra.kafka.timestamp_limits import AFTER, BEFORE, DIFFERENCE, NO_LIMIT, for_older, limits_ms
+from replicator.timestamp_limits import AFTER, BEFORE, DIFFERENCE, NO_LIMIT, for_older, limits_ms
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,229 @@
+"""Looks at the archive and at the target, and says what a restore would do. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from ingress.destinations import CREATED_WITH
+from ingress.lives import Life, in_order, life_of
+from ingress.restore_plan import (
+    BATCH_OVERHEAD_BYTES,
+    DEFAULT_LARGEST_BYTES,
+    Objected,
+    Objection,
+    PartitionPlan,
+    RestorePlan,
+    TopicPlan,
+    accepted,
+    against_gaps,
+    against_settings,
+    against_topic,
+    plan_partition,
+)
+from ingress.selection import Selection, checkpoint_topic
+from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.control_store import ControlStore
+from replicator.errors import CheckpointConflict, ConfigError, DataError, TargetError
+from replicator.footer import SegmentFooter
+from replicator.protocols import CheckpointStore, Clock, ClusterAdmin, SegmentFormat, TopicFacts, TopicPartition
+from replicator.segment import OffsetRange, SegmentInfo, SourcePartition
+from replicator.store import SegmentStore
+from replicator.timestamp_limits import limits_ms
+from replicator.topics import is_internal
+
+FOOTERS = 200  # read of one topic, at most: the newest and the largest object of each partition first
+
+Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """How the target is to be, and what may be as it is."""
+
+    accept: Collection[Objection] = ()
+    partition_count: int | None = None  # of topics that are created; None: as the archive says
+    replication_factor: int = -1  # the cluster's default
+    configs: Mapping[str, str] = field(default_factory=dict)  # of topics that are created
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlanner:
+    store: SegmentStore
+    control: ControlStore
+    format: SegmentFormat
+    admin: ClusterAdmin
+    clock: Clock
+    pool: Executor
+
+    def plan(
+        self, selection: Selection, restore_id: str, wishes: Wishes, checkpoints: CheckpointStore | None
+    ) -> RestorePlan:
+        """`checkpoints` of this restore from before; None: it begins. One listing of each partition concerned. Raises
+        ConfigError when nothing of what is named is stored, StoreUnavailable, BrokerUnavailable."""
+        lives = self._lives(selection)
+        positions = {} if checkpoints is None else checkpoints.read()
+        topics = [self._topic(selection, life, wishes, positions) for life in lives]
+        topics.sort(key=lambda topic: sum(p.size_bytes for p in topic.partitions))
+        names = [topic.destination for topic in topics]
+        objections = [
+            Objected(what=Objection.CONFLICT, why=f"several topics would be restored as {name}: use --rename")
+            for name in sorted({name for name in names if names.count(name) > 1})
+        ]
+        topic_name = checkpoint_topic(selection, restore_id)
+        others = [n for n in self.admin.topics() if n.startswith(f"{topic_name.split('.' + selection.digest)[0]}.")]
+        if restore_id != selection.digest and (strange := sorted(set(others) - {topic_name})):
+            why = f"the restore {restore_id} was begun with another selection ({', '.join(strange)}): give this one "
+            objections.append(Objected(what=Objection.CONFLICT, why=f"{why}another --id, or repeat the one it had"))
+        return RestorePlan(id=restore_id, checkpoint_topic=topic_name, topics=topics, objections=objections)
+
+    # --- what is stored ---
+
+    def _lives(self, selection: Selection) -> Sequence[Life]:
+        """One of each topic. Raises ConfigError."""
+        stored: dict[str, list[Life]] = {}
+        for life in map(life_of, self.store.topics(selection.region)):
+            if selection.matches(life.topic) and not is_internal(life.topic, ()):
+                stored.setdefault(life.topic, []).append(life)
+        problems = [
+            f"{pattern}: nothing of it is stored below {selection.region}/"
+            for pattern in selection.topics
+            if not any(pattern.matches(topic) for topic in stored)
+        ]
+        chosen = []
+        for topic, lives in sorted(stored.items()):
+            try:
+                chosen.append(self._life(selection, topic, lives))
+            except (ValueError, DataError) as error:
+                problems.append(f"{topic}: {error}")
+        if problems:
+            raise ConfigError(problems, source="restore")
+        return chosen
+
+    def _life(self, selection: Selection, topic: str, lives: Sequence[Life]) -> Life:
+        """Raises ValueError when there is none, or when nothing says which is the last."""
+        if selection.incarnation is not None:
+            found = [life for life in lives if life.incarnation == selection.incarnation]
+            if not found:
+                raise ValueError(f"no life {selection.incarnation!r}; stored are {_named(lives)}")
+            return found[0]
+        if len(lives) == 1:
+            return lives[0]
+        places = {life.place for life in lives} | {
+            place for place in self.control.places(selection.region) if life_of(place).topic == topic
+        }
+        claimed = [
+            Life(topic=topic, incarnation=life_of(p).incarnation, claim=self.control.place(selection.region, p))
+            for p in sorted(places)
+        ]
+        ordered, unordered = in_order(claimed)
+        if unordered or ordered[-1].place not in {life.place for life in lives}:
+            raise ValueError(f"which of its lives is the last is not known; choose by --incarnation: {_named(lives)}")
+        return ordered[-1]
+
+    def _partitions(
+        self, selection: Selection, life: Life, destination: str, positions: Positions
+    ) -> Sequence[PartitionPlan]:
+        numbers = self.store.partitions(selection.region, life.place)
+        wanted = [n for n in numbers if selection.partitions is None or n in selection.partitions]
+        return list(self.pool.map(lambda n: self._partition(selection, life, n, destination, positions), wanted))
+
+    def _partition(
+        self, selection: Selection, life: Life, number: int, destination: str, positions: Positions
+    ) -> PartitionPlan:
+        source, target = life.source(selection.region, number), TopicPartition(destination, number)
+        listed_at = self.clock.now()
+        recorded, infos = listed(self.control, self.store, source)
+        checkpoint = positions.get(CheckpointKey(source, destination))
+        if isinstance(checkpoint, CheckpointConflict):
+            raise checkpoint
+        return plan_partition(
+            source=source,
+            target=target,
+            infos=infos,
+            recorded=recorded,
+            wanted=selection.offsets,
+            listed_at=listed_at,
+            checkpoint=checkpoint,
+        )
+
+    # --- the target ---
+
+    def _topic(self, selection: Selection, life: Life, wishes: Wishes, positions: Positions) -> TopicPlan:
+        destination = selection.renaming(life.topic)
+        partitions = self._partitions(selection, life, destination, positions)
+        objections = list(against_gaps(partitions))
+        facts: TopicFacts | None = None
+        configs: Mapping[str, str] = {}
+        chosen = _telling(partitions)
+        footers = [f for f in self.pool.map(self._footer, chosen) if f is not None]
+        try:
+            facts = self.admin.describe([destination]).get(destination)
+            if facts is not None:
+                objections += self._against(facts, partitions, footers)
+        except TargetError as error:
+            objections.append(Objected(what=Objection.NOT_ALLOWED, why=str(error)))
+        count = facts.partition_count if facts is not None else wishes.partition_count
+        if count is None:
+            told = [f.origin.source_partition_count for f in footers if f.origin.source_partition_count is not None]
+            if not told and partitions:
+                why = f"{destination} does not exist, and no segment says how many partitions {life.topic} had"
+                objections.append(Objected(what=Objection.PARTITION_COUNT, why=f"{why}: say so with --partition-count"))
+            count = max([*told, *(p.target.partition + 1 for p in partitions)], default=1)
+        if facts is None:
+            configs = {**CREATED_WITH, **_room_for(footers), **wishes.configs}
+        return TopicPlan(
+            life=life,
+            destination=destination,
+            facts=facts,
+            partition_count=count,
+            configs=configs,
+            replication_factor=wishes.replication_factor,
+            partitions=sorted(partitions, key=lambda p: p.size_bytes),
+            objections=accepted(objections, wishes.accept),
+            footers_read=len(footers),
+        )
+
+    def _against(
+        self, facts: TopicFacts, partitions: Sequence[PartitionPlan], footers: Sequence[SegmentFooter]
+    ) -> Iterable[Objected]:
+        marks = self.admin.watermarks([TopicPartition(facts.name, n) for n in range(facts.partition_count)])
+        begun = [p.checkpoint for p in partitions if p.checkpoint is not None]
+        is_ours = any(c.destination_topic_id in ("", facts.topic_id) or not facts.topic_id for c in begun)
+        configs = self.admin.configs(facts.name)
+        yield from against_topic(facts, marks, partitions, is_ours)
+        yield from against_settings(facts.name, configs, limits_ms(configs), footers, self.clock.now())
+
+    def _footer(self, info: SegmentInfo) -> SegmentFooter | None:
+        """None for one that is gone or damaged: the restore itself will say so, if it needs it."""
+        try:
+            with closing(self.format.open(self.store.open(info.segment), info.segment)) as reader:
+                return reader.footer
+        except DataError:
+            return None
+
+
+def listed(
+    control: ControlStore, store: SegmentStore, source: SourcePartition
+) -> tuple[Sequence[OffsetRange], Sequence[SegmentInfo]]:
+    """Gaps, then segments: every segment that was stored before a gap was written down is then seen."""
+    recorded = control.gap_ranges(source)
+    return recorded, store.list(source)
+
+
+def _telling(partitions: Sequence[PartitionPlan]) -> Sequence[SegmentInfo]:
+    """Whose footers say most of what is to come: of each partition the newest, then the largest of all."""
+    newest = [p.newest for p in partitions if p.newest is not None]
+    others = sorted((i for p in partitions for i in p.infos if i != p.newest), key=lambda i: -i.size_bytes)
+    return [*newest, *others][:FOOTERS]
+
+
+def _room_for(footers: Collection[SegmentFooter]) -> Mapping[str, str]:
+    largest = max((f.largest_record_bytes for f in footers), default=0) + BATCH_OVERHEAD_BYTES
+    return {"max.message.bytes": str(largest)} if largest > DEFAULT_LARGEST_BYTES else {}
+
+
+def _named(lives: Sequence[Life]) -> str:
+    return ", ".join(f"{life.incarnation or 'the plain place'!r}" for life in lives)

@@ -1,0 +1,286 @@
+"""Carries a restore plan out: the partitions of the plan, the small ones first, through the delivery of ingress.
+
+    plan ──> Partition (its view, its Sequencer) ──Deliver──> waiting by rank ──at most `width`──> Delivery
+                   ▲                                                                                  │
+                   └──────────────── progressed, failed, vanished, corrupt ───────────────────────────┘
+
+Nobody else writes for this restore: its transactional id was taken from whoever had it before the positions were read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from queue import Empty
+from typing import assert_never
+
+from ingress.delivery import Delivery
+from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
+from ingress.restore_plan import PartitionPlan
+from ingress.restore_planner import listed
+from ingress.sequencer import Deliver, Effect, Finished, Late, LatePolicy, Lost, Passed, Relist, Sequencer
+from replicator import logkeys
+from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.control_store import ControlStore
+from replicator.errors import CheckpointConflict, ReplicatorError
+from replicator.lifecycle import Stop
+from replicator.protocols import CheckpointStore, Clock, Fate
+from replicator.segment import OffsetRange, SegmentInfo
+from replicator.store import SegmentStore
+from replicator.view import SegmentView
+
+log = logging.getLogger(__name__)
+
+POLL = timedelta(milliseconds=50)
+PATIENCE = timedelta(minutes=10)  # of a partition that makes no progress
+NEVER_FORGETS = 2**31  # entries of a view: the listing is at hand as a whole
+LOOK_AGAIN = timedelta(seconds=30)  # for new segments, while following
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """One source partition on its way."""
+
+    plan: PartitionPlan
+    rank: int  # of its turn
+    assignment: Assignment
+    sequencer: Sequencer
+    moved_at: datetime  # when it last made progress
+    records: int = 0
+    size_bytes: int = 0
+    waiting: Deliver | None = None  # for its turn
+    is_under_way: bool = False
+    listing: Future[tuple[Sequence[OffsetRange], Sequence[SegmentInfo]]] | None = None
+    listing_begun_at: datetime | None = None
+    look_at: datetime | None = None
+    positions: Future[Mapping[CheckpointKey, Checkpoint | CheckpointConflict]] | None = None
+    corrupt: list[str] = field(default_factory=list)
+    passed: list[OffsetRange] = field(default_factory=list)  # of gaps
+    failed: str = ""
+    is_done: bool = False
+
+    @property
+    def fields(self) -> dict[str, object]:
+        source = self.plan.source
+        return {logkeys.REGION: source.region, logkeys.TOPIC: source.place, logkeys.PARTITION: source.partition}
+
+    @property
+    def next_offset(self) -> int:
+        return self.sequencer.next_offset or 0
+
+    @property
+    def is_over(self) -> bool:
+        return self.is_done or bool(self.failed)
+
+    @property
+    def share(self) -> float:
+        """How much of it is delivered, about: 0 to 1."""
+        if self.is_done or self.plan.offsets is None:
+            return 1.0
+        begin, end = self.plan.next_offset or 0, self.plan.offsets.next_offset
+        return min(max((self.next_offset - begin) / max(end - begin, 1), 0.0), 1.0)
+
+
+@dataclass(slots=True)
+class Restorer:
+    """`run` is one thread's; `delivery.run` is another's."""
+
+    store: SegmentStore
+    control: ControlStore
+    checkpoints: CheckpointStore
+    delivery: Delivery
+    pool: Executor
+    clock: Clock
+    stop: Stop
+    skip_missing: bool = False
+    follow: timedelta | None = None  # how often to look for new segments; None: end with what the plan knows
+    told: Callable[[Sequence[Partition]], None] = lambda _: None  # of progress, in every turn
+    width: int = 8
+    patience: timedelta = PATIENCE
+    _partitions: list[Partition] = field(default_factory=list)
+    _epochs: dict[int, Partition] = field(default_factory=dict)
+
+    def begin(self, plan: PartitionPlan, topic_id: str, *, clamp: bool, begun: Checkpoint | None) -> Partition:
+        """`begun`: how far the restore is. Partitions have their turns in the order in which they begin."""
+        epoch = len(self._partitions) + 1
+        assignment = Assignment(plan.source, plan.target, topic_id, epoch, clamp)
+        partition = Partition(plan, epoch, assignment, self._sequencer(plan, begun), self.clock.now())
+        partition.is_done = plan.offsets is None and self.follow is None
+        self._partitions.append(partition)
+        self._epochs[epoch] = partition
+        self._take_in(partition, plan.recorded, plan.infos, plan.listed_at)
+        return partition
+
+    def run(self) -> Sequence[Partition]:
+        """Until all are over, or `stop` is set; then what is under way is finished by the delivery."""
+        while not self.stop.is_set() and not all(p.is_over for p in self._partitions):
+            self.turn()
+        return self._partitions
+
+    def turn(self) -> None:
+        for report in self._reports():
+            self._reported(self._epochs[report.assignment.epoch], report)
+        now = self.clock.now()
+        for partition in self._partitions:
+            if not partition.is_over:
+                self._tick(partition, now)
+        self._give_turns()
+        self.told(self._partitions)
+
+    # --- one partition ---
+
+    def _sequencer(self, plan: PartitionPlan, begun: Checkpoint | None) -> Sequencer:
+        policy = LatePolicy(
+            first_segment_delay=timedelta(),
+            late_retries=1,
+            lost_timeout=timedelta() if self.follow is None else timedelta(hours=1),
+            skip_lost=self.skip_missing,
+        )
+        next_offset = begun.next_offset if begun is not None else plan.next_offset
+        return Sequencer(policy, SegmentView(limit=NEVER_FORGETS), next_offset)
+
+    def _take_in(
+        self, partition: Partition, recorded: Sequence[OffsetRange], infos: Sequence[SegmentInfo], begun_at: datetime
+    ) -> None:
+        """A listing's answer, and what follows from it."""
+        view, last = partition.sequencer.view, self._last_offset(partition)
+        wanted = [i for i in infos if last is None or i.segment.offsets.start <= last]
+        view.listed(view.listing_begun(), wanted, recorded)
+        partition.look_at = begun_at + self.follow if self.follow is not None else None
+        self._apply(partition, partition.sequencer.listed(self.clock.now(), full=True, begun_at=begun_at))
+
+    def _last_offset(self, partition: Partition) -> int | None:
+        """What begins behind it is not wanted; None: anything may be."""
+        if self.follow is not None:
+            return None
+        return partition.plan.offsets.end if partition.plan.offsets is not None else -1
+
+    def _tick(self, partition: Partition, now: datetime) -> None:
+        self._positioned(partition)
+        if partition.listing is not None and partition.listing.done():
+            answer, partition.listing = partition.listing, None
+            assert partition.listing_begun_at is not None
+            try:
+                recorded, infos = answer.result()
+            except ReplicatorError as error:
+                self._warn(partition, "listing_failed", str(error))
+                self._apply(partition, partition.sequencer.listing_failed(now))
+            else:
+                self._take_in(partition, recorded, infos, partition.listing_begun_at)
+        self._apply(partition, partition.sequencer.tick(now))
+        if partition.look_at is not None and now >= partition.look_at and self._is_at_rest(partition):
+            self._list(partition)
+        if self._is_at_rest(partition) and self._is_finished(partition):
+            partition.is_done = True
+        if partition.waiting is not None:
+            partition.moved_at = now  # for its turn, which is no fault of its own
+        if now - partition.moved_at > self.patience and self.follow is None:
+            partition.failed = partition.failed or f"no progress for {self.patience}; run the restore again to go on"
+
+    def _is_at_rest(self, partition: Partition) -> bool:
+        waits = partition.waiting is not None or partition.listing is not None or partition.positions is not None
+        return not waits and not partition.is_under_way
+
+    def _is_finished(self, partition: Partition) -> bool:
+        last = self._last_offset(partition)
+        if last is None:
+            return False
+        return partition.next_offset > last or partition.sequencer.exhausted
+
+    def _list(self, partition: Partition) -> None:
+        partition.listing_begun_at = self.clock.now()
+        partition.listing = self.pool.submit(listed, self.control, self.store, partition.plan.source)
+
+    def _positioned(self, partition: Partition) -> None:
+        """Whether a transaction was committed was not known; the checkpoint says."""
+        if partition.positions is None or not partition.positions.done():
+            return
+        answer, partition.positions = partition.positions, None
+        try:
+            checkpoint = answer.result().get(partition.plan.key)
+        except ReplicatorError as error:
+            self._warn(partition, "positions_not_read", str(error))
+            partition.positions = self.pool.submit(self.checkpoints.read)
+            return
+        if isinstance(checkpoint, CheckpointConflict):
+            partition.failed = str(checkpoint)
+            return
+        partition.sequencer = self._sequencer(partition.plan, checkpoint)
+        self._list(partition)
+
+    def _apply(self, partition: Partition, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Deliver():
+                    partition.waiting = effect
+                case Relist():
+                    self._list(partition)
+                case Passed(offsets=offsets):
+                    partition.passed.append(offsets)
+                case Lost(offsets=offsets, skipped=True):
+                    partition.passed.append(offsets)
+                case Lost(offsets=offsets):
+                    if self.follow is None:
+                        partition.failed = f"no segment holds the offsets {offsets}"
+                    else:
+                        self._warn(partition, "segment_lost", f"no segment holds the offsets {offsets}")
+                case Finished() | Late():
+                    pass
+                case _:
+                    assert_never(effect)
+
+    # --- turns ---
+
+    def _give_turns(self) -> None:
+        free = self.width - sum(p.is_under_way for p in self._partitions)
+        for partition in self._partitions:
+            if free > 0 and partition.waiting is not None and not partition.is_over:
+                self.delivery.begin(partition.assignment, partition.waiting.pieces)
+                partition.waiting, partition.is_under_way = None, True
+                free -= 1
+
+    def _reports(self) -> list[Report]:
+        """The loop's only wait."""
+        found: list[Report] = []
+        try:
+            found.append(self.delivery.reports.get(timeout=POLL.total_seconds()))
+            while True:
+                found.append(self.delivery.reports.get_nowait())
+        except Empty:
+            return found
+
+    def _reported(self, partition: Partition, report: Report) -> None:
+        now, sequencer = self.clock.now(), partition.sequencer
+        match report:
+            case Progressed(next_offset=next_offset, done=done, count=count, size_bytes=size_bytes):
+                partition.records += count
+                partition.size_bytes += size_bytes
+                partition.moved_at = now
+                partition.is_under_way = not done
+                self._apply(partition, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
+            case Failed(reason=reason, fate=fate):
+                partition.is_under_way = False
+                self._warn(partition, "delivery_failed", reason)
+                if fate is Fate.UNKNOWN:
+                    partition.positions = self.pool.submit(self.checkpoints.read)
+                elif fate is Fate.REFUSED:
+                    partition.failed = reason
+                else:
+                    self._apply(partition, sequencer.failed(now))
+            case Vanished(segment=segment):
+                partition.is_under_way = False
+                self._apply(partition, sequencer.vanished(segment, now))
+            case Corrupt(segment=segment, error=error):
+                partition.is_under_way = False
+                partition.corrupt.append(f"{segment}: {error.what}")
+                self._apply(partition, sequencer.corrupt(segment, now))
+                if partition.waiting is None:  # nothing else holds its records
+                    partition.failed = str(error)
+            case _:
+                assert_never(report)
+
+    def _warn(self, partition: Partition, event: str, reason: str) -> None:
+        log.warning(event, extra=partition.fields | {logkeys.REASON: reason})

@@ -1,0 +1,72 @@
+"""What a restore is asked for: which records of the archive, as what, and into which topics. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from replicator.stretches import ANY_OFFSET, ANY_TIME, Span
+from replicator.topics import LEGAL_NAME, TopicPattern
+
+TOPIC_SIGN = "{topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """`names` beat `template`, in which `{topic}` stands for the source's name. Raises ValueError."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    template: str = TOPIC_SIGN
+
+    def __post_init__(self) -> None:
+        if TOPIC_SIGN not in self.template:
+            raise ValueError(f"{self.template!r} gives every topic the same name: write {TOPIC_SIGN} into it")
+
+    def __call__(self, topic: str) -> str:
+        """Raises ValueError when that is no topic's name."""
+        name = self.names.get(topic) or self.template.replace(TOPIC_SIGN, topic)
+        if not LEGAL_NAME.fullmatch(name):
+            raise ValueError(f"{topic} would be restored as {name!r}, which is no topic name")
+        return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The same selection is the same restore: `digest` names it."""
+
+    region: str
+    topics: Sequence[TopicPattern]  # any of them
+    incarnation: str | None = None  # of each topic; empty: the plain place; None: the last life
+    partitions: Collection[int] | None = None  # None: all
+    offsets: Span = ANY_OFFSET
+    stamps: Span = ANY_TIME  # of timestamps, in milliseconds
+    renaming: Renaming = field(default_factory=Renaming)
+    transforms: Sequence[str] = ()  # names of what changes the records, in order
+
+    def matches(self, topic: str) -> bool:
+        return any(pattern.matches(topic) for pattern in self.topics)
+
+    @property
+    def digest(self) -> str:
+        said = {
+            "incarnation": self.incarnation,
+            "names": dict(self.renaming.names),
+            "offsets": [self.offsets.low, self.offsets.high],
+            "partitions": None if self.partitions is None else sorted(self.partitions),
+            "region": self.region,
+            "stamps": [self.stamps.low, self.stamps.high],
+            "template": self.renaming.template,
+            "topics": sorted(str(pattern) for pattern in self.topics),
+            "transforms": list(self.transforms),
+        }
+        return blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=5).hexdigest()
+
+
+CHECKPOINTS = "replicator.restore."
+
+
+def checkpoint_topic(selection: Selection, restore_id: str) -> str:
+    """Where a restore writes how far it is. One that was given a name is known by it, and holds to its selection."""
+    return f"{CHECKPOINTS}{restore_id}" + ("" if restore_id == selection.digest else f".{selection.digest}")
