@@ -124,15 +124,16 @@ def _difference(a: pa.RecordBatch, b: pa.RecordBatch) -> tuple[int, str] | None:
             low = middle
         else:
             high = middle
-    columns = (name for name in SCHEMA.names if not _equal_column(name, a.slice(low, 1), b.slice(low, 1)))
+    columns = (name for name in SCHEMA.names if not equal_column(name, a.slice(low, 1), b.slice(low, 1)))
     return a.column("offset")[low].as_py(), next(columns)
 
 
 def _equal(a: pa.RecordBatch, b: pa.RecordBatch) -> bool:
-    return all(_equal_column(name, a, b) for name in SCHEMA.names)
+    return all(equal_column(name, a, b) for name in SCHEMA.names)
 
 
-def _equal_column(name: str, a: pa.RecordBatch, b: pa.RecordBatch) -> bool:
+def equal_column(name: str, a: pa.RecordBatch, b: pa.RecordBatch) -> bool:
+    """Of batches of the same length."""
     left, right = a.column(name), b.column(name)
     if name != "headers" or left.equals(right):
         return bool(left.equals(right))

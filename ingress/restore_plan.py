@@ -69,6 +69,7 @@ class PartitionPlan:
     recorded: Sequence[OffsetRange]  # gaps in the way that were written down
     missing: Sequence[OffsetRange]  # gaps in the way that nobody explained
     listed_at: datetime
+    others: Sequence[SegmentInfo] = ()  # that hold some of these offsets, too: for when one is damaged
     newest: SegmentInfo | None = None  # of all that is stored
     checkpoint: Checkpoint | None = None  # of this restore, from before
 
@@ -182,9 +183,19 @@ def plan_partition(
         recorded=[r for r in recorded if r.end >= wanted.low and r.start <= ends],
         missing=missing,
         listed_at=listed_at,
+        others=_others(known.values(), chosen, offsets),
         newest=max(known.values(), key=lambda info: info.segment.offsets.end, default=None),
         checkpoint=checkpoint,
     )
+
+
+def _others(
+    infos: Iterable[SegmentInfo], chosen: Sequence[SegmentInfo], offsets: OffsetRange | None
+) -> Sequence[SegmentInfo]:
+    if offsets is None:
+        return ()
+    known = {info.segment for info in chosen}
+    return [i for i in infos if i.segment.offsets.overlaps(offsets) and i.segment not in known]
 
 
 def _stored_and_wanted(extent: Extent, wanted: Span) -> OffsetRange | None:

@@ -63,7 +63,7 @@ class RestorePlanner:
     ) -> RestorePlan:
         """`checkpoints` of this restore from before; None: it begins. One listing of each partition concerned. Raises
         ConfigError when nothing of what is named is stored, StoreUnavailable, BrokerUnavailable."""
-        lives = self._lives(selection)
+        lives = lives_of(self.store, self.control, selection)
         positions = {} if checkpoints is None else checkpoints.read()
         topics = [self._topic(selection, life, wishes, positions) for life in lives]
         topics.sort(key=lambda topic: sum(p.size_bytes for p in topic.partitions))
@@ -80,48 +80,6 @@ class RestorePlanner:
         return RestorePlan(id=restore_id, checkpoint_topic=topic_name, topics=topics, objections=objections)
 
     # --- what is stored ---
-
-    def _lives(self, selection: Selection) -> Sequence[Life]:
-        """One of each topic. Raises ConfigError."""
-        stored: dict[str, list[Life]] = {}
-        for life in map(life_of, self.store.topics(selection.region)):
-            if selection.matches(life.topic) and not is_internal(life.topic, ()):
-                stored.setdefault(life.topic, []).append(life)
-        problems = [
-            f"{pattern}: nothing of it is stored below {selection.region}/"
-            for pattern in selection.topics
-            if not any(pattern.matches(topic) for topic in stored)
-        ]
-        chosen = []
-        for topic, lives in sorted(stored.items()):
-            try:
-                chosen.append(self._life(selection, topic, lives))
-            except (ValueError, DataError) as error:
-                problems.append(f"{topic}: {error}")
-        if problems:
-            raise ConfigError(problems, source="restore")
-        return chosen
-
-    def _life(self, selection: Selection, topic: str, lives: Sequence[Life]) -> Life:
-        """Raises ValueError when there is none, or when nothing says which is the last."""
-        if selection.incarnation is not None:
-            found = [life for life in lives if life.incarnation == selection.incarnation]
-            if not found:
-                raise ValueError(f"no life {selection.incarnation!r}; stored are {_named(lives)}")
-            return found[0]
-        if len(lives) == 1:
-            return lives[0]
-        places = {life.place for life in lives} | {
-            place for place in self.control.places(selection.region) if life_of(place).topic == topic
-        }
-        claimed = [
-            Life(topic=topic, incarnation=life_of(p).incarnation, claim=self.control.place(selection.region, p))
-            for p in sorted(places)
-        ]
-        ordered, unordered = in_order(claimed)
-        if unordered or ordered[-1].place not in {life.place for life in lives}:
-            raise ValueError(f"which of its lives is the last is not known; choose by --incarnation: {_named(lives)}")
-        return ordered[-1]
 
     def _partitions(
         self, selection: Selection, life: Life, destination: str, positions: Positions
@@ -203,6 +161,50 @@ class RestorePlanner:
                 return reader.footer
         except DataError:
             return None
+
+
+def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[Life]:
+    """One of each topic that is selected. Raises ConfigError with every name of which nothing is stored."""
+    stored: dict[str, list[Life]] = {}
+    for life in map(life_of, store.topics(selection.region)):
+        if selection.matches(life.topic) and not is_internal(life.topic, ()):
+            stored.setdefault(life.topic, []).append(life)
+    problems = [
+        f"{pattern}: nothing of it is stored below {selection.region}/"
+        for pattern in selection.topics
+        if not any(pattern.matches(topic) for topic in stored)
+    ]
+    chosen = []
+    for topic, lives in sorted(stored.items()):
+        try:
+            chosen.append(_life(control, selection, topic, lives))
+        except (ValueError, DataError) as error:
+            problems.append(f"{topic}: {error}")
+    if problems:
+        raise ConfigError(problems, source="archive")
+    return chosen
+
+
+def _life(control: ControlStore, selection: Selection, topic: str, lives: Sequence[Life]) -> Life:
+    """Raises ValueError when there is none, or when nothing says which is the last."""
+    if selection.incarnation is not None:
+        found = [life for life in lives if life.incarnation == selection.incarnation]
+        if not found:
+            raise ValueError(f"no life {selection.incarnation!r}; stored are {_named(lives)}")
+        return found[0]
+    if len(lives) == 1:
+        return lives[0]
+    places = {life.place for life in lives} | {
+        place for place in control.places(selection.region) if life_of(place).topic == topic
+    }
+    claimed = [
+        Life(topic=topic, incarnation=life_of(p).incarnation, claim=control.place(selection.region, p))
+        for p in sorted(places)
+    ]
+    ordered, unordered = in_order(claimed)
+    if unordered or ordered[-1].place not in {life.place for life in lives}:
+        raise ValueError(f"which of its lives is the last is not known; choose by --incarnation: {_named(lives)}")
+    return ordered[-1]
 
 
 def listed(

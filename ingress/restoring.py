@@ -111,7 +111,7 @@ class Restorer:
         partition.is_done = plan.offsets is None and self.follow is None
         self._partitions.append(partition)
         self._epochs[epoch] = partition
-        self._take_in(partition, plan.recorded, plan.infos, plan.listed_at)
+        self._take_in(partition, plan.recorded, [*plan.infos, *plan.others], plan.listed_at)
         return partition
 
     def run(self) -> Sequence[Partition]:

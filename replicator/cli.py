@@ -24,6 +24,7 @@ from replicator.commands.parked import release, skip
 from replicator.commands.restore import restore
 from replicator.commands.status import status
 from replicator.commands.terminal import CONFIG_VARIABLE, FAILED, USAGE, complain, group, print_text
+from replicator.commands.verify import verify
 from replicator.errors import ConfigError, ReplicatorError
 
 __all__ = ["CONFIG_VARIABLE", "app", "main"]
@@ -36,6 +37,7 @@ for command in (
     compact,
     gc,
     restore,
+    verify,
     status,
     gaps,
     skip,

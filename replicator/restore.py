@@ -39,7 +39,8 @@ from replicator.config import Config
 from replicator.control_store import ControlStore
 from replicator.durable import Step, durable
 from replicator.errors import CheckpointConflict, TargetError
-from replicator.lifecycle import Stop, SystemClock
+from replicator.lifecycle import Deadline, Stop, SystemClock
+from replicator.protocols import TopicPartition
 from replicator.store import SegmentStore
 
 __all__ = ["Restore", "Selection", "Wishes"]
@@ -47,6 +48,7 @@ __all__ = ["Restore", "Selection", "Wishes"]
 BATCH_RECORDS = 10_000
 TRANSACTION_TIMEOUT = timedelta(seconds=30)
 TAKE_OVER_WITHIN = timedelta(seconds=60)
+MARKERS_WITHIN, LOOK_AGAIN = timedelta(seconds=10), timedelta(milliseconds=20)
 THREADS = 8
 
 
@@ -140,7 +142,9 @@ class Restore:
                         if isinstance(begun, CheckpointConflict):
                             raise begun
                         restorer.begin(partition, ids[topic.destination], clamp=topic.clamps, begun=begun)
-            return _beside(delivery, restorer)
+            partitions = _beside(delivery, restorer)
+        self._wait_for_markers([p.plan.target for p in partitions if p.records])
+        return partitions
 
     def close(self) -> None:
         self._opened.close()
@@ -187,6 +191,15 @@ class Restore:
                     editor.seed(first.key, at)
         finally:
             editor.close()
+
+    def _wait_for_markers(self, targets: Sequence[TopicPartition]) -> None:
+        """The answer to a commit may come before its marker is in the log; whoever reads now should see everything."""
+        deadline = Deadline(MARKERS_WITHIN)
+        while not deadline.expired and not self.stop.is_set():
+            ends = self._admin.ends(targets)
+            if all(end.stable == end.high for end in ends.values()):
+                return
+            self.stop.wait(LOOK_AGAIN)
 
     def _delivery(self, writer: TransactionalWriter, opened: ExitStack) -> Delivery:
         reading = ThreadPoolExecutor(2, "read")

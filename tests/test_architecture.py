@@ -26,6 +26,7 @@ OURS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("replicator/compaction.py", PACKAGES),
     ("replicator/restore.py", PACKAGES),
     ("replicator/retention.py", PACKAGES),
+    ("replicator/verify.py", PACKAGES),
     ("replicator/spark_source.py", PACKAGES),
     ("replicator/cli.py", PACKAGES),
     ("replicator/commands/*", PACKAGES),
@@ -33,6 +34,8 @@ OURS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("formats/*", ("replicator", "formats")),
     ("infra/*", ("replicator", "formats", "infra")),
     ("egress/*", ("replicator", "egress", *FORMAT_CONTRACT)),
+    # to prove that what was stored is what was read, it has to be looked into
+    ("ingress/verification.py", ("replicator", "ingress", "formats")),
     ("ingress/*", ("replicator", "ingress", *FORMAT_CONTRACT)),
     ("compaction/*", ("replicator", "compaction", *FORMAT_CONTRACT, "formats.digest", "formats.facts")),
 )
@@ -71,10 +74,12 @@ IMPORTED_BY: dict[str, tuple[str, ...]] = {
         "replicator/compaction.py",
         "replicator/restore.py",
         "replicator/retention.py",
+        "replicator/verify.py",
         "replicator/spark_source.py",
     ),
     "replicator.compaction": ("replicator/commands/*", "replicator/retention.py"),
     "replicator.restore": ("replicator/commands/*",),
+    "replicator.verify": ("replicator/commands/*",),
     "replicator.retention": ("replicator/commands/*",),
     "replicator.spark_source": (),
     "replicator.commands": ("replicator/cli.py", "replicator/commands/*"),
@@ -83,6 +88,7 @@ IMPORTED_BY: dict[str, tuple[str, ...]] = {
 
 PURE = (
     "egress/partition.py",
+    "ingress/report.py",
     "ingress/restore_plan.py",
     "ingress/selection.py",
     "ingress/sequencer.py",

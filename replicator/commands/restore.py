@@ -8,12 +8,24 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.commands.arguments import instant
+from replicator.commands.selecting import (
+    From,
+    Incarnation,
+    Offsets,
+    Partitions,
+    Region,
+    Renames,
+    Topics,
+    Until,
+    pair,
+    parsed,
+    selected,
+)
 from replicator.commands.terminal import (
     DIFFERENCES,
     FAILED,
@@ -29,30 +41,11 @@ from replicator.commands.terminal import (
     table,
 )
 
-T = TypeVar("T")
-
 if TYPE_CHECKING:
     from formats.transform import Transform
     from ingress.restore_plan import Objection, PartitionPlan, RestorePlan
     from ingress.restoring import Partition
-    from ingress.selection import Renaming, Selection
-    from replicator.config import Config
-    from replicator.stretches import Span
 
-Topics = Annotated[list[str], typer.Argument(help="Names, or expressions that begin with ^.")]
-Region = Annotated[str | None, typer.Option("--region", help="Whose archive. Default: this file's region.")]
-Renames = Annotated[
-    list[str] | None,
-    typer.Option("--rename", metavar="OLD=NEW|TEMPLATE", help="Such as a=b, or '{topic}.restored' for all."),
-]
-Partitions = Annotated[list[int] | None, typer.Option("--partition", help="Only this one; may be repeated.")]
-Offsets = Annotated[str | None, typer.Option("--offsets", metavar="A-B", help="Only these, both included: 100-, -99.")]
-From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Only records stamped then or later.")]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only records stamped before.")]
-Incarnation = Annotated[
-    str | None,
-    typer.Option("--incarnation", metavar="TOPIC_ID", help="Of a topic that was created again; default: its last."),
-]
 Accept = Annotated[
     list[str] | None, typer.Option("--accept", metavar="OBJECTION", help="Begin in spite of it; may be repeated.")
 ]
@@ -96,7 +89,7 @@ def restore(  # noqa: PLR0917 -- options of a command
 
     settings = load_config(config)
     set_up_logs(settings)
-    selection = _selection(
+    selection = selected(
         settings,
         topics,
         region,
@@ -112,7 +105,7 @@ def restore(  # noqa: PLR0917 -- options of a command
         accept=[_objection(name) for name in accept or ()],
         partition_count=partition_count,
         replication_factor=replication_factor,
-        configs=dict(_pair(text, "--topic-config") for text in topic_config or ()),
+        configs=dict(pair(text, "--topic-config") for text in topic_config or ()),
     )
     transform = load_transform(keep or (), change or ())
     rate = None if max_rate is None else _size(max_rate)
@@ -151,68 +144,6 @@ def restore(  # noqa: PLR0917 -- options of a command
 # --- what the user says
 
 
-def _selection(  # noqa: PLR0917
-    settings: Config,
-    topics: Sequence[str],
-    region: str | None,
-    rename: Sequence[str] | None,
-    partitions: Sequence[int] | None,
-    offsets: str | None,
-    from_: str | None,
-    until: str | None,
-    incarnation: str | None,
-    transforms: Sequence[str],
-) -> Selection:
-    from ingress.selection import Selection
-    from replicator.stretches import Span
-    from replicator.topics import TopicPattern
-
-    try:
-        return Selection(
-            region=region or settings.region,
-            topics=[TopicPattern(topic) for topic in topics],
-            incarnation=incarnation,
-            partitions=frozenset(partitions) if partitions else None,
-            offsets=_offsets(offsets),
-            stamps=Span(
-                Span().low if from_ is None else _ms(instant(from_)),
-                Span().high if until is None else _ms(instant(until)) - 1,
-            ),
-            renaming=_renaming(rename or ()),
-            transforms=transforms,
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-def _offsets(text: str | None) -> Span:
-    from replicator.stretches import ANY_OFFSET, Span
-
-    if text is None:
-        return ANY_OFFSET
-    low, dash, high = text.partition("-")
-    if not dash or not (low or "0").isdecimal() or not (high or "0").isdecimal():
-        raise typer.BadParameter(f"{text!r} are no offsets: write A-B, A- or -B")
-    return Span(int(low or 0), int(high) if high else ANY_OFFSET.high)
-
-
-def _renaming(texts: Sequence[str]) -> Renaming:
-    from ingress.selection import TOPIC_SIGN, Renaming
-
-    templates = [text for text in texts if "=" not in text]
-    if len(templates) > 1:
-        raise typer.BadParameter(f"--rename: one template, not {len(templates)}")
-    names = dict(_pair(text, "--rename") for text in texts if "=" in text)
-    return Renaming(names, templates[0] if templates else TOPIC_SIGN)
-
-
-def _pair(text: str, option: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign or not name or not value:
-        raise typer.BadParameter(f"{option} {text!r}: write NAME=VALUE")
-    return name, value
-
-
 def _objection(name: str) -> Objection:
     from ingress.restore_plan import ACCEPTED, Objection
 
@@ -221,27 +152,16 @@ def _objection(name: str) -> Objection:
     return Objection(name)
 
 
-def _ms(at: datetime) -> int:
-    return int(at.timestamp() * 1000)
-
-
 def _size(text: str) -> int:
     from replicator.config.units import parse_size
 
-    return _parsed(parse_size, text)
+    return parsed(parse_size, text)
 
 
 def _duration(text: str) -> timedelta:
     from replicator.config.units import parse_duration
 
-    return _parsed(parse_duration, text)
-
-
-def _parsed(parse: Callable[[str], T], text: str) -> T:
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    return parsed(parse_duration, text)
 
 
 # --- what is printed

@@ -50,6 +50,9 @@ class Cluster:
             assert not deadline.expired, f"{topic} was made, but is not shown"
         return [TopicPartition(topic, n) for n in range(partitions)]
 
+    def topics(self) -> set[str]:
+        return set(self._admin().list_topics(timeout=PATIENCE.total_seconds()).topics)
+
     def delete(self, topic: str) -> None:
         admin = self._admin()
         admin.delete_topics([topic])[topic].result(PATIENCE.total_seconds())

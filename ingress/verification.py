@@ -1,0 +1,242 @@
+"""Proving an archive: every object of a partition, what they cover together, and that it is what a topic holds.
+
+Nothing that was written down is believed: objects are decoded to the last record, topics are read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from formats.alongside import Alongside, alongside
+from formats.compare import Comparison, compare
+from formats.facts import records_within
+from formats.scope import Scope
+from formats.stretch_reader import StretchReader
+from replicator.control import RecordedGap
+from replicator.control_store import ControlStore
+from replicator.coverage import Part, Piece, from_first, joined, parts, uncovered
+from replicator.errors import CorruptSegment, SegmentNotFound
+from replicator.protocols import Clock, SegmentFormat, TopicPartition
+from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from replicator.store import SegmentStore
+from replicator.stretches import Stretch
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proven:
+    """An object that was decoded to its end, and was what its key and footer say. Another object at the same key has
+    another time."""
+
+    size_bytes: int
+    stored_at: datetime  # UTC, by the store's clock
+    records: int
+    digest: str
+    proven_at: datetime  # UTC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveVerdict:
+    """One partition of the archive by itself."""
+
+    source: SourcePartition
+    offsets: OffsetRange | None  # from the first to the last covered
+    objects: int
+    size_bytes: int
+    read: Mapping[Segment, Proven]  # decoded now, and whole
+    skipped: int = 0  # proven before, and unchanged
+    corrupt: Mapping[Segment, str] = field(default_factory=dict)
+    disagreeing: Sequence[str] = ()  # segments that claim the same offset with different records
+    thinned: Sequence[str] = ()  # copies of which one holds fewer records, equal ones: the source was compacted
+    missing: Sequence[OffsetRange] = ()  # covered by nothing, and nobody explained it
+    recorded: Sequence[RecordedGap] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.corrupt and not self.disagreeing and not self.missing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceVerdict:
+    """A partition of the archive beside the topic it came from, offset by offset."""
+
+    source: SourcePartition
+    topic: TopicPartition
+    offsets: OffsetRange | None  # what both can have: from the log's start to the archive's end
+    comparison: Comparison
+    may_thin: bool  # the topic is compacted: it may hold fewer records than the archive
+    missing: Sequence[OffsetRange] = ()  # of these the archive has nothing
+    unreadable: str = ""
+
+    @property
+    def is_equal(self) -> bool:
+        c = self.comparison
+        lost = c.only_second or (c.only_first and not self.may_thin)
+        return c.offset is None and not lost and not self.unreadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetVerdict:
+    """A partition of the archive, or of a source topic, beside a topic that should hold the same records, in order."""
+
+    source: SourcePartition
+    target: TopicPartition
+    result: Alongside | None
+    unreadable: str = ""  # why nothing can be said
+
+    @property
+    def is_equal(self) -> bool:
+        return self.result is not None and self.result.difference is None and not self.unreadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verifier:
+    """As thread safe as what it is made of; holds one row group of each side."""
+
+    store: SegmentStore
+    control: ControlStore
+    format: SegmentFormat
+    clock: Clock
+
+    def archive(
+        self, source: SourcePartition, proven: Mapping[Segment, Proven], *, read_again_after: timedelta | None
+    ) -> ArchiveVerdict:
+        """`proven` objects that are unchanged and not too old are not read. Raises StoreUnavailable."""
+        recorded = self.control.gaps(source)
+        infos = self.store.list(source)
+        now = self.clock.now()
+        read: dict[Segment, Proven] = {}
+        corrupt: dict[Segment, str] = {}
+        known: dict[Segment, Proven] = {}
+        for info in infos:
+            before = proven.get(info.segment)
+            if before is not None and _still_holds(before, info, now, read_again_after):
+                known[info.segment] = before
+                continue
+            try:
+                read[info.segment] = self._prove(info, now)
+            except CorruptSegment as error:
+                corrupt[info.segment] = error.what
+            except SegmentNotFound:
+                continue  # merged or removed since it was listed; what holds its records now is listed, or will be
+        whole = [*known, *read]
+        extent = joined(segment.offsets for segment in whole)
+        offsets = None if extent.start is None else OffsetRange(extent.start, (extent.next_offset or 1) - 1)
+        disagreeing, thinned = self._compare(whole, set(read))
+        covered = [*extent.runs, *(gap.offsets for gap in recorded)]
+        return ArchiveVerdict(
+            source=source,
+            offsets=offsets,
+            objects=len(infos),
+            size_bytes=sum(info.size_bytes for info in infos),
+            read=read,
+            skipped=len(known),
+            corrupt=corrupt,
+            disagreeing=disagreeing,
+            thinned=thinned,
+            missing=uncovered(covered, offsets) if offsets is not None else (),
+            recorded=recorded,
+        )
+
+    def beside_source(
+        self,
+        source: SourcePartition,
+        topic: TopicPartition,
+        held: OffsetRange | None,
+        records: Iterator[RecordBatch],
+        *,
+        may_thin: bool,
+    ) -> SourceVerdict:
+        """`records` of the topic inside `held`, which is what both can have. Raises StoreUnavailable, and what reading
+        the topic raises."""
+        if held is None:
+            return SourceVerdict(
+                source=source, topic=topic, offsets=None, comparison=compare(iter(()), iter(())), may_thin=may_thin
+            )
+        extent = joined(info.segment.offsets for info in self.store.list(source))
+        missing = uncovered(extent.runs, held)
+        try:
+            comparison, unreadable = compare(self.records(source, Scope(), held), records), ""
+        except (CorruptSegment, SegmentNotFound) as error:
+            comparison, unreadable = compare(iter(()), iter(())), str(error)
+        return SourceVerdict(
+            source=source,
+            topic=topic,
+            offsets=held,
+            comparison=comparison,
+            may_thin=may_thin,
+            missing=missing,
+            unreadable=unreadable,
+        )
+
+    def beside_target(
+        self, source: SourcePartition, target: TopicPartition, scope: Scope, records: Iterator[RecordBatch]
+    ) -> TargetVerdict:
+        """`records` of all that the target partition holds. Raises StoreUnavailable, and what reading it raises."""
+        try:
+            result = alongside(self.records(source, scope), records)
+        except (CorruptSegment, SegmentNotFound) as error:
+            return TargetVerdict(source=source, target=target, result=None, unreadable=str(error))
+        return TargetVerdict(source=source, target=target, result=result)
+
+    def records(
+        self, source: SourcePartition, scope: Scope, within: OffsetRange | None = None
+    ) -> Iterator[RecordBatch]:
+        """What a reader gets of a partition, gaps passed over. Raises as StretchReader does."""
+        low, high = max(scope.offsets.low, 0), scope.offsets.high
+        wanted = within or (OffsetRange(low, min(high, 2**63 - 2)) if low <= high else None)
+        if wanted is None:
+            return
+        found = [info.segment for info in self.store.list(source)]
+        chosen = tuple(step for step in parts(found, wanted) if isinstance(step, Part))
+        if chosen:
+            yield from StretchReader(self.store, self.format, scope).batches(Stretch(source, chosen))
+
+    def _prove(self, info: SegmentInfo, now: datetime) -> Proven:
+        """The reader checks each row group against its digest, and that all of them make up the footer."""
+        segment = info.segment
+        with closing(self.format.open(self.store.open(segment), segment)) as reader:
+            count = sum(batch.num_rows for batch in reader.batches())
+            if count != reader.footer.count:
+                raise CorruptSegment(str(segment), found=f"{count} records", wanted=reader.footer.count)
+            digest = reader.footer.digest.whole if reader.footer.digest is not None else ""
+        return Proven(size_bytes=info.size_bytes, stored_at=info.stored_at, records=count, digest=digest, proven_at=now)
+
+    def _compare(self, segments: Sequence[Segment], news: set[Segment]) -> tuple[list[str], list[str]]:
+        """Every segment with what a reader would choose instead of it; what was compared before is not again."""
+        chosen = [step for step in from_first(segments) if isinstance(step, Piece)]
+        starts = [piece.from_offset for piece in chosen]
+        disagreeing, thinned = [], []
+        for segment in segments:
+            first = max(bisect_right(starts, segment.offsets.start) - 1, 0)
+            for piece in chosen[first : bisect_right(starts, segment.offsets.end)]:
+                is_news = segment in news or piece.segment in news
+                if piece.segment == segment or not is_news or not piece.offsets.overlaps(segment.offsets):
+                    continue
+                low = max(piece.offsets.start, segment.offsets.start)
+                both = OffsetRange(low, min(piece.offsets.end, segment.offsets.end))
+                try:
+                    found = compare(self._within(piece.segment, both), self._within(segment, both))
+                except SegmentNotFound:
+                    continue
+                if found.offset is not None:
+                    disagreeing.append(f"{piece.segment} and {segment}: offset {found.offset}, {found.detail}")
+                elif not found.equal:
+                    thinned.append(f"{piece.segment} and {segment}: {found.detail}")
+        return disagreeing, thinned
+
+    def _within(self, segment: Segment, offsets: OffsetRange) -> Iterator[RecordBatch]:
+        with closing(self.format.open(self.store.open(segment), segment)) as reader:
+            yield from records_within(reader.batches(offsets.start), offsets)
+
+
+def _still_holds(before: Proven, info: SegmentInfo, now: datetime, read_again_after: timedelta | None) -> bool:
+    same = before.size_bytes == info.size_bytes and before.stored_at == info.stored_at
+    return same and (read_again_after is None or now - before.proven_at < read_again_after)

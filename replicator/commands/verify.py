@@ -1,0 +1,177 @@
+"""`replicator verify`: is the archive whole, and is it what the topics hold?"""
+
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from replicator.commands.selecting import (
+    From,
+    Incarnation,
+    Offsets,
+    Partitions,
+    Region,
+    Renames,
+    Until,
+    parsed,
+    selected,
+)
+from replicator.commands.terminal import (
+    DIFFERENCES,
+    AsJson,
+    ConfigFile,
+    load_config,
+    print_json,
+    print_text,
+    set_up_logs,
+)
+
+if TYPE_CHECKING:
+    from ingress.report import Verdict
+    from replicator.config import Config
+    from replicator.verify import Verification
+
+KEY_VARIABLE = "REPLICATOR_REPORT_KEY"
+
+Topics = Annotated[list[str] | None, typer.Argument(help="Names, or expressions that begin with ^. Default: all.")]
+
+
+def verify(  # noqa: PLR0917 -- options of a command
+    topics: Topics = None,
+    config: ConfigFile = None,
+    region: Region = None,
+    rename: Renames = None,
+    partition: Partitions = None,
+    offsets: Offsets = None,
+    from_: From = None,
+    until: Until = None,
+    incarnation: Incarnation = None,
+    archive: Annotated[bool, typer.Option(help="Read every object of the archive.")] = True,
+    source: Annotated[
+        Path | None, typer.Option("--source", metavar="FILE", help="Compare with the topics of this file's cluster.")
+    ] = None,
+    target: Annotated[
+        Path | None, typer.Option("--target", metavar="FILE", help="Compare with the copies in this file's cluster.")
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="FILE", help="Objects proven before: unchanged ones are skipped.")
+    ] = None,
+    read_again: Annotated[str, typer.Option("--read-again", help="Age from which they are read again.")] = "30d",
+    report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write the report here, too.")] = None,
+    check_report: Annotated[
+        Path | None, typer.Option("--check-report", metavar="FILE", help="Only see that a report is unchanged.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Prove the archive: every object is what its key and footer say, to the last record; together they leave no hole;
+    and, where asked, they are what the topics hold. Nothing that was written down is believed.
+
+    Reports are chained digests, signed when $REPLICATOR_REPORT_KEY is set. Exit code 3 when anything is not as it
+    should be.
+    """
+    from ingress.report import entry_of, line_of
+    from ingress.report import report as report_of
+    from replicator.app import program
+    from replicator.lifecycle import SystemClock
+    from replicator.verify import Verification
+
+    key = os.environ.get(KEY_VARIABLE, "").encode()
+    if check_report is not None:
+        _check(check_report, key)
+        return
+    settings = load_config(config)
+    set_up_logs(settings)
+    chosen = selected(
+        settings, topics or ["^.*"], region, rename, partition, offsets, from_, until, incarnation, transforms=()
+    )
+    verdicts: list[Verdict] = []
+    with Verification(settings, chosen) as verification, _progress(quiet=as_json) as told:
+        for found in _verdicts(verification, archive, source, target, state, read_again, told):
+            verdicts.append(found)
+            if not as_json:
+                print_text(line_of(entry_of(found)))
+    said = report_of(verdicts, SystemClock().now(), program=program(), key=key)
+    if report is not None:
+        report.write_text(json.dumps(said, indent=1, ensure_ascii=False), encoding="utf-8")
+    if as_json:
+        print_json(said)
+    else:
+        bad = sum(not entry["equal"] for entry in said["entries"])
+        result = (
+            "everything is as it should be" if said["equal"] else f"{bad} of {len(verdicts)} are not as they should be"
+        )
+        print_text(f"{result}; chain {said['chain'][:16]}, {'signed' if key else 'not signed'}")
+    if not said["equal"]:
+        raise typer.Exit(DIFFERENCES)
+
+
+def _verdicts(  # noqa: PLR0917
+    verification: Verification,
+    archive: bool,
+    source: Path | None,
+    target: Path | None,
+    state: Path | None,
+    read_again: str,
+    told: Callable[[str], Callable[[int, int], None]],
+) -> Iterable[Verdict]:
+    from replicator.config.units import parse_duration
+    from replicator.verify import load_proven, save_proven
+
+    if archive:
+        proven = load_proven(state) if state is not None else {}
+        age = parsed(parse_duration, read_again)
+        for one in verification.archive(proven, read_again_after=age, told=told("archive")):
+            proven.update(one.read)
+            for segment in one.corrupt:
+                proven.pop(segment, None)
+            if state is not None:
+                save_proven(state, proven)
+            yield one
+    if source is not None:
+        yield from verification.beside_source(_cluster(source), told=told("source"))
+    if target is not None:
+        yield from verification.beside_target(_cluster(target), told=told("target"))
+
+
+def _cluster(file: Path) -> Config:
+    from replicator.config import load
+
+    return load(file)
+
+
+def _check(file: Path, key: bytes) -> None:
+    from ingress.report import check
+
+    said: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    check(said, key)
+    state = "everything was as it should be" if said["equal"] else "not everything was as it should be"
+    signed = "signed with the key" if key else "signature not checked: no key" if said["signature"] else "not signed"
+    print_text(f"the report of {said['at']} is unchanged, {signed}; {state}")
+
+
+@contextmanager
+def _progress(*, quiet: bool) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+    """A bar for each look, where somebody looks."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+
+        def begin(what: str) -> Callable[[int, int], None]:
+            task = bar.add_task(f"{what}, partitions", total=None)
+            return lambda done, total: bar.update(task, completed=done, total=total)
+
+        yield begin

@@ -1,0 +1,185 @@
+"""Verification, put together: what the command and users of Python call.
+
+with Verification(load("replicator.toml"), Selection(region="us-east-1", topics=[TopicPattern("^.*")])) as verification:
+    for verdict in verification.archive():
+        print(verdict.source, verdict.is_whole)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from formats.registry import load as load_format
+from formats.scope import Scope
+from infra.kafka.admin import KafkaAdmin
+from infra.kafka.partition_reader import read_partition
+from ingress.restore_planner import lives_of
+from ingress.selection import Selection
+from ingress.verification import ArchiveVerdict, Proven, SourceVerdict, TargetVerdict, Verifier
+from replicator.app import archive_objects
+from replicator.config import Config
+from replicator.control_store import ControlStore
+from replicator.coverage import joined
+from replicator.errors import ConfigError, DataError
+from replicator.lifecycle import Stop, SystemClock
+from replicator.protocols import TopicPartition
+from replicator.segment import OffsetRange, Segment, SourcePartition, parse_key
+from replicator.store import SegmentStore
+
+__all__ = ["Selection", "Verification"]
+
+THREADS = 2  # each decodes; more would only take memory
+
+T = TypeVar("T")
+
+
+class Verification:
+    """A context manager. One thread. Every answer is made of what is read now."""
+
+    def __init__(self, config: Config, selection: Selection, *, stop: Stop | None = None) -> None:
+        """`config` names the archive."""
+        self.selection, self._config = selection, config
+        self._opened, self._clock = ExitStack(), SystemClock()
+        objects = archive_objects(config.s3, stop or Stop(), self._opened)
+        self._store, self._control = SegmentStore(objects, config.s3.prefix), ControlStore(objects, config.s3.prefix)
+        self._verifier = Verifier(
+            store=self._store,
+            control=self._control,
+            format=load_format(config.format, config.format_options),
+            clock=self._clock,
+        )
+        self._pool = ThreadPoolExecutor(THREADS, "verify")
+        self._opened.callback(self._pool.shutdown, wait=False, cancel_futures=True)
+
+    def sources(self) -> Sequence[SourcePartition]:
+        """Raises ConfigError when nothing of what is named is stored."""
+        chosen, found = self.selection, []
+        for life in lives_of(self._store, self._control, chosen):
+            numbers = self._store.partitions(chosen.region, life.place)
+            wanted = [n for n in numbers if chosen.partitions is None or n in chosen.partitions]
+            found += [life.source(chosen.region, n) for n in wanted]
+        return found
+
+    def archive(
+        self,
+        proven: Mapping[Segment, Proven] | None = None,
+        *,
+        read_again_after: timedelta | None = None,
+        told: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
+    ) -> Iterator[ArchiveVerdict]:
+        """By itself, partition by partition. `proven`: objects that need no look before `read_again_after`."""
+        by_source: dict[SourcePartition, dict[Segment, Proven]] = {}
+        for segment, one in (proven or {}).items():
+            by_source.setdefault(segment.source, {})[segment] = one
+        return self._each(
+            lambda source: self._verifier.archive(source, by_source.get(source, {}), read_again_after=read_again_after),
+            told,
+        )
+
+    def beside_source(
+        self,
+        cluster: Config,
+        told: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
+    ) -> Iterator[SourceVerdict]:
+        """With the topics of the cluster that the archive came from, for the offsets that both can have."""
+        admin, properties = KafkaAdmin(cluster.cluster.properties("admin")), cluster.cluster.properties("consumer")
+
+        def verdict(source: SourcePartition) -> SourceVerdict:
+            topic = TopicPartition(source.topic, source.partition)
+            marks = admin.watermarks([topic]).get(topic)
+            extent = joined(info.segment.offsets for info in self._store.list(source))
+            held = None
+            if marks is not None and extent.start is not None and extent.next_offset is not None:
+                low, end = max(marks.low, extent.start), min(marks.high, extent.next_offset) - 1
+                held = OffsetRange(low, end) if low <= end else None
+            compacted = marks is not None and "compact" in admin.configs(source.topic).get("cleanup.policy", "")
+            bounds = (held.start, held.next_offset) if held is not None else (0, 0)
+            records = read_partition(properties, topic, *bounds)
+            return self._verifier.beside_source(source, topic, held, records, may_thin=compacted)
+
+        return self._each(verdict, told)
+
+    def beside_target(
+        self,
+        cluster: Config,
+        told: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
+    ) -> Iterator[TargetVerdict]:
+        """With the topics that the records were delivered or restored to."""
+        admin, properties = KafkaAdmin(cluster.cluster.properties("admin")), cluster.cluster.properties("consumer")
+        scope = Scope(offsets=self.selection.offsets, stamps=self.selection.stamps)
+
+        def verdict(source: SourcePartition) -> TargetVerdict:
+            target = TopicPartition(self.selection.renaming(source.topic), source.partition)
+            marks = admin.watermarks([target]).get(target)
+            if marks is None:
+                return TargetVerdict(source=source, target=target, result=None, unreadable="there is no such partition")
+            if marks.low > 0:
+                why = f"its first {marks.low} offsets were deleted, so nothing says which records they were"
+                return TargetVerdict(source=source, target=target, result=None, unreadable=why)
+            records = read_partition(properties, target, marks.low, marks.high)
+            return self._verifier.beside_target(source, target, scope, records)
+
+        return self._each(verdict, told)
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _each(self, verdict: Callable[[SourcePartition], T], told: Callable[[int, int], None]) -> Iterator[T]:
+        sources = self.sources()
+        for done, answer in enumerate(self._pool.map(verdict, sources), start=1):
+            told(done, len(sources))
+            yield answer
+
+
+# --- what was proven before -----------------------------------------------------------------------------------------
+
+
+def load_proven(path: Path) -> dict[Segment, Proven]:
+    """Empty when there is no such file. Raises ConfigError for one that says nothing."""
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+        return {
+            parse_key("", name): Proven(
+                size_bytes=one["size_bytes"],
+                stored_at=datetime.fromisoformat(one["stored_at"]),
+                records=one["records"],
+                digest=one["digest"],
+                proven_at=datetime.fromisoformat(one["proven_at"]),
+            )
+            for name, one in said["proven"].items()
+        }
+    except FileNotFoundError:
+        return {}
+    except (DataError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError([f"not a file of verified objects: {error!r}; name another one"], source=str(path)) from error
+
+
+def save_proven(path: Path, proven: Mapping[Segment, Proven]) -> None:
+    said = {
+        str(segment): {
+            "size_bytes": one.size_bytes,
+            "stored_at": one.stored_at.isoformat(),
+            "records": one.records,
+            "digest": one.digest,
+            "proven_at": one.proven_at.isoformat(),
+        }
+        for segment, one in proven.items()
+    }
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(json.dumps({"proven": said}, indent=0), encoding="utf-8")
+    new.replace(path)  # whole, or as it was
