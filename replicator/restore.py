@@ -82,12 +82,13 @@ class Restore:
         self._format = load_format(config.format, config.format_options)
         self._pool = ThreadPoolExecutor(THREADS, "ask")
         self._opened.callback(self._pool.shutdown, wait=False, cancel_futures=True)
+        self._topic = checkpoint_topic(selection, self.id)
         self._checkpoints: KafkaCheckpointStore | None = None
+        self._writer: TransactionalWriter | None = None
 
     def plan(self) -> RestorePlan:
         """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable."""
-        topic = checkpoint_topic(self.selection, self.id)
-        known = topic in self._admin.describe([topic])
+        known = self._topic in self._admin.describe([self._topic])
         planner = RestorePlanner(
             store=self._store,
             control=self._control,
@@ -96,7 +97,23 @@ class Restore:
             clock=self._clock,
             pool=self._pool,
         )
-        return planner.plan(self.selection, self.id, self._wishes, self._checkpoints_in(topic) if known else None)
+        return planner.plan(self.selection, self.id, self._wishes, self._checkpoints_in(self._topic) if known else None)
+
+    def take_over(self) -> TransactionalWriter:
+        """End what an earlier process of this restore left open, and that process too, if it still runs: planning need
+        not wait for it then. Raises BrokerUnavailable."""
+        if self._writer is None:
+            self._writer = TransactionalWriter(
+                self._config.cluster.properties("producer"),
+                transactional_id=self._topic,
+                exclusive=False,
+                transaction_timeout=TRANSACTION_TIMEOUT,
+                checkpoint_topic=self._topic,
+                memory_bytes=PRODUCER_BYTES,
+            )
+            self._opened.callback(self._writer.close, timedelta(seconds=2))
+            self._writer.take_over(TAKE_OVER_WITHIN)
+        return self._writer
 
     def run(
         self, plan: RestorePlan, told: Callable[[Sequence[Partition]], None] = lambda _: None
@@ -107,17 +124,8 @@ class Restore:
             raise TargetError("this restore would not end well:\n" + "\n".join(objections_text(plan)))
         ids = self._make_topics(plan)
         ensure_checkpoint_topic(self._admin, plan.checkpoint_topic, replication_factor=self._wishes.replication_factor)
-        writer = TransactionalWriter(
-            self._config.cluster.properties("producer"),
-            transactional_id=plan.checkpoint_topic,
-            exclusive=False,
-            transaction_timeout=TRANSACTION_TIMEOUT,
-            checkpoint_topic=plan.checkpoint_topic,
-            memory_bytes=PRODUCER_BYTES,
-        )
+        writer = self.take_over()  # before the positions are read: nobody else moves them from here on
         with ExitStack() as opened:
-            opened.callback(writer.close, timedelta(seconds=2))
-            writer.take_over(TAKE_OVER_WITHIN)  # before the positions are read: nobody else moves them from here on
             checkpoints = self._checkpoints_in(plan.checkpoint_topic)
             positions = checkpoints.read()
             self._write_down_the_beginning(plan, ids, {key.destination_topic for key in positions})

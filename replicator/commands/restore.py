@@ -120,6 +120,8 @@ def restore(  # noqa: PLR0917 -- options of a command
         follow=_duration(every) if follow else None,
         stop=stop,
     ) as restoring:
+        if not dry_run:
+            restoring.take_over()
         plan = restoring.plan()
         if dry_run:
             _show_plan(plan, rate, transform, as_json=as_json)
