@@ -44,6 +44,7 @@ class Selection:
     stamps: Span = ANY_TIME  # of timestamps, in milliseconds
     renaming: Renaming = field(default_factory=Renaming)
     transforms: Sequence[str] = ()  # names of what changes the records, in order
+    on_spark: bool = False
 
     def matches(self, topic: str) -> bool:
         return any(pattern.matches(topic) for pattern in self.topics)
@@ -53,6 +54,7 @@ class Selection:
         said = {
             "incarnation": self.incarnation,
             "names": dict(self.renaming.names),
+            "on_spark": self.on_spark,
             "offsets": [self.offsets.low, self.offsets.high],
             "partitions": None if self.partitions is None else sorted(self.partitions),
             "region": self.region,

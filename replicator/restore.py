@@ -2,54 +2,53 @@
 
 with Restore(load("replicator.toml"), Selection(region="us-east-1", topics=[TopicPattern("sensor.events")])) as restore:
     plan = restore.plan()
-    for partition in restore.run(plan):
-        print(partition.plan.target, partition.records, partition.failed)
+    for outcome in restore.run(plan):
+        print(outcome.target, outcome.records, outcome.failed)
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from formats.registry import load as load_format
 from formats.scope import Scope
-from formats.transform import Transform
-from infra.kafka.admin import KafkaAdmin
 from infra.kafka.checkpoint_editor import KafkaCheckpointEditor
-from infra.kafka.checkpoints import KafkaCheckpointStore
 from infra.kafka.internal_topics import ensure_checkpoint_topic
-from infra.kafka.timestamps import TargetTimestamps
-from infra.kafka.transactions import TransactionalWriter
-from infra.metrics import PrometheusMetrics
-from ingress.delivery import Delivery
-from ingress.pieces import PieceReader, RunReader
+from infra.spark import SparkRunner, SparkSettings
 from ingress.restore_plan import ACCEPTED, Objection, RestorePlan
 from ingress.restore_planner import RestorePlanner, Wishes
-from ingress.restoring import Partition, Restorer
 from ingress.selection import Selection, checkpoint_topic
-from ingress.throttle import Throttle, ThrottledReader
-from replicator.app import DELIVERY_WIDTH, PRODUCER_BYTES, ROUND_LINGER, ROUND_RECORDS, RUN_BYTES, archive_objects
 from replicator.checkpoint import Author, Checkpoint
 from replicator.config import Config
-from replicator.control_store import ControlStore
 from replicator.durable import Step, durable
-from replicator.errors import CheckpointConflict, TargetError
+from replicator.errors import ReplicatorError, TargetError
 from replicator.lifecycle import Deadline, Stop, SystemClock
 from replicator.protocols import TopicPartition
-from replicator.store import SegmentStore
+from replicator.restore_worker import Outcome, RestoreWorker, Task, Terms, Told, Work, outcome_of, row_of
 
-__all__ = ["Restore", "Selection", "Wishes"]
+__all__ = ["Options", "Restore", "Selection", "Wishes"]
 
-BATCH_RECORDS = 10_000
-TRANSACTION_TIMEOUT = timedelta(seconds=30)
-TAKE_OVER_WITHIN = timedelta(seconds=60)
 MARKERS_WITHIN, LOOK_AGAIN = timedelta(seconds=10), timedelta(milliseconds=20)
-THREADS = 8
+
+
+class RestoreStopped(ReplicatorError):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a restore goes, apart from what it is about."""
+
+    restore_id: str = ""  # the same one goes on where it stood; empty: the selection's own
+    keep: Sequence[str] = ()  # names of functions that say which records stay
+    change: Sequence[str] = ()  # names of functions that change them
+    max_rate: int | None = None  # bytes of records a second
+    follow: timedelta | None = None  # how often to look for new segments; None: what is stored when it begins
+    spark: SparkSettings | None = None  # None: in this process
 
 
 class Restore:
@@ -59,102 +58,92 @@ class Restore:
         self,
         config: Config,
         selection: Selection,
-        *,
-        restore_id: str = "",
         wishes: Wishes | None = None,
-        transform: Transform | None = None,
-        max_rate: int | None = None,
-        follow: timedelta | None = None,
+        options: Options | None = None,
+        *,
         stop: Stop | None = None,
     ) -> None:
-        """`restore_id`: the same one goes on where it stood; empty: the selection's own. `max_rate`: bytes of records
-        a second. `follow`: how often to look for new segments; None: what is stored when it begins. `stop` ends it at
-        any moment: the same restore goes on later. Raises ConfigError."""
-        self.selection, self.id = selection, restore_id or selection.digest
+        """`stop` ends it at any moment: the same restore goes on later. Raises ConfigError."""
+        self._config, self._wishes, self._options = config, wishes or Wishes(), options or Options()
         self.stop = stop or Stop()
-        self._config, self._wishes = config, wishes or Wishes()
-        self._transform, self._max_rate, self._follow = transform or Transform(), max_rate, follow
-        self._opened = ExitStack()
-        self._clock = SystemClock()
-        self._admin = KafkaAdmin(config.cluster.properties("admin"))
-        objects = archive_objects(config.s3, self.stop, self._opened)
-        self._store, self._control = SegmentStore(objects, config.s3.prefix), ControlStore(objects, config.s3.prefix)
-        self._format = load_format(config.format, config.format_options)
-        self._pool = ThreadPoolExecutor(THREADS, "ask")
-        self._opened.callback(self._pool.shutdown, wait=False, cancel_futures=True)
-        self._topic = checkpoint_topic(selection, self.id)
-        self._checkpoints: KafkaCheckpointStore | None = None
-        self._writer: TransactionalWriter | None = None
+        # a restore that was begun in one way is not gone on with in the other: each fences its own processes only
+        self.selection = replace(selection, on_spark=self._options.spark is not None)
+        self.id = self._options.restore_id or self.selection.digest
+        self._opened, self._clock = ExitStack(), SystemClock()
+        self._terms = Terms(
+            checkpoint_topic=checkpoint_topic(self.selection, self.id),
+            scope=Scope(offsets=selection.offsets, stamps=selection.stamps),
+            keep=self._options.keep,
+            change=self._options.change,
+            max_rate=self._options.max_rate,
+            follow=self._options.follow,
+            skip_missing=Objection.MISSING in self._wishes.accept,
+        )
+        topic = self._terms.checkpoint_topic
+        self._worker = RestoreWorker(config, self._terms, topic, self.stop, self._opened)
+        self.spark: SparkRunner | None = None
 
     def plan(self) -> RestorePlan:
         """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable."""
-        known = self._topic in self._admin.describe([self._topic])
+        worker, topic = self._worker, self._terms.checkpoint_topic
         planner = RestorePlanner(
-            store=self._store,
-            control=self._control,
-            format=self._format,
-            admin=self._admin,
+            store=worker.store,
+            control=worker.control,
+            format=worker.format,
+            admin=worker.admin,
             clock=self._clock,
-            pool=self._pool,
+            pool=worker.pool,
         )
-        return planner.plan(self.selection, self.id, self._wishes, self._checkpoints_in(self._topic) if known else None)
+        known = topic in worker.admin.describe([topic])
+        return planner.plan(self.selection, self.id, self._wishes, worker.checkpoints if known else None)
 
-    def take_over(self) -> TransactionalWriter:
+    def take_over(self) -> None:
         """End what an earlier process of this restore left open, and that process too, if it still runs: planning need
         not wait for it then. Raises BrokerUnavailable."""
-        if self._writer is None:
-            self._writer = TransactionalWriter(
-                self._config.cluster.properties("producer"),
-                transactional_id=self._topic,
-                exclusive=False,
-                transaction_timeout=TRANSACTION_TIMEOUT,
-                checkpoint_topic=self._topic,
-                memory_bytes=PRODUCER_BYTES,
-            )
-            self._opened.callback(self._writer.close, timedelta(seconds=2))
-            self._writer.take_over(TAKE_OVER_WITHIN)
-        return self._writer
+        self._worker.take_over()
 
     def run(
-        self, plan: RestorePlan, told: Callable[[Sequence[Partition]], None] = lambda _: None
-    ) -> Sequence[Partition]:
+        self,
+        plan: RestorePlan,
+        told: Told = lambda _: None,
+        told_on_spark: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
+    ) -> Sequence[Outcome]:
         """Carry `plan` out. Raises TargetError when something speaks against it that is not accepted, OwnershipLost
-        when the same restore was begun elsewhere, BrokerUnavailable, StoreUnavailable."""
+        when the same restore was begun elsewhere, BrokerUnavailable, StoreUnavailable; on Spark PlanFailed,
+        SparkUnavailable."""
         if plan.refused:
             raise TargetError("this restore would not end well:\n" + "\n".join(objections_text(plan)))
         ids = self._make_topics(plan)
-        ensure_checkpoint_topic(self._admin, plan.checkpoint_topic, replication_factor=self._wishes.replication_factor)
-        writer = self.take_over()  # before the positions are read: nobody else moves them from here on
-        with ExitStack() as opened:
-            checkpoints = self._checkpoints_in(plan.checkpoint_topic)
-            positions = checkpoints.read()
-            self._write_down_the_beginning(plan, ids, {key.destination_topic for key in positions})
-            delivery = self._delivery(writer, opened)
-            restorer = Restorer(
-                store=self._store,
-                control=self._control,
-                checkpoints=checkpoints,
-                delivery=delivery,
-                pool=self._pool,
-                clock=self._clock,
-                stop=self.stop,
-                skip_missing=Objection.MISSING in self._wishes.accept,
-                follow=self._follow,
-                told=told,
-                width=DELIVERY_WIDTH,
-            )
-            for topic in plan.topics:
-                for partition in topic.partitions:
-                    if partition.target.partition < topic.partition_count:
-                        begun = positions.get(partition.key)
-                        if isinstance(begun, CheckpointConflict):
-                            raise begun
-                        restorer.begin(partition, ids[topic.destination], clamp=topic.clamps, begun=begun)
-            partitions = _beside(delivery, restorer)
-        self._wait_for_markers([p.plan.target for p in partitions if p.records])
-        return partitions
+        ensure_checkpoint_topic(
+            self._worker.admin, plan.checkpoint_topic, replication_factor=self._wishes.replication_factor
+        )
+        self._worker.take_over()
+        begun = {key.destination_topic for key in self._worker.checkpoints.read()}
+        self._write_down_the_beginning(plan, ids, begun)
+        tasks = [
+            Task(plan=partition, topic_id=ids[topic.destination], clamp=topic.clamps)
+            for topic in plan.topics
+            for partition in topic.partitions
+            if partition.target.partition < topic.partition_count
+        ]
+        outcomes = (
+            [Outcome.of(partition) for partition in self._worker.carry_out(tasks, told)]
+            if self._options.spark is None
+            else self._on_spark(tasks, self._options.spark, told_on_spark)
+        )
+        self._wait_for_markers([task.plan.target for task in tasks])
+        return outcomes
+
+    def sample(self, plan: RestorePlan, count: int) -> Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
+        """The first records of the first partition that has any, and what becomes of each; None: it is left out. Empty
+        when nothing changes them."""
+        if not self._options.keep and not self._options.change:
+            return []
+        return self._worker.sample([partition for partition in plan.partitions if not partition.is_done], count)
 
     def close(self) -> None:
+        if self.spark is not None:
+            self.spark.close()
         self._opened.close()
 
     def __enter__(self) -> Self:
@@ -165,27 +154,34 @@ class Restore:
     ) -> None:
         self.close()
 
-    def _checkpoints_in(self, topic: str) -> KafkaCheckpointStore:
-        if self._checkpoints is None:
-            self._checkpoints = KafkaCheckpointStore(self._config.cluster.properties("consumer"), topic)
-            self._opened.callback(self._checkpoints.close)
-        return self._checkpoints
+    def _on_spark(
+        self, tasks: Sequence[Task], settings: SparkSettings, told: Callable[[int, int], None]
+    ) -> Sequence[Outcome]:
+        def go_on(done: int, total: int) -> None:
+            if self.stop.is_set():
+                raise RestoreStopped("stopped before the end; the same restore goes on where this one stood")
+            told(done, total)
 
-    def _make_topics(self, plan: RestorePlan) -> dict[str, str]:
+        self.spark = self.spark or SparkRunner(settings)
+        config = replace(self._config, egress=None, ingress=None, sqs=None, sync=None)
+        work = Work(config, replace(self._terms, follow=None))
+        return [outcome_of(answer) for answer in self.spark.run([*map(row_of, tasks)], work, progress=go_on)]
+
+    def _make_topics(self, plan: RestorePlan) -> Mapping[str, str]:
         """All of them before the first record. Their ids."""
         for topic in plan.topics:
             if topic.facts is None:
                 with durable(Step.CREATE_TOPIC):
-                    self._admin.create_topic(
+                    self._worker.admin.create_topic(
                         topic.destination,
                         partitions=topic.partition_count,
                         replication_factor=topic.replication_factor,
                         configs=topic.configs,
                     )
         names = [topic.destination for topic in plan.topics]
-        return {name: facts.topic_id for name, facts in self._admin.describe(names).items()}
+        return {name: facts.topic_id for name, facts in self._worker.admin.describe(names).items()}
 
-    def _write_down_the_beginning(self, plan: RestorePlan, ids: dict[str, str], begun: set[str]) -> None:
+    def _write_down_the_beginning(self, plan: RestorePlan, ids: Mapping[str, str], begun: set[str]) -> None:
         """Which topics are this restore's, before their first record: an aborted transaction leaves offsets behind, and
         the next run must not take them for somebody else's records."""
         editor = KafkaCheckpointEditor(self._config.cluster.properties("producer"), plan.checkpoint_topic)
@@ -193,10 +189,8 @@ class Restore:
             for topic in plan.topics:
                 first = next((p for p in topic.partitions if p.next_offset is not None), None)
                 if first is not None and topic.destination not in begun:
-                    at = Checkpoint(
-                        first.next_offset or 0, ids[topic.destination], self._clock.now(), author=Author.SEED
-                    )
-                    editor.seed(first.key, at)
+                    at, topic_id = self._clock.now(), ids[topic.destination]
+                    editor.seed(first.key, Checkpoint(first.next_offset or 0, topic_id, at, author=Author.SEED))
         finally:
             editor.close()
 
@@ -204,33 +198,10 @@ class Restore:
         """The answer to a commit may come before its marker is in the log; whoever reads now should see everything."""
         deadline = Deadline(MARKERS_WITHIN)
         while not deadline.expired and not self.stop.is_set():
-            ends = self._admin.ends(targets)
+            ends = self._worker.admin.ends(targets)
             if all(end.stable == end.high for end in ends.values()):
                 return
             self.stop.wait(LOOK_AGAIN)
-
-    def _delivery(self, writer: TransactionalWriter, opened: ExitStack) -> Delivery:
-        reading = ThreadPoolExecutor(2, "read")
-        opened.callback(reading.shutdown, wait=False, cancel_futures=True)
-        scope = Scope(offsets=self.selection.offsets, stamps=self.selection.stamps)
-        reader: RunReader = PieceReader(
-            self._store, self._format, BATCH_RECORDS, RUN_BYTES, scope=scope, change=self._transform
-        )
-        if self._max_rate:
-            reader = ThrottledReader(reader, Throttle(self._max_rate, self.stop))
-        return Delivery(
-            reader=reader,
-            writer=writer,
-            timestamps=TargetTimestamps(self._admin, self._clock),
-            pool=reading,
-            clock=self._clock,
-            metrics=PrometheusMetrics(),
-            stop=Stop(),
-            abandon=Stop(),
-            width=DELIVERY_WIDTH,
-            round_records=ROUND_RECORDS,
-            linger=ROUND_LINGER,
-        )
 
 
 def objections_text(plan: RestorePlan) -> list[str]:
@@ -242,26 +213,3 @@ def objections_text(plan: RestorePlan) -> list[str]:
         + (" (accepted)" if o.accepted else "")
         for o in everything
     ]
-
-
-def _beside(delivery: Delivery, restorer: Restorer) -> Sequence[Partition]:
-    """`restorer` here, `delivery` on a thread of its own; what fails there is raised here."""
-    failure: list[BaseException] = []
-
-    def deliver() -> None:
-        try:
-            delivery.run()
-        except BaseException as error:
-            failure.append(error)
-            restorer.stop.set()
-
-    thread = threading.Thread(target=deliver, name="delivery")
-    thread.start()
-    try:
-        partitions = restorer.run()
-    finally:
-        delivery.stop.set()
-        thread.join()
-    if failure:
-        raise failure[0]
-    return partitions

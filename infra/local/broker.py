@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import shutil
 import uuid
 from dataclasses import dataclass
 from datetime import timedelta
@@ -141,6 +142,11 @@ class Broker:
     def kill(self) -> None:
         """SIGKILL: the broker dies without a word. The data stays as it was at that moment."""
         self._server.kill()
+
+    def burn(self) -> None:
+        """SIGKILL, and the data is gone. A start that follows is another cluster's, at the same address."""
+        self._server.kill()
+        shutil.rmtree(self._folder / "data", ignore_errors=True)
 
     def freeze(self) -> None:
         """SIGSTOP: connections stay open and nothing answers, until `thaw`."""

@@ -118,6 +118,14 @@ class LocalStack:
         detached with it."""
         return self._running_owner().start(name, argv, log=self.log_dir / f"{name}.log", cwd=self.dir, env=env)
 
+    def add_broker(self, region: str) -> Broker:
+        """One more, empty, that answers clients when this returns. Raises LocalStackError."""
+        if region in self._brokers:
+            raise ValueError(f"there is a broker {region!r} already")
+        broker = self._brokers[region] = self._broker(region, self._runtime())
+        broker.start()
+        return broker
+
     def keep_logs(self) -> Path:
         """Copy the logs to a place in the user's cache folder which is overwritten by the next call. That place."""
         kept = cache_dir() / "last-failure"
@@ -184,20 +192,7 @@ class LocalStack:
     def _start_all(self, runtime: KafkaRuntime) -> None:
         """Start all at once; the first failure ends the waiting for the others."""
         owner = self._running_owner()
-        self._brokers = {
-            region: Broker(
-                region=region,
-                folder=self.dir / f"broker-{region}",
-                log=self.log_dir / f"broker-{region}.log",
-                runtime=runtime,
-                owner=owner,
-                config=self._config,
-                abort=self._abort,
-                java_options=self._java_options,
-                behind=self._behind.get(region),
-            )
-            for region in self._regions
-        }
+        self._brokers = {region: self._broker(region, runtime) for region in self._regions}
         self._moto = Moto(folder=self.dir / "moto", log=self.log_dir / "moto.log", owner=owner, abort=self._abort)
         servers = self._servers()
         with ThreadPoolExecutor(max_workers=len(servers), thread_name_prefix="local-stack") as pool:
@@ -208,6 +203,19 @@ class LocalStack:
             except BaseException:
                 self._abort.set()
                 raise
+
+    def _broker(self, region: str, runtime: KafkaRuntime) -> Broker:
+        return Broker(
+            region=region,
+            folder=self.dir / f"broker-{region}",
+            log=self.log_dir / f"broker-{region}.log",
+            runtime=runtime,
+            owner=self._running_owner(),
+            config=self._config,
+            abort=self._abort,
+            java_options=self._java_options,
+            behind=self._behind.get(region),
+        )
 
     def _running_owner(self) -> Supervisor:
         if self._owner is None:

@@ -38,13 +38,15 @@ from replicator.commands.terminal import (
     print_text,
     set_up_logs,
     size_text,
+    spark_settings,
     table,
 )
 
 if TYPE_CHECKING:
-    from formats.transform import Transform
     from ingress.restore_plan import Objection, PartitionPlan, RestorePlan
-    from ingress.restoring import Partition
+    from replicator.restore_worker import Outcome, Told
+
+SAMPLE = 5  # records that --dry-run shows before and after
 
 Accept = Annotated[
     list[str] | None, typer.Option("--accept", metavar="OBJECTION", help="Begin in spite of it; may be repeated.")
@@ -76,6 +78,7 @@ def restore(  # noqa: PLR0917 -- options of a command
     max_rate: Annotated[str | None, typer.Option("--max-rate", metavar="SIZE", help="A second, such as 50MiB.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with new segments, until it is stopped.")] = False,
     every: Annotated[str, typer.Option("--every", help="How often --follow looks for new segments.")] = "30s",
+    spark: Annotated[bool, typer.Option("--spark", help="On [compaction] master: a task for each partition.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Restore topics from the archive into this cluster.
@@ -83,9 +86,9 @@ def restore(  # noqa: PLR0917 -- options of a command
     Stopped or killed, it goes on where it stood when the same command is given again. Exit code 3 when something could
     not be restored, is corrupt or is missing; with --dry-run, when something speaks against it.
     """
-    from formats.transform import load as load_transform
+    from replicator.config.units import parse_duration, parse_size
     from replicator.lifecycle import Stop
-    from replicator.restore import Restore, Wishes
+    from replicator.restore import Options, Restore, Wishes
 
     settings = load_config(config)
     set_up_logs(settings)
@@ -107,38 +110,43 @@ def restore(  # noqa: PLR0917 -- options of a command
         replication_factor=replication_factor,
         configs=dict(pair(text, "--topic-config") for text in topic_config or ()),
     )
-    transform = load_transform(keep or (), change or ())
-    rate = None if max_rate is None else _size(max_rate)
-    stop = Stop()
-    with Restore(
-        settings,
-        selection,
+    if spark and follow:
+        raise typer.BadParameter("--follow goes on for ever, and a task of Spark should end: use one of them")
+    rate = None if max_rate is None else parsed(parse_size, max_rate)
+    options = Options(
         restore_id=restore_id,
-        wishes=wishes,
-        transform=transform,
+        keep=tuple(keep or ()),
+        change=tuple(change or ()),
         max_rate=rate,
-        follow=_duration(every) if follow else None,
-        stop=stop,
-    ) as restoring:
+        follow=parsed(parse_duration, every) if follow else None,
+        spark=spark_settings(settings) if spark else None,
+    )
+    stop = Stop()
+    with Restore(settings, selection, wishes, options, stop=stop) as restoring:
         if not dry_run:
             restoring.take_over()
         plan = restoring.plan()
         if dry_run:
-            _show_plan(plan, rate, transform, as_json=as_json)
+            if as_json:
+                print_json(plan_json(plan, rate))
+            else:
+                print_plan(plan, rate)
+                print_sample(restoring.sample(plan, SAMPLE))
+                print_text("nothing was written")
             raise typer.Exit(DIFFERENCES if plan.refused else 0)
         if not as_json:
             print_plan(plan, rate)
         began = time.monotonic()
-        with ended_by_signal(stop), _progress(plan, quiet=as_json) as told:
-            partitions = restoring.run(plan, told)
+        with ended_by_signal(stop), _progress(plan, quiet=as_json) as (told, told_on_spark):
+            outcomes = restoring.run(plan, told, told_on_spark)
         took = timedelta(seconds=time.monotonic() - began)
     if as_json:
-        print_json(result_json(plan, partitions, took))
+        print_json(result_json(plan, selection.transforms, outcomes, took))
     else:
-        print_result(partitions, took)
-    if any(p.failed or p.corrupt or p.passed for p in partitions):
+        print_result(outcomes, selection.transforms, took)
+    if not all(outcome.is_whole for outcome in outcomes):
         raise typer.Exit(DIFFERENCES)
-    if not follow and not all(p.is_over for p in partitions):
+    if not follow and not all(outcome.is_done for outcome in outcomes):
         complain("stopped before the end; the same command goes on where this one stood")
         raise typer.Exit(FAILED)
 
@@ -152,18 +160,6 @@ def _objection(name: str) -> Objection:
     if name not in list(ACCEPTED):
         raise typer.BadParameter(f"--accept {name!r}: may be {', '.join(ACCEPTED)}")
     return Objection(name)
-
-
-def _size(text: str) -> int:
-    from replicator.config.units import parse_size
-
-    return parsed(parse_size, text)
-
-
-def _duration(text: str) -> timedelta:
-    from replicator.config.units import parse_duration
-
-    return parsed(parse_duration, text)
 
 
 # --- what is printed
@@ -188,39 +184,37 @@ def print_plan(plan: RestorePlan, rate: int | None) -> None:
         print_text("what speaks against it:\n" + "\n".join(lines))
 
 
-def _show_plan(plan: RestorePlan, rate: int | None, _transform: Transform, *, as_json: bool) -> None:
-    if as_json:
-        print_json(plan_json(plan, rate))
-    else:
-        print_plan(plan, rate)
-        print_text("nothing was written")
+def print_sample(changed: Sequence[tuple[Mapping[str, object], Mapping[str, object] | None]]) -> None:
+    """What the functions of --filter and --map make of the first records."""
+    for before, after in changed:
+        print_text(f"record {before['offset']}: {before}")
+        print_text(
+            "  is left out" if after is None else "  stays as it is" if after == before else f"  becomes {after}"
+        )
 
 
-def print_result(partitions: Sequence[Partition], took: timedelta) -> None:
-    rows = [
-        [str(p.plan.source), str(p.plan.target), p.records, size_text(p.size_bytes), p.next_offset, _state(p)]
-        for p in partitions
-    ]
+def print_result(outcomes: Sequence[Outcome], transforms: Sequence[str], took: timedelta) -> None:
+    rows = [[o.source, o.target, o.records, size_text(o.size_bytes), o.next_offset, _state(o)] for o in outcomes]
     print_text(table(["from", "to", "records", "size", "next offset", "state"], rows))
-    records, size_bytes = sum(p.records for p in partitions), sum(p.size_bytes for p in partitions)
+    records, size_bytes = sum(o.records for o in outcomes), sum(o.size_bytes for o in outcomes)
     rate = size_bytes / max(took.total_seconds(), 0.001)
     print_text(
         f"{records:_} records, {size_text(size_bytes)} in {_shown_time(took.total_seconds())}, "
-        f"{size_text(int(rate))} a second"
+        f"{size_text(int(rate))} a second" + (f"; changed by {', '.join(transforms)}" if transforms else "")
     )
-    for partition in partitions:
-        for what in partition.corrupt:
+    for outcome in outcomes:
+        for what in outcome.corrupt:
             print_text(f"corrupt: {what}")
-        for offsets in partition.passed:
-            print_text(f"missing: {partition.plan.source} {offsets}")
-        if partition.failed:
-            print_text(f"not restored: {partition.plan.source} from offset {partition.next_offset}: {partition.failed}")
+        for start, end in outcome.missing:
+            print_text(f"missing: {outcome.source} [{start},{end}]")
+        if outcome.failed:
+            print_text(f"not restored: {outcome.source} from offset {outcome.next_offset}: {outcome.failed}")
 
 
-def _state(partition: Partition) -> str:
-    if partition.failed:
+def _state(outcome: Outcome) -> str:
+    if outcome.failed:
         return "failed"
-    return "done" if partition.is_done else "stopped"
+    return "done" if outcome.is_done else "stopped"
 
 
 def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
@@ -266,26 +260,18 @@ def _objected_json(objected: object) -> Mapping[str, object]:
     return asdict(objected)  # type: ignore[call-overload, no-any-return]
 
 
-def result_json(plan: RestorePlan, partitions: Sequence[Partition], took: timedelta) -> Mapping[str, object]:
+def result_json(
+    plan: RestorePlan, transforms: Sequence[str], outcomes: Sequence[Outcome], took: timedelta
+) -> Mapping[str, object]:
+    from dataclasses import asdict
+
     return {
         "id": plan.id,
         "seconds": round(took.total_seconds(), 3),
-        "records": sum(p.records for p in partitions),
-        "size_bytes": sum(p.size_bytes for p in partitions),
-        "partitions": [
-            {
-                "source": str(p.plan.source),
-                "target": str(p.plan.target),
-                "records": p.records,
-                "size_bytes": p.size_bytes,
-                "next_offset": p.next_offset,
-                "state": _state(p),
-                "failed": p.failed,
-                "corrupt": p.corrupt,
-                "missing": [[o.start, o.end] for o in p.passed],
-            }
-            for p in partitions
-        ],
+        "records": sum(outcome.records for outcome in outcomes),
+        "size_bytes": sum(outcome.size_bytes for outcome in outcomes),
+        "transforms": list(transforms),
+        "partitions": [{**asdict(outcome), "state": _state(outcome)} for outcome in outcomes],
     }
 
 
@@ -300,15 +286,19 @@ def _shown_time(seconds: float) -> str:
 
 
 @contextmanager
-def _progress(plan: RestorePlan, *, quiet: bool) -> Iterator[Callable[[Sequence[Partition]], None]]:
-    """A bar, where somebody looks."""
+def _progress(plan: RestorePlan, *, quiet: bool) -> Iterator[tuple[Told, Callable[[int, int], None]]]:
+    """A bar, where somebody looks; on Spark it moves with each partition that is over."""
     if quiet or not sys.stderr.isatty():
-        yield lambda _: None
+        yield lambda _: None, lambda _done, _total: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (TextColumn("restored"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    whole = max(plan.size_bytes, 1)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("restored", total=max(plan.size_bytes, 1))
-        yield lambda partitions: bar.update(task, completed=int(sum(p.share * p.plan.size_bytes for p in partitions)))
+        task = bar.add_task("restored", total=whole)
+        yield (
+            lambda partitions: bar.update(task, completed=int(sum(p.share * p.plan.size_bytes for p in partitions))),
+            lambda done, total: bar.update(task, completed=whole * done // total),
+        )

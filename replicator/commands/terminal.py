@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from infra.spark import SparkSettings
     from replicator.config import Config
     from replicator.lifecycle import Stop
 
@@ -49,6 +50,16 @@ def load_config(given: Path | None) -> Config:
     from replicator.config import load
 
     return load(config_path(given))
+
+
+def spark_settings(settings: Config) -> SparkSettings:
+    """As [compaction] says; Spark is one for all that runs on it."""
+    from infra.spark import SparkSettings
+
+    chosen = settings.compaction
+    if chosen is None:
+        return SparkSettings()
+    return SparkSettings(master=chosen.master, properties=chosen.spark, ship_packages=chosen.ship_packages)
 
 
 def set_up_logs(settings: Config) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,7 +49,10 @@ def run(
     with `keep`. With `json` the report goes to stdout and all else to stderr. `limit`: of flights, for tests."""
     screen = Screen(Console(stderr=True) if json else console)
     demo = _Demo(
-        screen, scenario or Scenario(), limit, show=(lambda _: None) if json else partial(show, console=console)
+        screen,
+        replace(scenario or Scenario(), ends_in_disaster=not keep),
+        limit,
+        show=(lambda _: None) if json else partial(show, console=console),
     )
     try:
         state = demo.run(keep=keep)
@@ -155,5 +159,7 @@ def _what_next(state: StackState, configs: Mapping[str, Path]) -> list[str]:
         f"  logs          {state.log_dir}",
         f"  look          {replicator} local status",
         f"                {replicator} explain topic flights --config {configs[SOURCE]}",
+        f"  restore       {replicator} restore flights --rename flights=flights.restored --config {configs[SOURCE]}",
+        f"  prove it      {replicator} verify flights --source {configs[SOURCE]} --config {configs[SOURCE]}",
         f"  end it        {replicator} local down",
     ]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 from formats.parquet import ParquetFormat
 from infra.kafka.admin import KafkaAdmin
 from infra.local.aws import s3_client, wire
+from infra.local.demo.disaster import lose_and_restore
 from infra.local.demo.flights import by_partition
 from infra.local.demo.judge import judge, read_archive, read_topic
 from infra.local.demo.live import Endpoint, Latencies, LiveTraffic
@@ -61,6 +62,7 @@ class Scenario:
     patience: timedelta = timedelta(seconds=60)  # without any progress
     segments: Segments = field(default_factory=Segments)
     names: Names = field(default_factory=Names.usual)
+    ends_in_disaster: bool = True
 
 
 class Play:
@@ -120,6 +122,12 @@ class Play:
         compacted = self._until_compacted()
         self._screen.say("Reading source, archive and target back ...")
         verdicts = self._judge()
+        recovery = None
+        if self._scenario.ends_in_disaster:
+            self._screen.say("Region a's broker and its disks are lost. Restoring its topic from the bucket ...")
+            self.kill()
+            source = {verdict.partition: verdict.source for verdict in verdicts}
+            recovery = lose_and_restore(self._stack, self._scenario.names, source)
         # sync deletes nothing: region b still has each small segment that egress wrote
         stored = [info.size_bytes for info in self._segments(self._archive) if not info.segment.level]
         return Report(
@@ -131,6 +139,7 @@ class Play:
             stored_bytes=sum(stored),
             compacted_objects=len(compacted),
             compacted_bytes=sum(compacted),
+            recovery=recovery,
             took=timedelta(seconds=time.monotonic() - since),
         )
 

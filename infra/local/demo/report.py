@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from infra.local.demo.disaster import Recovery
     from infra.local.demo.judge import Side, Verdict
     from infra.local.demo.live import Latencies
 
@@ -32,6 +33,7 @@ class Report:
     compacted_objects: int  # what became of those in region a
     compacted_bytes: int
     took: timedelta
+    recovery: Recovery | None = None
 
     @property
     def differences(self) -> tuple[str, ...]:
@@ -41,6 +43,8 @@ class Report:
             found.append(f"source: {self.produced:,} records were produced, {self.records:,} are there")
         if len(self.latencies.seconds) != self.latencies.sent:
             found.append(f"live: {self.latencies.sent} records sent, {len(self.latencies.seconds)} seen")
+        if self.recovery is not None:
+            found += self.recovery.differences
         return tuple(found)
 
     @property
@@ -85,6 +89,13 @@ class Report:
                 "raw_bytes": self.raw_bytes,
                 "compacted_objects": self.compacted_objects,
                 "compacted_bytes": self.compacted_bytes,
+            },
+            "recovery": None
+            if self.recovery is None
+            else {
+                "records": self.recovery.records,
+                "equal": not self.recovery.differences,
+                "seconds": round(self.recovery.took.total_seconds(), 1),
             },
             "seconds": round(self.took.total_seconds(), 1),
         }
@@ -144,6 +155,12 @@ def _summary(report: Report) -> Iterator[Text]:
         f"Compacted on Spark meanwhile: {report.compacted_objects:,} objects, {_megabytes(report.compacted_bytes)}; "
         "each small one went when its records were proved to be in a large one"
     )
+    if report.recovery is not None and not report.recovery.differences:
+        yield Text(
+            f"Region a was lost, and its {report.recovery.records:,} records were back in a new, empty cluster after "
+            f"{report.recovery.took.total_seconds():.1f} s, the cluster's own start included: equal by digest.",
+            style=EQUAL,
+        )
     yield Text(f"Took {report.took.total_seconds():.1f} s.")
 
 

@@ -145,6 +145,24 @@ format = "text"
     return files
 
 
+def write_restore_config(folder: Path, *, broker: str, endpoint_url: str, names: Names) -> Path:
+    """Region a's archive, and a broker of nobody yet."""
+    file = folder / "restore.toml"
+    text = f"""\
+# The archive of region {SOURCE}, and the new cluster.
+region = {_text(SOURCE)}
+
+[kafka]
+"bootstrap.servers" = {_text(broker)}
+
+[s3]
+{_s3(names.buckets[SOURCE], names.prefix, endpoint_url)}
+"""
+    file.write_text(text, encoding="utf-8")
+    load(file)
+    return file
+
+
 def _s3(bucket: str, prefix: str, endpoint_url: str) -> str:
     return (
         f"bucket = {_text(bucket)}\nprefix = {_text(prefix)}\n"
@@ -179,7 +197,7 @@ class Services:
         command = [sys.executable, "-P", "-m", "replicator", name, "--config", str(self._configs[region])]
         temporary = self._stack.dir / "tmp"  # what a killed process leaves goes with the stack
         temporary.mkdir(exist_ok=True)
-        self._processes.append(self._stack.start(name, command, env={**_environment(), "TMPDIR": str(temporary)}))
+        self._processes.append(self._stack.start(name, command, env={**environment(), "TMPDIR": str(temporary)}))
 
     def check(self) -> None:
         """Raises LocalStackError, with the log's end, if one of them has ended."""
@@ -194,7 +212,7 @@ class Services:
             process.signal(signal.SIGKILL)
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """The user's own, without an AWS account or a proxy that they might have set."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     direct = ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]))

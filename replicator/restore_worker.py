@@ -1,0 +1,294 @@
+"""Carrying partitions of a restore out: in the process that planned it, or one partition each in tasks of Spark.
+
+Whoever carries a partition out takes its transactional id from whoever had it before, and reads the position then: a
+second attempt of a task, or a task that was thought lost, can write nothing any more.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from formats.registry import load as load_format
+from formats.scope import Scope
+from formats.transform import load as load_transform
+from infra.kafka.admin import KafkaAdmin
+from infra.kafka.checkpoints import KafkaCheckpointStore
+from infra.kafka.timestamps import TargetTimestamps
+from infra.kafka.transactions import TransactionalWriter
+from infra.metrics import PrometheusMetrics
+from ingress.delivery import Delivery
+from ingress.pieces import PieceReader, RunReader
+from ingress.restore_plan import PartitionPlan, plan_partition
+from ingress.restore_planner import listed
+from ingress.restoring import Partition, Restorer
+from ingress.throttle import Throttle, ThrottledReader
+from replicator.app import DELIVERY_WIDTH, PRODUCER_BYTES, ROUND_LINGER, ROUND_RECORDS, RUN_BYTES, archive_objects
+from replicator.config import Config
+from replicator.control_store import ControlStore
+from replicator.coverage import Piece
+from replicator.errors import CheckpointConflict
+from replicator.lifecycle import Stop, SystemClock
+from replicator.protocols import TopicPartition
+from replicator.segment import SourcePartition, parse_key
+from replicator.store import SegmentStore
+
+BATCH_RECORDS = 10_000
+TRANSACTION_TIMEOUT = timedelta(seconds=30)
+TAKE_OVER_WITHIN = timedelta(seconds=60)
+THREADS = 8
+
+Told = Callable[[Sequence[Partition]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How partitions are carried out; the same for all of a restore. Can be pickled."""
+
+    checkpoint_topic: str
+    scope: Scope
+    keep: Sequence[str] = ()  # names of functions that say which records stay
+    change: Sequence[str] = ()  # names of functions that change them
+    max_rate: int | None = None  # bytes of records a second
+    follow: timedelta | None = None
+    skip_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One partition, and where it goes."""
+
+    plan: PartitionPlan
+    topic_id: str
+    clamp: bool
+
+
+class RestoreWorker:
+    """A context manager's resources are `opened`. One thread."""
+
+    def __init__(self, config: Config, terms: Terms, transactional_id: str, stop: Stop, opened: ExitStack) -> None:
+        """Raises ConfigError."""
+        self._config, self._terms, self._stop, self._opened = config, terms, stop, opened
+        self._clock = SystemClock()
+        self.admin = KafkaAdmin(config.cluster.properties("admin"))
+        objects = archive_objects(config.s3, stop, opened)
+        self.store, self.control = SegmentStore(objects, config.s3.prefix), ControlStore(objects, config.s3.prefix)
+        self.format = load_format(config.format, config.format_options)
+        self.pool = ThreadPoolExecutor(THREADS, "ask")
+        opened.callback(self.pool.shutdown, wait=False, cancel_futures=True)
+        self._transform = load_transform(terms.keep, terms.change)
+        self._writer: TransactionalWriter | None = None
+        self._checkpoints: KafkaCheckpointStore | None = None
+        self._transactional_id = transactional_id
+
+    @property
+    def checkpoints(self) -> KafkaCheckpointStore:
+        if self._checkpoints is None:
+            consumer = self._config.cluster.properties("consumer")
+            self._checkpoints = KafkaCheckpointStore(consumer, self._terms.checkpoint_topic)
+            self._opened.callback(self._checkpoints.close)
+        return self._checkpoints
+
+    def take_over(self) -> TransactionalWriter:
+        """End what an earlier process left open, and that process too, if it still runs: what is read then holds.
+        Raises BrokerUnavailable."""
+        if self._writer is None:
+            self._writer = TransactionalWriter(
+                self._config.cluster.properties("producer"),
+                transactional_id=self._transactional_id,
+                exclusive=False,
+                transaction_timeout=TRANSACTION_TIMEOUT,
+                checkpoint_topic=self._terms.checkpoint_topic,
+                memory_bytes=PRODUCER_BYTES,
+            )
+            self._opened.callback(self._writer.close, timedelta(seconds=2))
+            self._writer.take_over(TAKE_OVER_WITHIN)
+        return self._writer
+
+    def carry_out(self, tasks: Sequence[Task], told: Told = lambda _: None) -> Sequence[Partition]:
+        """Until they are over, or until told to stop. Raises OwnershipLost when another process carries them out now,
+        CheckpointConflict, BrokerUnavailable, StoreUnavailable."""
+        writer = self.take_over()
+        positions = self.checkpoints.read()
+        with ExitStack() as opened:
+            delivery = self._delivery(writer, opened)
+            restorer = Restorer(
+                store=self.store,
+                control=self.control,
+                checkpoints=self.checkpoints,
+                delivery=delivery,
+                pool=self.pool,
+                clock=self._clock,
+                stop=self._stop,
+                skip_missing=self._terms.skip_missing,
+                follow=self._terms.follow,
+                told=told,
+                width=DELIVERY_WIDTH,
+            )
+            for task in tasks:
+                begun = positions.get(task.plan.key)
+                if isinstance(begun, CheckpointConflict):
+                    raise begun
+                restorer.begin(task.plan, task.topic_id, clamp=task.clamp, begun=begun)
+            return _beside(delivery, restorer)
+
+    def sample(
+        self, plans: Sequence[PartitionPlan], count: int
+    ) -> Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
+        """See Restore."""
+        for plan in plans:
+            pieces = [Piece(i.segment, i.segment.offsets.start) for i in plan.left[:1]]
+            reader = PieceReader(self.store, self.format, count, RUN_BYTES, scope=self._terms.scope)
+            for run in reader.runs(pieces) if pieces else ():
+                for batch in run.batches:
+                    before = batch.slice(0, count)
+                    changed = {row["offset"]: row for row in self._transform(before, plan.source).to_pylist()}
+                    return [(row, changed.get(row["offset"])) for row in before.to_pylist()]
+        return []
+
+    def _delivery(self, writer: TransactionalWriter, opened: ExitStack) -> Delivery:
+        reading = ThreadPoolExecutor(2, "read")
+        opened.callback(reading.shutdown, wait=False, cancel_futures=True)
+        reader: RunReader = PieceReader(
+            self.store, self.format, BATCH_RECORDS, RUN_BYTES, scope=self._terms.scope, change=self._transform
+        )
+        if self._terms.max_rate:
+            reader = ThrottledReader(reader, Throttle(self._terms.max_rate, self._stop))
+        return Delivery(
+            reader=reader,
+            writer=writer,
+            timestamps=TargetTimestamps(self.admin, self._clock),
+            pool=reading,
+            clock=self._clock,
+            metrics=PrometheusMetrics(),
+            stop=Stop(),
+            abandon=Stop(),
+            width=DELIVERY_WIDTH,
+            round_records=ROUND_RECORDS,
+            linger=ROUND_LINGER,
+        )
+
+
+def _beside(delivery: Delivery, restorer: Restorer) -> Sequence[Partition]:
+    """`restorer` here, `delivery` on a thread of its own; what fails there is raised here."""
+    failure: list[BaseException] = []
+
+    def deliver() -> None:
+        try:
+            delivery.run()
+        except BaseException as error:
+            failure.append(error)
+            restorer.stop.set()
+
+    thread = threading.Thread(target=deliver, name="delivery")
+    thread.start()
+    try:
+        partitions = restorer.run()
+    finally:
+        delivery.stop.set()
+        thread.join()
+    if failure:
+        raise failure[0]
+    return partitions
+
+
+# --- as tasks of Spark -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one partition."""
+
+    source: str
+    target: str
+    records: int
+    size_bytes: int
+    next_offset: int
+    is_done: bool
+    failed: str = ""
+    corrupt: Sequence[str] = ()
+    missing: Sequence[Sequence[int]] = field(default_factory=tuple)  # [start, end] of what was passed over
+
+    @staticmethod
+    def of(partition: Partition) -> Outcome:
+        return Outcome(
+            source=str(partition.plan.source),
+            target=str(partition.plan.target),
+            records=partition.records,
+            size_bytes=partition.size_bytes,
+            next_offset=partition.next_offset,
+            is_done=partition.is_done,
+            failed=partition.failed,
+            corrupt=tuple(partition.corrupt),
+            missing=tuple((gap.start, gap.end) for gap in partition.passed),
+        )
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.failed and not self.corrupt and not self.missing
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a worker of Spark does with a row: the partition from its position to its end, whoever began it. It is
+    pickled, credentials written in the configuration with it."""
+
+    config: Config
+    terms: Terms
+
+    def __call__(self, row: str) -> str:
+        said = json.loads(row)
+        source = parse_key("", f"{said['source']}/0/{0:020d}-{0:020d}").source
+        target = TopicPartition(said["topic"], source.partition)
+        stop = Stop()
+        with ExitStack() as opened:
+            worker = RestoreWorker(
+                self.config,
+                self.terms,
+                f"{self.terms.checkpoint_topic}.{target.topic}.{target.partition}",
+                stop,
+                opened,
+            )
+            worker.take_over()
+            task = Task(plan=self._plan(worker, source, target), topic_id=said["topic_id"], clamp=said["clamp"])
+            (partition,) = worker.carry_out([task])
+        return json.dumps(_as_json(Outcome.of(partition)))
+
+    def _plan(self, worker: RestoreWorker, source: SourcePartition, target: TopicPartition) -> PartitionPlan:
+        """Listed here: no name of a segment passes through the driver."""
+        listed_at = SystemClock().now()
+        recorded, infos = listed(worker.control, worker.store, source)
+        return plan_partition(
+            source=source,
+            target=target,
+            infos=infos,
+            recorded=recorded,
+            wanted=self.terms.scope.offsets,
+            listed_at=listed_at,
+            checkpoint=None,
+        )
+
+
+def row_of(task: Task) -> str:
+    plan = task.plan
+    said = {
+        "source": str(plan.source),
+        "topic": plan.target.topic,
+        "topic_id": task.topic_id,
+        "clamp": task.clamp,
+    }
+    return json.dumps(said)
+
+
+def outcome_of(answer: str) -> Outcome:
+    return Outcome(**json.loads(answer))
+
+
+def _as_json(outcome: Outcome) -> Mapping[str, Any]:
+    return {name: getattr(outcome, name) for name in Outcome.__dataclass_fields__}
