@@ -3,36 +3,28 @@ there once."""
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-import pyarrow as pa
 import pytest
 
-from formats.parquet import ParquetFormat
 from infra.local.stack import LocalStack
 from replicator.durable import Step
-from replicator.segment import OffsetRange, Segment, SourcePartition
-from replicator.store import SegmentStore
 from tests.fakes.kafka_target import target_records
 from tests.faults.victim import AFTER, BEFORE, CrashPoint, Orders
-from tests.formats.records import ORIGIN
-from tests.ingress.world import records
-from tests.restore.history import REGION
+from tests.restore.large import fill, rows
 from tests.restore.place import Place
 
 pytestmark = pytest.mark.integration
 
-PARTITIONS, SEGMENTS, ROWS = 2, 3, 12_000  # a segment is more than a run
+PARTITIONS, SEGMENTS = 2, 3
 SLOWLY = "3MiB"  # a second: so that there are many rounds
 OCCURRENCES: Mapping[Step, int] = {
     Step.CREATE_TOPIC: 1,
@@ -88,28 +80,16 @@ class Restoring:
 
     def judge(self) -> None:
         for partition in range(PARTITIONS):
-            wanted = target_records(rows(0, SEGMENTS * ROWS))
+            wanted = target_records(rows(0, SEGMENTS))
             found = self.place.restored(self.topic, partition)
             assert len(found) == len(wanted)
             assert found == wanted
 
 
-def rows(start: int, end: int) -> pa.RecordBatch:
-    return records(range(start, end), value=b"v" * 40)
-
-
 @pytest.fixture
 def restoring(stack: LocalStack, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Restoring]:
     with closing(Place(stack, unique, tmp_path)) as place:
-        store = SegmentStore(place.objects, "data")
-        for partition in range(PARTITIONS):
-            for start in range(0, SEGMENTS * ROWS, ROWS):
-                name = Segment(SourcePartition(REGION, "orders", partition), 0, OffsetRange(start, start + ROWS - 1))
-                body = io.BytesIO()
-                writer = ParquetFormat().create(body)
-                writer.write([rows(start, start + ROWS)])
-                writer.close(name, replace(ORIGIN, created_at=datetime.now(UTC), source_partition_count=PARTITIONS))
-                store.store(name, body, body.tell())
+        fill(place.objects, "orders", PARTITIONS, SEGMENTS)
         yield Restoring(place, unique("restored"), Orders(tmp_path / "orders"))
 
 

@@ -8,11 +8,10 @@ import os
 import subprocess
 import sys
 import threading
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ import pytest
 from compaction.run import Compactor, Selection
 from formats.parquet import ParquetFormat
 from infra.local.aws import s3_client, wire
-from infra.local.spark import DRIVER_PROPERTIES, SparkCluster, spark_cluster
+from infra.local.spark import DRIVER_PROPERTIES, spark_cluster
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from infra.s3 import S3ObjectStore
@@ -33,14 +32,12 @@ from replicator.lifecycle import Stop, SystemClock
 from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
 from replicator.store import SegmentStore
 from tests.formats.records import ORIGIN, Row, batch_of, rows_of, sample_rows
+from tests.integration.on_spark import PATIENCE, QUICK, assert_only_plans_cross, killing_one
 from tests.processes.harness import to_toml
 
 pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = timedelta(seconds=90)
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-QUICK = {"spark.driver.extraJavaOptions": QUICK_JAVA, "spark.executor.extraJavaOptions": QUICK_JAVA}
 EAGER = {"min_segment_age": "0s", "min_segment_count": 2, "min_segment_size": 0, "delete_grace": "0s"}
 
 
@@ -152,16 +149,6 @@ def test_the_command(bucket: Bucket) -> None:
     assert "nothing to do" in ended(bucket.command("--once"), 3)
 
 
-def executors(compaction: Compaction) -> list[Mapping[str, Any]]:
-    spark = compaction.spark
-    if spark is None or spark.ui_url is None:
-        return []
-    with urllib.request.urlopen(
-        f"{spark.ui_url}/api/v1/applications/{spark.application_id}/executors", timeout=10
-    ) as a:
-        return list(json.load(a))
-
-
 def test_a_cluster_that_loses_a_worker(bucket: Bucket, tmp_path: Path) -> None:
     """Executors do the work, the driver sees no segment, and a worker killed in mid-merge costs nothing but time."""
     bucket.fill("orders", partitions=12, segments=4, rows=400)
@@ -171,43 +158,14 @@ def test_a_cluster_that_loses_a_worker(bucket: Bucket, tmp_path: Path) -> None:
         properties = {**DRIVER_PROPERTIES, **QUICK, "spark.ui.enabled": "true"}
         tables = bucket.tables(master=cluster.master, spark=properties, ship_packages=True)
         with Compaction(from_mapping(tables)) as compaction:
-            seen = _killing_one(compaction, cluster)
+
+            def run() -> None:
+                assert not any(report.failed for report in compaction.compact())
+
+            seen = killing_one(run, lambda: compaction.spark, cluster)
     assert [len(bucket.segments(source)) for source in sources] == [1] * 12
     assert [bucket.read(source) for source in sources] == before
-    workers = [one for one in seen if one["id"] != "driver"]
-    assert sum(one["completedTasks"] > 0 for one in workers) >= 2
-    for one in seen:
-        moved = one["totalInputBytes"] + one["totalShuffleRead"] + one["totalShuffleWrite"]
-        assert moved == 0, "plans and outcomes are all that crosses"
-
-
-def _killing_one(compaction: Compaction, cluster: SparkCluster) -> list[Mapping[str, Any]]:
-    """Kill a worker once each of two executors has carried out a plan; what Spark said of its executors."""
-    failed: list[BaseException] = []
-    seen: dict[str, Mapping[str, Any]] = {}
-
-    def run() -> None:
-        try:
-            reports = compaction.compact()
-            assert not any(report.failed for report in reports)
-        except BaseException as error:
-            failed.append(error)
-
-    running = threading.Thread(target=run)
-    running.start()
-
-    def both_worked() -> bool:
-        seen.update({one["id"]: one for one in executors(compaction)})
-        done = sum(one["completedTasks"] > 0 for name, one in seen.items() if name != "driver")
-        return done >= 2 or not running.is_alive()
-
-    assert wait_until(both_worked, PATIENCE)
-    assert running.is_alive(), f"over before a worker could be killed {failed}"
-    cluster.kill_worker(1)
-    running.join(PATIENCE.total_seconds())
-    assert not running.is_alive()
-    assert failed == []
-    return list(seen.values())
+    assert_only_plans_cross(seen)
 
 
 def test_two_at_once_are_harmless(bucket: Bucket) -> None:
