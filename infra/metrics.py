@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, write_to_textfile
 
 from replicator.metrics import COUNTERS, GAUGES, HISTOGRAMS, TABLE, CounterName, GaugeName, HistogramName, MetricName
 
@@ -61,6 +62,10 @@ class PrometheusMetrics:
             parent = self._histograms[name]
             child = self._histogram_children[name, values] = parent.labels(*values) if values else parent
         child.observe(value)
+
+    def write(self, file: Path) -> None:
+        """As text, in one step: for Prometheus' textfile collector."""
+        write_to_textfile(str(file), self.registry)
 
     def forget(self, name: GaugeName, **labels: str) -> None:
         """No error when it was never set."""

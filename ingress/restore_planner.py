@@ -85,7 +85,7 @@ class RestorePlanner:
         self, selection: Selection, life: Life, destination: str, positions: Positions
     ) -> Sequence[PartitionPlan]:
         numbers = self.store.partitions(selection.region, life.place)
-        wanted = [n for n in numbers if selection.partitions is None or n in selection.partitions]
+        wanted = [n for n in numbers if selection.wants(life.topic, n)]
         return list(self.pool.map(lambda n: self._partition(selection, life, n, destination, positions), wanted))
 
     def _partition(

@@ -40,6 +40,7 @@ class Selection:
     topics: Sequence[TopicPattern]  # any of them
     incarnation: str | None = None  # of each topic; empty: the plain place; None: the last life
     partitions: Collection[int] | None = None  # None: all
+    only: Collection[tuple[str, int]] | None = None  # of those, only these: topic and partition
     offsets: Span = ANY_OFFSET
     stamps: Span = ANY_TIME  # of timestamps, in milliseconds
     renaming: Renaming = field(default_factory=Renaming)
@@ -49,6 +50,11 @@ class Selection:
     def matches(self, topic: str) -> bool:
         return any(pattern.matches(topic) for pattern in self.topics)
 
+    def wants(self, topic: str, partition: int) -> bool:
+        """Of a topic that matches."""
+        by_number = self.partitions is None or partition in self.partitions
+        return by_number and (self.only is None or (topic, partition) in self.only)
+
     @property
     def digest(self) -> str:
         said = {
@@ -56,6 +62,7 @@ class Selection:
             "names": dict(self.renaming.names),
             "on_spark": self.on_spark,
             "offsets": [self.offsets.low, self.offsets.high],
+            "only": None if self.only is None else sorted(self.only),
             "partitions": None if self.partitions is None else sorted(self.partitions),
             "region": self.region,
             "stamps": [self.stamps.low, self.stamps.high],

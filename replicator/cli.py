@@ -17,6 +17,7 @@ from replicator.commands.adopt import adopt
 from replicator.commands.checkpoints import checkpoints_app
 from replicator.commands.compact import compact
 from replicator.commands.config import config_app, explain_app
+from replicator.commands.drill import drill
 from replicator.commands.gaps import gaps
 from replicator.commands.gc import gc
 from replicator.commands.local import demo, local_app
@@ -38,6 +39,7 @@ for command in (
     gc,
     restore,
     verify,
+    drill,
     status,
     gaps,
     skip,

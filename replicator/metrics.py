@@ -64,6 +64,12 @@ GaugeName = Literal[
     "assigned_partitions",
     "stopped_partitions",
     "quarantined_segments",
+    # drill
+    "drill_timestamp_seconds",
+    "drill_restore_seconds",
+    "drill_behind_seconds",
+    "drill_records",
+    "drill_differences",
 ]
 HistogramName = Literal[
     "upload_latency_seconds",
@@ -84,6 +90,7 @@ class Metric:
 
 
 NONE: tuple[str, ...] = ()
+REGION = ("region",)  # of the archive
 PARTITION = ("topic", "partition")  # of the cluster at hand
 SOURCE = ("region", "topic", "partition")  # of the source
 
@@ -160,6 +167,11 @@ TABLE: dict[MetricName, Metric] = {
     "ingress_lag_seconds": Metric(SOURCE, "age of the oldest stored segment not yet delivered; 0 when none waits"),
     "assigned_partitions": Metric(NONE, "partitions this process holds"),
     "stopped_partitions": Metric(NONE, "partitions waiting for an operator; anything but 0: read /readyz"),
+    "drill_timestamp_seconds": Metric(REGION, "when the last drill ended, since 1970; alert when it is old"),
+    "drill_restore_seconds": Metric(REGION, "RTO as measured: from the command to the last restored record"),
+    "drill_behind_seconds": Metric(REGION, "RPO as measured: age of the oldest record that was not archived yet"),
+    "drill_records": Metric(REGION, "records restored and proven"),
+    "drill_differences": Metric(REGION, "partitions not restored, or not equal; anything but 0 is a bad day to come"),
     "quarantined_segments": Metric(
         ("job",), "stored segments that are not what they say; anything but 0: restore them from a copy of the bucket"
     ),

@@ -30,7 +30,7 @@ from replicator.lifecycle import Deadline, Stop, SystemClock
 from replicator.protocols import TopicPartition
 from replicator.restore_worker import Outcome, RestoreWorker, Task, Terms, Told, Work, outcome_of, row_of
 
-__all__ = ["Options", "Restore", "Selection", "Wishes"]
+__all__ = ["Objection", "Options", "Restore", "Selection", "Wishes"]
 
 MARKERS_WITHIN, LOOK_AGAIN = timedelta(seconds=10), timedelta(milliseconds=20)
 

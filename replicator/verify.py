@@ -63,9 +63,15 @@ class Verification:
         chosen, found = self.selection, []
         for life in lives_of(self._store, self._control, chosen):
             numbers = self._store.partitions(chosen.region, life.place)
-            wanted = [n for n in numbers if chosen.partitions is None or n in chosen.partitions]
+            wanted = [n for n in numbers if chosen.wants(life.topic, n)]
             found += [life.source(chosen.region, n) for n in wanted]
         return found
+
+    def archived(self) -> Mapping[SourcePartition, int]:
+        """Behind the last offset that is covered, of each partition."""
+        sources = self.sources()
+        extents = self._pool.map(lambda s: joined(i.segment.offsets for i in self._store.list(s)), sources)
+        return {source: extent.next_offset or 0 for source, extent in zip(sources, extents, strict=True)}
 
     def archive(
         self,

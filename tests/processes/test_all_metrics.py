@@ -14,6 +14,7 @@ OTHERS = (
     "test_garbage",
     "test_bucket_sync",
     "test_compacted_while_read",
+    "test_drill",
     "test_dropped_at_source",
     "test_found_later",
     "test_shutdown",

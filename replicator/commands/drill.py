@@ -1,0 +1,121 @@
+"""`replicator drill`: restore into a scratch cluster, prove it, measure it."""
+
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from replicator.commands.selecting import Partitions, Region, selected
+from replicator.commands.terminal import (
+    DIFFERENCES,
+    AsJson,
+    ConfigFile,
+    ended_by_signal,
+    load_config,
+    print_json,
+    print_text,
+    set_up_logs,
+    size_text,
+    spark_settings,
+)
+
+if TYPE_CHECKING:
+    from replicator.config import Config
+    from replicator.drill import Drilled
+
+SCRATCH = "scratch"
+Topics = Annotated[list[str] | None, typer.Argument(help="Names, or expressions that begin with ^. Default: all.")]
+
+
+def drill(  # noqa: PLR0917 -- options of a command
+    topics: Topics = None,
+    config: ConfigFile = None,
+    region: Region = None,
+    partition: Partitions = None,
+    sample: Annotated[int | None, typer.Option("--sample", min=1, help="So many partitions, by chance.")] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option("--into", metavar="FILE", help="Restore into this file's cluster; default: one that is started."),
+    ] = None,
+    history: Annotated[
+        Path | None, typer.Option("--history", metavar="FILE", help="Add a line of JSON with what was measured.")
+    ] = None,
+    metrics_file: Annotated[
+        Path | None, typer.Option("--metrics-file", metavar="FILE", help="For Prometheus' textfile collector.")
+    ] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="On [compaction] master.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Rehearse the bad day: restore from the archive into a scratch cluster, compare every record, measure RTO and RPO.
+
+    Made for cron. Without --into it starts a Kafka of its own on this machine, and leaves nothing of it behind. Exit
+    code 3 when anything could not be restored or is not equal.
+    """
+    from replicator.drill import Drill, append, write_metrics
+    from replicator.lifecycle import Stop
+
+    settings = load_config(config)
+    set_up_logs(settings)
+    chosen = selected(
+        settings,
+        topics or ["^.*"],
+        region,
+        rename=None,
+        partitions=partition,
+        offsets=None,
+        from_=None,
+        until=None,
+        incarnation=None,
+        transforms=(),
+    )
+    stop = Stop()
+    with ended_by_signal(stop), _scratch(settings, into) as scratch:
+        found = Drill(
+            config=settings,
+            scratch=scratch,
+            selection=chosen,
+            sample=sample,
+            spark=spark_settings(settings) if spark else None,
+        ).run(stop)
+    if history is not None:
+        append(history, found)
+    if metrics_file is not None:
+        write_metrics(metrics_file, found)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        _print(found)
+    if not found.is_good:
+        raise typer.Exit(DIFFERENCES)
+
+
+@contextmanager
+def _scratch(settings: Config, into: Path | None) -> Iterator[Config]:
+    from replicator.config import load
+
+    if into is not None:
+        yield load(into)
+        return
+    from infra.local.stack import LocalStack
+    from replicator.config import KafkaSettings
+
+    with LocalStack(regions=(SCRATCH,)) as stack:
+        kafka = KafkaSettings(base={"bootstrap.servers": stack.brokers[SCRATCH].bootstrap})
+        yield replace(settings, kafka=kafka)
+
+
+def _print(found: Drilled) -> None:
+    for what in found.differences:
+        print_text(what)
+    equal = "every one of them equal" if found.is_good else f"{len(found.differences)} differences"
+    print_text(f"{found.partitions} partitions, {found.records:_} records, {size_text(found.size_bytes)}: {equal}")
+    print_text(f"RTO {found.restore_seconds:.1f} s (and {found.verify_seconds:.1f} s to prove it)")
+    behind = "unknown: the source cluster does not answer" if found.behind_seconds is None else None
+    print_text(f"RPO {behind or f'{found.behind_seconds:.1f} s'}")

@@ -1,0 +1,145 @@
+"""A rehearsal of the bad day: restore into a scratch cluster, prove it, and measure how long it took and what was lost.
+
+archive ── restore ──> scratch cluster ── verify ──> equal?     RTO: from the command to the last record
+source cluster, if it can be reached: the oldest record that is not archived yet is RPO's
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from infra.kafka.log_probe import KafkaLogProbe
+from infra.metrics import PrometheusMetrics
+from infra.spark import SparkSettings
+from ingress.report import entry_of, line_of
+from ingress.selection import Selection
+from replicator.config import Config
+from replicator.errors import BrokerUnavailable, TargetError
+from replicator.lifecycle import Stop, SystemClock
+from replicator.protocols import TopicPartition
+from replicator.restore import Objection, Options, Restore, Wishes
+from replicator.restore_worker import Outcome
+from replicator.verify import Verification
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drilled:
+    """What a drill found. `behind_seconds`: None when the source could not be asked."""
+
+    region: str
+    at: datetime  # UTC, when it began
+    partitions: int
+    records: int
+    size_bytes: int
+    restore_seconds: float
+    verify_seconds: float
+    behind_seconds: float | None
+    differences: Sequence[str]
+
+    @property
+    def is_good(self) -> bool:
+        return not self.differences
+
+    def to_json(self) -> Mapping[str, Any]:
+        return {**asdict(self), "at": self.at.isoformat(), "good": self.is_good}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drill:
+    """`config` names the archive, and its source cluster if there is one; `scratch` the cluster to restore into, which
+    nobody needs. `sample`: so many partitions, chosen by chance; None: all."""
+
+    config: Config
+    scratch: Config
+    selection: Selection
+    sample: int | None = None
+    spark: SparkSettings | None = None
+
+    def run(self, stop: Stop) -> Drilled:
+        """Raises what a restore raises."""
+        at = SystemClock().now()
+        behind = self._behind()
+        selection = self._sampled(stop)
+        into = replace(self.config, kafka=self.scratch.cluster)
+        # gaps are told as differences: they must not keep the rest from being tried
+        wishes = Wishes(accept=[Objection.MISSING, Objection.PARTITION_COUNT])
+        options = Options(restore_id=f"drill-{at:%Y%m%d%H%M%S}", spark=self.spark)
+        began = time.monotonic()
+        with Restore(into, selection, wishes, options, stop=stop) as restore:
+            outcomes = restore.run(restore.plan())
+        restored = time.monotonic()
+        differences = list(_differences(outcomes))
+        with Verification(into, selection, stop=stop) as verification:
+            verdicts = list(verification.beside_target(into))
+        differences += [line_of(entry_of(verdict)) for verdict in verdicts if not verdict.is_equal]
+        return Drilled(
+            region=selection.region,
+            at=at,
+            partitions=len(outcomes),
+            records=sum(outcome.records for outcome in outcomes),
+            size_bytes=sum(outcome.size_bytes for outcome in outcomes),
+            restore_seconds=restored - began,
+            verify_seconds=time.monotonic() - restored,
+            behind_seconds=behind,
+            differences=differences,
+        )
+
+    def _sampled(self, stop: Stop) -> Selection:
+        if self.sample is None:
+            return self.selection
+        with Verification(self.config, self.selection, stop=stop) as verification:
+            sources = verification.sources()
+        chosen = random.sample(list(sources), min(self.sample, len(sources)))
+        return replace(self.selection, only=frozenset((s.topic, s.partition) for s in chosen))
+
+    def _behind(self) -> float | None:
+        """Age of the oldest record at the source that is not archived; None when the source is not there to ask."""
+        if self.config.kafka is None:
+            return None
+        probe = KafkaLogProbe(self.config.kafka.properties("consumer"))
+        with Verification(self.config, self.selection) as verification:
+            wanted = {
+                TopicPartition(source.topic, source.partition): next_offset
+                for source, next_offset in verification.archived().items()
+            }
+        try:
+            ends = probe.ends(list(wanted))
+            waiting = {p: max(wanted[p], end.low) for p, end in ends.items() if wanted[p] < end.stable}
+            stamps = probe.stamps(waiting)
+        except (BrokerUnavailable, TargetError):
+            return None
+        now = SystemClock().now()
+        return max([0.0, *((now - stamp).total_seconds() for stamp in stamps.values())]) if ends else None
+
+
+def append(history: Path, drilled: Drilled) -> None:
+    """One line of JSON."""
+    with history.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(drilled.to_json(), separators=(",", ":")) + "\n")
+
+
+def write_metrics(file: Path, drilled: Drilled) -> None:
+    """For the textfile collector of Prometheus' node exporter: a drill does not stay up to be asked."""
+    metrics = PrometheusMetrics()
+    labels = {"region": drilled.region}
+    ended = drilled.at.timestamp() + drilled.restore_seconds + drilled.verify_seconds
+    metrics.gauge("drill_timestamp_seconds", ended, **labels)
+    metrics.gauge("drill_restore_seconds", drilled.restore_seconds, **labels)
+    if drilled.behind_seconds is not None:
+        metrics.gauge("drill_behind_seconds", drilled.behind_seconds, **labels)
+    metrics.gauge("drill_records", drilled.records, **labels)
+    metrics.gauge("drill_differences", len(drilled.differences), **labels)
+    metrics.write(file)
+
+
+def _differences(outcomes: Sequence[Outcome]) -> Sequence[str]:
+    found = [f"{o.source}: {o.failed}" for o in outcomes if o.failed]
+    found += [f"corrupt: {what}" for o in outcomes for what in o.corrupt]
+    return found + [f"{o.source}: missing [{start},{end}]" for o in outcomes for start, end in o.missing]
