@@ -136,7 +136,13 @@ class S3ObjectStore:
             if page is None:
                 return
             for item in page.get("Contents", ()):
-                yield ObjectInfo(item["Key"], item["Size"], item["LastModified"].astimezone(UTC), item.get("ETag", ""))
+                yield ObjectInfo(
+                    item["Key"],
+                    item["Size"],
+                    item["LastModified"].astimezone(UTC),
+                    item.get("ETag", ""),
+                    storage_class=item.get("StorageClass", ""),
+                )
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         """Reads `body` more than once: for its checksum, and again for every attempt."""

@@ -34,6 +34,7 @@ _PERMISSIONS = {
     "ListObjectsV2": "s3:ListBucket",
     "HeadBucket": "s3:ListBucket",
     "DeleteObjects": "s3:DeleteObject",
+    "RestoreObject": "s3:RestoreObject",
     "ListMultipartUploads": "s3:ListBucketMultipartUploads",
 }
 _CREDENTIALS = frozenset(
@@ -79,7 +80,9 @@ def _advice(error: BaseException, operation: str, bucket: str) -> str:
     if code in _CREDENTIALS:
         return "repair the credentials, the region, or this machine's clock"
     if code == "InvalidObjectState":
-        return "the object is archived (Glacier, Deep Archive): restore it in S3 first"
+        return (
+            "the object is archived (Glacier, Deep Archive): `replicator restore --thaw` asks for it, which takes hours"
+        )
     if code.startswith("KMS"):
         return "allow kms:GenerateDataKey and kms:Decrypt on the bucket's or the configured KMS key, and enable the key"
     if status(error) == 403:

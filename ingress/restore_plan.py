@@ -29,6 +29,7 @@ class Objection(StrEnum):
     """Reasons not to begin. Those that may be accepted say in `ACCEPTED` what happens then."""
 
     MISSING = "missing"
+    FROZEN = "frozen"
     FOREIGN_DATA = "foreign-data"
     FEWER_PARTITIONS = "fewer-partitions"
     PARTITION_COUNT = "partition-count"
@@ -110,6 +111,8 @@ class TopicPlan:
     partitions: Sequence[PartitionPlan]
     objections: Sequence[Objected]
     footers_read: int = 0
+    frozen: Sequence[SegmentInfo] = ()  # to be asked for before anything can be read
+    thawing: int = 0  # objects that were asked for and are not there yet
 
     @property
     def refused(self) -> bool:
@@ -214,6 +217,15 @@ def against_gaps(partitions: Iterable[PartitionPlan]) -> Iterator[Objected]:
         more = f" and {len(gaps) - 3} more" if len(gaps) > 3 else ""
         why = f"no segment holds {', '.join(gaps[:3])}{more}, though later ones exist, and no gap is recorded there"
         yield Objected(what=Objection.MISSING, why=f"{why}: look for them in a copy of the bucket, or in its versions")
+
+
+def against_frozen(frozen: Sequence[SegmentInfo], thawing: int) -> Iterator[Objected]:
+    if frozen:
+        size = sum(info.size_bytes for info in frozen)
+        why = f"{len(frozen)} objects, {size} bytes, are archived (Glacier): --thaw asks for them, which takes hours"
+        yield Objected(what=Objection.FROZEN, why=why)
+    if thawing:
+        yield Objected(what=Objection.FROZEN, why=f"{thawing} objects were asked for and are not there yet: wait")
 
 
 def against_topic(

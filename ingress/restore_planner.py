@@ -18,6 +18,7 @@ from ingress.restore_plan import (
     RestorePlan,
     TopicPlan,
     accepted,
+    against_frozen,
     against_gaps,
     against_settings,
     against_topic,
@@ -28,8 +29,17 @@ from replicator.checkpoint import Checkpoint, CheckpointKey
 from replicator.control_store import ControlStore
 from replicator.errors import CheckpointConflict, ConfigError, DataError, TargetError
 from replicator.footer import SegmentFooter
-from replicator.protocols import CheckpointStore, Clock, ClusterAdmin, SegmentFormat, TopicFacts, TopicPartition
-from replicator.segment import OffsetRange, SegmentInfo, SourcePartition
+from replicator.protocols import (
+    CheckpointStore,
+    Clock,
+    ClusterAdmin,
+    ColdStore,
+    SegmentFormat,
+    Thaw,
+    TopicFacts,
+    TopicPartition,
+)
+from replicator.segment import OffsetRange, SegmentInfo, SourcePartition, format_key
 from replicator.store import SegmentStore
 from replicator.timestamp_limits import limits_ms
 from replicator.topics import is_internal
@@ -57,6 +67,7 @@ class RestorePlanner:
     admin: ClusterAdmin
     clock: Clock
     pool: Executor
+    cold: ColdStore | None = None
 
     def plan(
         self, selection: Selection, restore_id: str, wishes: Wishes, checkpoints: CheckpointStore | None
@@ -112,10 +123,12 @@ class RestorePlanner:
     def _topic(self, selection: Selection, life: Life, wishes: Wishes, positions: Positions) -> TopicPlan:
         destination = selection.renaming(life.topic)
         partitions = self._partitions(selection, life, destination, positions)
-        objections = list(against_gaps(partitions))
+        cold = self._cold(partitions)
+        frozen = [info for info, state in cold.items() if state is Thaw.FROZEN]
+        objections = [*against_gaps(partitions), *against_frozen(frozen, len(cold) - len(frozen))]
         facts: TopicFacts | None = None
         configs: Mapping[str, str] = {}
-        chosen = _telling(partitions)
+        chosen = [info for info in _telling(partitions) if info not in cold]
         footers = [f for f in self.pool.map(self._footer, chosen) if f is not None]
         try:
             facts = self.admin.describe([destination]).get(destination)
@@ -142,6 +155,8 @@ class RestorePlanner:
             partitions=sorted(partitions, key=lambda p: p.size_bytes),
             objections=accepted(objections, wishes.accept),
             footers_read=len(footers),
+            frozen=frozen,
+            thawing=len(cold) - len(frozen),
         )
 
     def _against(
@@ -153,6 +168,15 @@ class RestorePlanner:
         configs = self.admin.configs(facts.name)
         yield from against_topic(facts, marks, partitions, is_ours)
         yield from against_settings(facts.name, configs, limits_ms(configs), footers, self.clock.now())
+
+    def _cold(self, partitions: Sequence[PartitionPlan]) -> Mapping[SegmentInfo, Thaw]:
+        """Objects that cannot be read now."""
+        store = self.cold
+        if store is None:
+            return {}
+        infos = [info for partition in partitions for info in partition.left if info.is_frozen]
+        states = self.pool.map(lambda i: store.state(format_key(self.store.prefix, i.segment)), infos)
+        return {info: state for info, state in zip(infos, states, strict=True) if state is not Thaw.READABLE}
 
     def _footer(self, info: SegmentInfo) -> SegmentFooter | None:
         """None for one that is gone or damaged: the restore itself will say so, if it needs it."""

@@ -48,6 +48,7 @@ from infra.metered import MeteredObjectStore
 from infra.metrics import PrometheusMetrics
 from infra.retry import RetryingObjectStore, RetryPolicy
 from infra.s3 import S3ObjectStore, S3PutOptions, make_s3_client
+from infra.s3_cold import S3Cold
 from infra.s3_uploads import S3Uploads
 from infra.sqs import SqsQueue, make_sqs_client
 from ingress.controller import IngressController, IngressParts
@@ -157,6 +158,11 @@ def s3_store(settings: S3Settings, threads: int, resources: ExitStack) -> S3Obje
 def s3_uploads(settings: S3Settings, resources: ExitStack) -> S3Uploads:
     """Those of the bucket that nobody completed, without retries."""
     return S3Uploads(_s3_client(settings, 1, resources), settings.bucket)
+
+
+def s3_cold(settings: S3Settings, resources: ExitStack) -> S3Cold:
+    """Its objects that cannot be read at once, without retries."""
+    return S3Cold(_s3_client(settings, ARCHIVE_THREADS, resources), settings.bucket)
 
 
 def _s3_client(settings: S3Settings, threads: int, resources: ExitStack) -> S3Client:

@@ -42,6 +42,8 @@ class Step(StrEnum):
     ABORT_UPLOADS = "abort-uploads"
     QUARANTINE = "quarantine"
     TAKE_LEASE = "take-lease"
+    # restore, beside those of ingress
+    THAW = "thaw"
     # operator
     SEED_CHECKPOINT = "seed-checkpoint"
     RECORD_SKIP = "record-skip"

@@ -84,6 +84,7 @@ class ObjectInfo:
     modified_at: datetime  # UTC, by the store's clock
     etag: str = ""
     replication: str = ""  # S3's word for the state of its own copying, from `stat` only; empty: it does none
+    storage_class: str = ""  # S3's word, from `list` only; empty: the usual one
 
 
 class ObjectStore(Protocol):
@@ -124,6 +125,22 @@ class UploadStore(Protocol):
 
     def abort(self, upload: UploadInfo) -> None:
         """An absent one is no error. Whoever still works on it fails, and begins anew."""
+
+
+class Thaw(Enum):
+    FROZEN = "frozen"
+    UNDER_WAY = "under way"
+    READABLE = "readable"
+
+
+class ColdStore(Protocol):
+    """Objects that are stored where they cannot be read at once. Raises StoreUnavailable, SegmentNotFound."""
+
+    def state(self, key: str) -> Thaw:
+        """Of an object of a class in `segment.FROZEN_CLASSES`."""
+
+    def thaw(self, key: str, days: int) -> None:
+        """Ask for a copy that can be read, in some hours and for so many days. Asking again is harmless."""
 
 
 # --- Kafka -----------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from infra.spark import SparkRunner, SparkSettings
 from ingress.restore_plan import ACCEPTED, Objection, RestorePlan
 from ingress.restore_planner import RestorePlanner, Wishes
 from ingress.selection import Selection, checkpoint_topic
+from replicator.app import s3_cold
 from replicator.checkpoint import Author, Checkpoint
 from replicator.config import Config
 from replicator.durable import Step, durable
@@ -29,6 +30,7 @@ from replicator.errors import ReplicatorError, TargetError
 from replicator.lifecycle import Deadline, Stop, SystemClock
 from replicator.protocols import TopicPartition
 from replicator.restore_worker import Outcome, RestoreWorker, Task, Terms, Told, Work, outcome_of, row_of
+from replicator.segment import format_key
 
 __all__ = ["Objection", "Options", "Restore", "Selection", "Wishes"]
 
@@ -81,6 +83,7 @@ class Restore:
         )
         topic = self._terms.checkpoint_topic
         self._worker = RestoreWorker(config, self._terms, topic, self.stop, self._opened)
+        self._cold = s3_cold(config.s3, self._opened)
         self.spark: SparkRunner | None = None
 
     def plan(self) -> RestorePlan:
@@ -93,9 +96,17 @@ class Restore:
             admin=worker.admin,
             clock=self._clock,
             pool=worker.pool,
+            cold=self._cold,
         )
         known = topic in worker.admin.describe([topic])
         return planner.plan(self.selection, self.id, self._wishes, worker.checkpoints if known else None)
+
+    def thaw(self, plan: RestorePlan, days: int) -> int:
+        """Ask for every object that cannot be read at once; how many. Raises StoreUnavailable."""
+        keys = [format_key(self._config.s3.prefix, i.segment) for topic in plan.topics for i in topic.frozen]
+        for key in keys:
+            self._cold.thaw(key, days)
+        return len(keys)
 
     def take_over(self) -> None:
         """End what an earlier process of this restore left open, and that process too, if it still runs: planning need

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from replicator.errors import MalformedKey
@@ -86,6 +86,9 @@ class Segment:
         return f"{self.source}/{self.level}/{self.offsets.start:020d}-{self.offsets.end:020d}"
 
 
+FROZEN_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+
+
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
     """What a listing or an event tells of a stored segment."""
@@ -93,6 +96,12 @@ class SegmentInfo:
     segment: Segment
     size_bytes: int
     stored_at: datetime  # UTC, by the object store's clock
+    storage_class: str = field(default="", compare=False)  # as a listing tells it
+
+    @property
+    def is_frozen(self) -> bool:
+        """Cannot be read at once: it has to be asked for, and takes hours."""
+        return self.storage_class in FROZEN_CLASSES
 
 
 _KEY = re.compile(

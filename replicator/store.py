@@ -45,7 +45,7 @@ class SegmentStore:
             if item.key.startswith(control):
                 continue
             try:
-                yield SegmentInfo(parse_key(self.prefix, item.key), item.size_bytes, item.modified_at)
+                yield self._info(item)
             except MalformedKey as error:
                 yield error
 
@@ -89,9 +89,12 @@ class SegmentStore:
                 yield name
             start_after = f"{prefix}{name}{chr(ord('/') + 1)}" if slash else item.key  # the first key behind the folder
 
+    def _info(self, item: ObjectInfo) -> SegmentInfo:
+        return SegmentInfo(parse_key(self.prefix, item.key), item.size_bytes, item.modified_at, item.storage_class)
+
     def _segments(self, prefix: str, start_after: str) -> Iterator[SegmentInfo]:
         for item in self.objects.list(prefix, start_after=start_after):
             try:
-                yield SegmentInfo(parse_key(self.prefix, item.key), item.size_bytes, item.modified_at)
+                yield self._info(item)
             except MalformedKey as error:
                 self.on_malformed(error)

@@ -74,6 +74,7 @@ IMPORTED_BY: dict[str, tuple[str, ...]] = {
     "replicator.app": (
         "replicator/commands/*",
         "replicator/compaction.py",
+        "replicator/restore.py",
         "replicator/restore_worker.py",
         "replicator/retention.py",
         "replicator/verify.py",

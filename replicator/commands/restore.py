@@ -79,6 +79,8 @@ def restore(  # noqa: PLR0917 -- options of a command
     follow: Annotated[bool, typer.Option("--follow", help="Go on with new segments, until it is stopped.")] = False,
     every: Annotated[str, typer.Option("--every", help="How often --follow looks for new segments.")] = "30s",
     spark: Annotated[bool, typer.Option("--spark", help="On [compaction] master: a task for each partition.")] = False,
+    thaw: Annotated[bool, typer.Option("--thaw", help="Ask for archived objects (Glacier), and end.")] = False,
+    thaw_days: Annotated[int, typer.Option("--thaw-days", min=1, help="How long they are to be readable.")] = 7,
     as_json: AsJson = False,
 ) -> None:
     """Restore topics from the archive into this cluster.
@@ -134,6 +136,10 @@ def restore(  # noqa: PLR0917 -- options of a command
                 print_sample(restoring.sample(plan, SAMPLE))
                 print_text("nothing was written")
             raise typer.Exit(DIFFERENCES if plan.refused else 0)
+        if thaw and any(topic.frozen for topic in plan.topics):
+            count = restoring.thaw(plan, thaw_days)
+            complain(f"asked for {count} archived objects; in some hours, the same command restores from them")
+            raise typer.Exit(DIFFERENCES)
         if not as_json:
             print_plan(plan, rate)
         began = time.monotonic()
@@ -234,6 +240,8 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
                 "partition_count": topic.partition_count,
                 "configs": dict(topic.configs),
                 "footers_read": topic.footers_read,
+                "frozen": len(topic.frozen),
+                "thawing": topic.thawing,
                 "objections": [_objected_json(o) for o in topic.objections],
                 "partitions": [
                     {

@@ -62,11 +62,13 @@ WAYS: Mapping[Step, Way] = {
     Step.PARK: Way(side=INGRESS, scene=Scene.REFUSED, occurrence=1),
 }
 
+# those of ingress, and SEED_CHECKPOINT, are a restore's too: tests/faults/test_restore_killed.py
 _OPERATOR = "an operator's command writes one acknowledged record and ends; said again it changes nothing"
 _COMPACTION = "a state machine dies there at any moment of any compaction and any gc (tests/compaction/test_model.py)"
 ELSEWHERE: Mapping[Step, str] = {
     Step.EXPIRE_SEGMENTS: _COMPACTION,
     Step.ABORT_UPLOADS: "nothing is lost by it: a test aborts the rest (tests/compaction/test_collect.py)",
+    Step.THAW: "asking again is harmless, and nothing of ours depends on it (tests/restore/test_commands.py)",
     # egress's; that of gc is made where EXPIRE_SEGMENTS is
     Step.RECORD_GAP: "wants records deleted from the source: the judge of lost records would have to know them",
     Step.SEED_CHECKPOINT: _OPERATOR,

@@ -155,3 +155,24 @@ def test_difference_to_the_record(place: Place, commands: Commands) -> None:
     first, second = report["entries"]
     assert (first["records"], "offset 40" in first["difference"]) == (38, True), first
     assert "ends where the first goes on at offset 40" in second["difference"]
+
+
+def test_archived_objects_are_asked_for_first(place: Place, commands: Commands) -> None:
+    WHOLE.write(place.objects, "orders")
+    key = format_key("data", Segment(WHOLE.histories[0].source("orders"), 0, LEVEL_0[2].offsets))
+    place.client.copy_object(
+        Bucket=place.bucket,
+        Key=key,
+        CopySource=f"{place.bucket}/{key}",
+        StorageClass="GLACIER",
+        MetadataDirective="COPY",
+    )
+    arguments = ["restore", "orders", "--rename", f"orders={place.unique('thawed')}"]
+    code, plan = commands.json(*arguments, "--dry-run")
+    assert (code, plan["topics"][0]["frozen"]) == (3, 1)
+    assert "--thaw" in plan["topics"][0]["objections"][0]["why"]
+    assert commands.run(*arguments)[0] == 1
+    code, text = commands.run(*arguments, "--thaw")
+    assert (code, "asked for 1 archived objects" in text) == (3, True), text
+    code, text = commands.run(*arguments)  # this server thaws at once
+    assert code == 0, text
