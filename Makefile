@@ -47,6 +47,7 @@ format: $(STAMP)
 
 bench: java  # exit code 3 when a target is missed
 	$(BIN)/python -m bench.merge --output docs
+	$(BIN)/python -m bench.restore --output docs
 	$(BIN)/python -m bench
 
 golden: $(STAMP)

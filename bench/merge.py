@@ -75,10 +75,10 @@ class Counting:
         return counted
 
 
-def fill(root: Path, partitions: int, segments: int, count: int) -> int:
+def fill(store: SegmentStore, partitions: int, segments: int, count: int) -> int:
     """As egress would; the raw bytes of all."""
     made = records("json", count * segments, 1)
-    store = SegmentStore(DirectoryObjectStore(root), "")
+    origin = SegmentOrigin(created_at=datetime.now(UTC), writer="bench", source_partition_count=partitions)
     size = 0
     for partition in range(partitions):
         for n in range(segments):
@@ -101,7 +101,7 @@ def fill(root: Path, partitions: int, segments: int, count: int) -> int:
             with tempfile.TemporaryFile() as body:
                 writer = ParquetFormat().create(body)
                 writer.write([batch])
-                size += writer.close(name, SegmentOrigin(created_at=datetime.now(UTC), writer="bench")).raw_bytes
+                size += writer.close(name, origin).raw_bytes
                 store.store(name, body, body.tell())
     return size
 
@@ -225,7 +225,7 @@ def main(arguments: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="replicator-bench-") as folder:
         root = Path(folder) / "archive"
         root.mkdir()
-        raw_bytes = fill(root, given.partitions, given.segments, given.records)
+        raw_bytes = fill(SegmentStore(DirectoryObjectStore(root), ""), given.partitions, given.segments, given.records)
         for number in range(given.rounds):
             for name in PROGRAMS:
                 log = Path(folder) / f"{number}-{name}.log"

@@ -13,8 +13,10 @@ from confluent_kafka.cimpl import NewTopic
 from infra.kafka.idempotent import producer_properties
 from infra.kafka.settings import source_properties
 from infra.local.aws import CREDENTIALS, s3_client, sqs_client
+from infra.s3 import S3ObjectStore
 from replicator.app import PRODUCER_BYTES
 from replicator.config import from_mapping
+from replicator.store import SegmentStore
 
 REGION, BUCKET, QUEUE = "bench", "replicator-bench", "replicator-bench"
 TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "segment.bytes": str(1 << 30)}  # stamps may be old
@@ -100,6 +102,13 @@ class Place:
                 "sources": [source],
             },
         }
+
+    def archived(self, prefix: str) -> dict[str, Any]:
+        """What restoring and verifying want."""
+        return self._common(prefix)
+
+    def archive(self, prefix: str) -> SegmentStore:
+        return SegmentStore(S3ObjectStore(s3_client(self.endpoint_url), self.bucket), prefix)
 
     def _common(self, prefix: str) -> dict[str, Any]:
         return {
