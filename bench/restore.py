@@ -34,6 +34,7 @@ from infra.local.aws import s3_client
 from infra.local.stack import LocalStack
 from infra.s3 import S3ObjectStore
 from infra.spark import SparkSettings
+from infra.tuning import tune
 from ingress.selection import Renaming, Selection
 from replicator.config import from_mapping
 from replicator.restore import Options, Restore
@@ -110,6 +111,7 @@ PROGRAMS: Mapping[str, Callable[[Spec], dict[str, Any]]] = {
 
 def measured(what: str) -> None:
     spec = json.loads(sys.stdin.read())
+    tune()  # as the commands do
     began, cpu = time.perf_counter(), time.process_time()
     found = PROGRAMS[what](spec)
     usage = resource.getrusage(resource.RUSAGE_SELF)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import logging
+import sys
 import uuid
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
+from infra import tuning
 from infra.local.errors import LocalStackError
 from infra.local.stack import LocalStack
 from infra.logs import JsonFormatter, TextFormatter
@@ -63,6 +67,19 @@ def no_logs_of_ours() -> Iterator[None]:
         if isinstance(handler.formatter, JsonFormatter | TextFormatter):
             root.removeHandler(handler)
             root.setLevel(logging.WARNING)
+
+
+@pytest.fixture(autouse=True)
+def not_tuned() -> Iterator[None]:
+    """A command that a test runs in this process tunes it, for good: for its own process that is right."""
+    pool, thresholds = pa.default_memory_pool(), gc.get_threshold()
+    yield
+    sys.meta_path[:] = [finder for finder in sys.meta_path if type(finder).__module__ != tuning.__name__]
+    if gc.get_threshold() != thresholds:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)
+    if pa.default_memory_pool().backend_name != pool.backend_name:
+        pa.set_memory_pool(pool)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from replicator.commands.terminal import (
     load_config,
     print_json,
     print_text,
-    set_up_logs,
+    set_up_work,
     size_text,
     spark_settings,
 )
@@ -62,7 +62,7 @@ def drill(  # noqa: PLR0917 -- options of a command
     from replicator.lifecycle import Stop
 
     settings = load_config(config)
-    set_up_logs(settings)
+    set_up_work(settings)
     chosen = selected(
         settings,
         topics or ["^.*"],

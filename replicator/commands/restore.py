@@ -36,7 +36,7 @@ from replicator.commands.terminal import (
     load_config,
     print_json,
     print_text,
-    set_up_logs,
+    set_up_work,
     size_text,
     spark_settings,
     table,
@@ -93,7 +93,7 @@ def restore(  # noqa: PLR0917 -- options of a command
     from replicator.restore import Options, Restore, Wishes
 
     settings = load_config(config)
-    set_up_logs(settings)
+    set_up_work(settings)
     selection = selected(
         settings,
         topics,

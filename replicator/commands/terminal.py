@@ -68,6 +68,14 @@ def set_up_logs(settings: Config) -> None:
     configure(settings.log.level, settings.log.format)
 
 
+def set_up_work(settings: Config) -> None:
+    """The same for a command that moves many records."""
+    from infra.tuning import tune
+
+    set_up_logs(settings)
+    tune()
+
+
 @contextmanager
 def ended_by_signal(stop: Stop) -> Iterator[None]:
     """SIGTERM sets `stop`, for work in the foreground that ends by itself."""

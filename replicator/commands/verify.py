@@ -32,7 +32,7 @@ from replicator.commands.terminal import (
     load_config,
     print_json,
     print_text,
-    set_up_logs,
+    set_up_work,
 )
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def verify(  # noqa: PLR0917 -- options of a command
         _check(check_report, key)
         return
     settings = load_config(config)
-    set_up_logs(settings)
+    set_up_work(settings)
     chosen = selected(
         settings, topics or ["^.*"], region, rename, partition, offsets, from_, until, incarnation, transforms=()
     )
