@@ -24,7 +24,7 @@ from ingress.restore_plan import (
     against_topic,
     plan_partition,
 )
-from ingress.selection import Selection, checkpoint_topic
+from ingress.selection import Selection, checkpoint_topic, checkpoint_topics
 from replicator.checkpoint import Checkpoint, CheckpointKey
 from replicator.control_store import ControlStore
 from replicator.errors import CheckpointConflict, ConfigError, DataError, TargetError
@@ -84,8 +84,8 @@ class RestorePlanner:
             for name in sorted({name for name in names if names.count(name) > 1})
         ]
         topic_name = checkpoint_topic(selection, restore_id)
-        others = [n for n in self.admin.topics() if n.startswith(f"{topic_name.split('.' + selection.digest)[0]}.")]
-        if restore_id != selection.digest and (strange := sorted(set(others) - {topic_name})):
+        strange = sorted(set(checkpoint_topics(restore_id, self.admin.topics())) - {topic_name})
+        if strange:
             why = f"the restore {restore_id} was begun with another selection ({', '.join(strange)}): give this one "
             objections.append(Objected(what=Objection.CONFLICT, why=f"{why}another --id, or repeat the one it had"))
         return RestorePlan(id=restore_id, checkpoint_topic=topic_name, topics=topics, objections=objections)

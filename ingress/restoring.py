@@ -235,7 +235,7 @@ class Restorer:
     # --- turns ---
 
     def _give_turns(self) -> None:
-        free = self.width - sum(p.is_under_way for p in self._partitions)
+        free = self.width - sum(p.is_under_way and not p.is_over for p in self._partitions)
         for partition in self._partitions:
             if free > 0 and partition.waiting is not None and not partition.is_over:
                 self.delivery.begin(partition.assignment, partition.waiting.pieces)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -74,8 +75,16 @@ class Selection:
 
 
 CHECKPOINTS = "replicator.restore."
+_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 def checkpoint_topic(selection: Selection, restore_id: str) -> str:
-    """Where a restore writes how far it is. One that was given a name is known by it, and holds to its selection."""
-    return f"{CHECKPOINTS}{restore_id}" + ("" if restore_id == selection.digest else f".{selection.digest}")
+    """Where a restore writes how far it is: by its name, and by its selection, to which it holds. Raises ValueError."""
+    if not _ID.fullmatch(restore_id):
+        raise ValueError(f"{restore_id!r} is no name for a restore: 1 to 100 of A-Z a-z 0-9 _ -")
+    return f"{CHECKPOINTS}{restore_id}.{selection.digest}"
+
+
+def checkpoint_topics(restore_id: str, topics: Iterable[str]) -> Sequence[str]:
+    """Those of the restore with this name, whatever it is about."""
+    return [topic for topic in topics if topic.startswith(f"{CHECKPOINTS}{restore_id}.")]

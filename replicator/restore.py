@@ -26,7 +26,7 @@ from replicator.app import s3_cold
 from replicator.checkpoint import Author, Checkpoint
 from replicator.config import Config
 from replicator.durable import Step, durable
-from replicator.errors import ReplicatorError, TargetError
+from replicator.errors import ConfigError, ReplicatorError, TargetError
 from replicator.lifecycle import Deadline, Stop, SystemClock
 from replicator.protocols import TopicPartition
 from replicator.restore_worker import Outcome, RestoreWorker, Task, Terms, Told, Work, outcome_of, row_of
@@ -71,9 +71,13 @@ class Restore:
         # a restore that was begun in one way is not gone on with in the other: each fences its own processes only
         self.selection = replace(selection, on_spark=self._options.spark is not None)
         self.id = self._options.restore_id or self.selection.digest
+        try:
+            topic = checkpoint_topic(self.selection, self.id)
+        except ValueError as error:
+            raise ConfigError([str(error)], source="restore") from error
         self._opened, self._clock = ExitStack(), SystemClock()
         self._terms = Terms(
-            checkpoint_topic=checkpoint_topic(self.selection, self.id),
+            checkpoint_topic=topic,
             scope=Scope(offsets=selection.offsets, stamps=selection.stamps),
             keep=self._options.keep,
             change=self._options.change,
@@ -81,7 +85,6 @@ class Restore:
             follow=self._options.follow,
             skip_missing=Objection.MISSING in self._wishes.accept,
         )
-        topic = self._terms.checkpoint_topic
         self._worker = RestoreWorker(config, self._terms, topic, self.stop, self._opened)
         self._cold = s3_cold(config.s3, self._opened)
         self.spark: SparkRunner | None = None

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,18 +14,22 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from infra.local.stack import LocalStack
+from infra.local.waiting import wait_until
 from ingress.restore_plan import Objection
 from ingress.restoring import Partition
 from ingress.selection import Renaming, Selection
 from replicator.lifecycle import Stop
-from replicator.restore import Restore, Wishes
+from replicator.restore import Options, Restore, Wishes
+from replicator.segment import OffsetRange
 from replicator.topics import TopicPattern
-from tests.restore.history import PARTITIONS, REGION, Archive, Choice, archives, choices
+from tests.fakes.kafka_target import TargetRecord
+from tests.restore.history import PARTITIONS, REGION, Archive, Choice, History, Stored, archives, choices
 from tests.restore.place import Place, expected
 
 pytestmark = pytest.mark.integration
 
 NUMBERS = itertools.count()
+PATIENCE = timedelta(seconds=60)
 
 
 @pytest.fixture
@@ -47,9 +53,7 @@ def select(topic: str, name: str, choice: Choice) -> Selection:
 PASS = Wishes(accept=[Objection.MISSING])
 
 
-@settings(max_examples=25, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
-@given(data=st.data())
-def _check_any_history(place: Place, data: st.DataObject) -> None:
+def _check_one(place: Place, data: st.DataObject) -> None:
     archive: Archive = data.draw(archives())
     choice: Choice = data.draw(choices(archive))
     topic = f"t{next(NUMBERS)}"
@@ -77,5 +81,41 @@ def _check_any_history(place: Place, data: st.DataObject) -> None:
         assert place.restored(name, partition) == []
 
 
-def test_any_part_of_any_history(place: Place) -> None:
-    _check_any_history(place)
+@pytest.mark.parametrize("examples", [8, pytest.param(200, marks=pytest.mark.long)])
+def test_any_part_of_any_history(place: Place, examples: int) -> None:
+    """The same on fakes, with failures, is tests/restore/test_restoring.py's; to shrink takes too long here."""
+
+    @settings(max_examples=examples, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+    @given(data=st.data())
+    def check(data: st.DataObject) -> None:
+        _check_one(place, data)
+
+    check()
+
+
+def test_followed_it_goes_on_with_what_is_stored_later(place: Place) -> None:
+    """A warm standby: nobody tells it of new segments, and it ends when it is told to."""
+
+    def stored(start: int, end: int) -> History:
+        return History(0, "", [Stored(OffsetRange(start, end), 0)], [], ())
+
+    first, later = stored(0, 29), stored(30, 59)
+    Archive([first], has_second_life=False).write(place.objects, "orders")
+    name, stop = place.unique("standby"), Stop()
+    options = Options(follow=timedelta(milliseconds=200))
+    with Restore(place.config, select("orders", name, Choice()), options=options, stop=stop) as restore:
+        running = threading.Thread(target=lambda: restore.run(restore.plan()))
+        running.start()
+        try:
+            assert wait_until(lambda: len(restored(place, name)) == 30, PATIENCE)
+            later.write(place.objects, "orders")
+            assert wait_until(lambda: len(restored(place, name)) == 60, PATIENCE)
+        finally:
+            stop.set()
+            running.join(PATIENCE.total_seconds())
+    assert not running.is_alive()
+    assert place.restored(name, 0) == expected(first.rows)
+
+
+def restored(place: Place, name: str) -> list[TargetRecord]:
+    return place.restored(name, 0) if name in place.cluster.topics() else []
