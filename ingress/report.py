@@ -23,12 +23,11 @@ VERSION = 1
 Verdict = ArchiveVerdict | SourceVerdict | TargetVerdict
 
 
-def report(verdicts: Sequence[Verdict], at: datetime, *, program: str, key: bytes = b"") -> Mapping[str, Any]:
-    """`key` empty: not signed."""
+def report(found: Sequence[Mapping[str, Any]], at: datetime, *, program: str, key: bytes = b"") -> Mapping[str, Any]:
+    """Of entries. `key` empty: not signed."""
     chain = _link("", {"at": at.isoformat(), "program": program, "v": VERSION})
     entries = []
-    for verdict in verdicts:
-        entry = entry_of(verdict)
+    for entry in found:
         chain = _link(chain, entry)
         entries.append({**entry, "chain": chain})
     return {

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from formats.registry import load as load_format
 from formats.scope import Scope
@@ -38,6 +38,7 @@ __all__ = ["Selection", "Verification"]
 THREADS = 2  # each decodes; more would only take memory
 
 T = TypeVar("T")
+Told = Callable[[int, int], None]  # done, total
 
 
 class Verification:
@@ -78,61 +79,61 @@ class Verification:
         proven: Mapping[Segment, Proven] | None = None,
         *,
         read_again_after: timedelta | None = None,
-        told: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
+        told: Told = lambda done, total: None,  # noqa: ARG005
     ) -> Iterator[ArchiveVerdict]:
         """By itself, partition by partition. `proven`: objects that need no look before `read_again_after`."""
-        by_source: dict[SourcePartition, dict[Segment, Proven]] = {}
-        for segment, one in (proven or {}).items():
-            by_source.setdefault(segment.source, {})[segment] = one
-        return self._each(
-            lambda source: self._verifier.archive(source, by_source.get(source, {}), read_again_after=read_again_after),
-            told,
-        )
+        by_source = proven_by_source(proven or {})
+        return self._each(lambda s: self.archived_whole(s, by_source.get(s, {}), read_again_after), told)
 
     def beside_source(
         self,
         cluster: Config,
-        told: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
+        told: Told = lambda done, total: None,  # noqa: ARG005
     ) -> Iterator[SourceVerdict]:
         """With the topics of the cluster that the archive came from, for the offsets that both can have."""
-        admin, properties = KafkaAdmin(cluster.cluster.properties("admin")), cluster.cluster.properties("consumer")
-
-        def verdict(source: SourcePartition) -> SourceVerdict:
-            topic = TopicPartition(source.topic, source.partition)
-            marks = admin.watermarks([topic]).get(topic)
-            extent = joined(info.segment.offsets for info in self._store.list(source))
-            held = None
-            if marks is not None and extent.start is not None and extent.next_offset is not None:
-                low, end = max(marks.low, extent.start), min(marks.high, extent.next_offset) - 1
-                held = OffsetRange(low, end) if low <= end else None
-            compacted = marks is not None and "compact" in admin.configs(source.topic).get("cleanup.policy", "")
-            bounds = (held.start, held.next_offset) if held is not None else (0, 0)
-            records = read_partition(properties, topic, *bounds)
-            return self._verifier.beside_source(source, topic, held, records, may_thin=compacted)
-
-        return self._each(verdict, told)
+        return self._each(lambda source: self.same_as_source(source, cluster), told)
 
     def beside_target(
         self,
         cluster: Config,
-        told: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
+        told: Told = lambda done, total: None,  # noqa: ARG005
     ) -> Iterator[TargetVerdict]:
         """With the topics that the records were delivered or restored to."""
+        return self._each(lambda source: self.same_as_target(source, cluster), told)
+
+    # --- one partition ---
+
+    def archived_whole(
+        self, source: SourcePartition, proven: Mapping[Segment, Proven], read_again_after: timedelta | None
+    ) -> ArchiveVerdict:
+        return self._verifier.archive(source, proven, read_again_after=read_again_after)
+
+    def same_as_source(self, source: SourcePartition, cluster: Config) -> SourceVerdict:
         admin, properties = KafkaAdmin(cluster.cluster.properties("admin")), cluster.cluster.properties("consumer")
+        topic = TopicPartition(source.topic, source.partition)
+        marks = admin.watermarks([topic]).get(topic)
+        extent = joined(info.segment.offsets for info in self._store.list(source))
+        held = None
+        if marks is not None and extent.start is not None and extent.next_offset is not None:
+            low, end = max(marks.low, extent.start), min(marks.high, extent.next_offset) - 1
+            held = OffsetRange(low, end) if low <= end else None
+        compacted = marks is not None and "compact" in admin.configs(source.topic).get("cleanup.policy", "")
+        bounds = (held.start, held.next_offset) if held is not None else (0, 0)
+        records = read_partition(properties, topic, *bounds)
+        return self._verifier.beside_source(source, topic, held, records, may_thin=compacted)
+
+    def same_as_target(self, source: SourcePartition, cluster: Config) -> TargetVerdict:
+        admin, properties = KafkaAdmin(cluster.cluster.properties("admin")), cluster.cluster.properties("consumer")
+        target = TopicPartition(self.selection.renaming(source.topic), source.partition)
+        marks = admin.watermarks([target]).get(target)
+        if marks is None:
+            return TargetVerdict(source=source, target=target, result=None, unreadable="there is no such partition")
+        if marks.low > 0:
+            why = f"its first {marks.low} offsets were deleted, so nothing says which records they were"
+            return TargetVerdict(source=source, target=target, result=None, unreadable=why)
         scope = Scope(offsets=self.selection.offsets, stamps=self.selection.stamps)
-
-        def verdict(source: SourcePartition) -> TargetVerdict:
-            target = TopicPartition(self.selection.renaming(source.topic), source.partition)
-            marks = admin.watermarks([target]).get(target)
-            if marks is None:
-                return TargetVerdict(source=source, target=target, result=None, unreadable="there is no such partition")
-            if marks.low > 0:
-                why = f"its first {marks.low} offsets were deleted, so nothing says which records they were"
-                return TargetVerdict(source=source, target=target, result=None, unreadable=why)
-            records = read_partition(properties, target, marks.low, marks.high)
-            return self._verifier.beside_target(source, target, scope, records)
-
-        return self._each(verdict, told)
+        records = read_partition(properties, target, marks.low, marks.high)
+        return self._verifier.beside_target(source, target, scope, records)
 
     def close(self) -> None:
         self._opened.close()
@@ -145,7 +146,7 @@ class Verification:
     ) -> None:
         self.close()
 
-    def _each(self, verdict: Callable[[SourcePartition], T], told: Callable[[int, int], None]) -> Iterator[T]:
+    def _each(self, verdict: Callable[[SourcePartition], T], told: Told) -> Iterator[T]:
         sources = self.sources()
         for done, answer in enumerate(self._pool.map(verdict, sources), start=1):
             told(done, len(sources))
@@ -155,28 +156,29 @@ class Verification:
 # --- what was proven before -----------------------------------------------------------------------------------------
 
 
-def load_proven(path: Path) -> dict[Segment, Proven]:
-    """Empty when there is no such file. Raises ConfigError for one that says nothing."""
-    try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        return {
-            parse_key("", name): Proven(
-                size_bytes=one["size_bytes"],
-                stored_at=datetime.fromisoformat(one["stored_at"]),
-                records=one["records"],
-                digest=one["digest"],
-                proven_at=datetime.fromisoformat(one["proven_at"]),
-            )
-            for name, one in said["proven"].items()
-        }
-    except FileNotFoundError:
-        return {}
-    except (DataError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError([f"not a file of verified objects: {error!r}; name another one"], source=str(path)) from error
+def proven_by_source(proven: Mapping[Segment, Proven]) -> Mapping[SourcePartition, Mapping[Segment, Proven]]:
+    found: dict[SourcePartition, dict[Segment, Proven]] = {}
+    for segment, one in proven.items():
+        found.setdefault(segment.source, {})[segment] = one
+    return found
 
 
-def save_proven(path: Path, proven: Mapping[Segment, Proven]) -> None:
-    said = {
+def decode_proven(said: Mapping[str, Any]) -> dict[Segment, Proven]:
+    """Raises DataError, ValueError, KeyError, TypeError, AttributeError."""
+    return {
+        parse_key("", name): Proven(
+            size_bytes=one["size_bytes"],
+            stored_at=datetime.fromisoformat(one["stored_at"]),
+            records=one["records"],
+            digest=one["digest"],
+            proven_at=datetime.fromisoformat(one["proven_at"]),
+        )
+        for name, one in said.items()
+    }
+
+
+def encode_proven(proven: Mapping[Segment, Proven]) -> Mapping[str, Any]:
+    return {
         str(segment): {
             "size_bytes": one.size_bytes,
             "stored_at": one.stored_at.isoformat(),
@@ -186,6 +188,19 @@ def save_proven(path: Path, proven: Mapping[Segment, Proven]) -> None:
         }
         for segment, one in proven.items()
     }
+
+
+def load_proven(path: Path) -> dict[Segment, Proven]:
+    """Empty when there is no such file. Raises ConfigError for one that says nothing."""
+    try:
+        return decode_proven(json.loads(path.read_text(encoding="utf-8"))["proven"])
+    except FileNotFoundError:
+        return {}
+    except (DataError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError([f"not a file of verified objects: {error!r}; name another one"], source=str(path)) from error
+
+
+def save_proven(path: Path, proven: Mapping[Segment, Proven]) -> None:
     new = path.with_name(f"{path.name}.new")
-    new.write_text(json.dumps({"proven": said}, indent=0), encoding="utf-8")
+    new.write_text(json.dumps({"proven": encode_proven(proven)}, indent=0), encoding="utf-8")
     new.replace(path)  # whole, or as it was

@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -33,12 +33,8 @@ from replicator.commands.terminal import (
     print_json,
     print_text,
     set_up_work,
+    spark_settings,
 )
-
-if TYPE_CHECKING:
-    from ingress.report import Verdict
-    from replicator.config import Config
-    from replicator.verify import Verification
 
 KEY_VARIABLE = "REPLICATOR_REPORT_KEY"
 
@@ -70,6 +66,7 @@ def verify(  # noqa: PLR0917 -- options of a command
     check_report: Annotated[
         Path | None, typer.Option("--check-report", metavar="FILE", help="Only see that a report is unchanged.")
     ] = None,
+    spark: Annotated[bool, typer.Option("--spark", help="On [compaction] master: a task for each partition.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Prove the archive: every object is what its key and footer say, to the last record; together they leave no hole;
@@ -78,11 +75,13 @@ def verify(  # noqa: PLR0917 -- options of a command
     Reports are chained digests, signed when $REPLICATOR_REPORT_KEY is set. Exit code 3 when anything is not as it
     should be.
     """
-    from ingress.report import entry_of, line_of
+    from ingress.report import line_of
     from ingress.report import report as report_of
     from replicator.app import program
+    from replicator.config.units import parse_duration
     from replicator.lifecycle import SystemClock
-    from replicator.verify import Verification
+    from replicator.verify import load_proven, save_proven
+    from replicator.verify_on_spark import ARCHIVE, SOURCE, TARGET, Look, Work, here, on_spark
 
     key = os.environ.get(KEY_VARIABLE, "").encode()
     if check_report is not None:
@@ -93,13 +92,31 @@ def verify(  # noqa: PLR0917 -- options of a command
     chosen = selected(
         settings, topics or ["^.*"], region, rename, partition, offsets, from_, until, incarnation, transforms=()
     )
-    verdicts: list[Verdict] = []
-    with Verification(settings, chosen) as verification, _progress(quiet=as_json) as told:
-        for found in _verdicts(verification, archive, source, target, state, read_again, told):
-            verdicts.append(found)
-            if not as_json:
-                print_text(line_of(entry_of(found)))
-    said = report_of(verdicts, SystemClock().now(), program=program(), key=key)
+    entries: list[Mapping[str, Any]] = []
+    looks = [
+        *([Look(kind=ARCHIVE, read_again_after=parsed(parse_duration, read_again))] if archive else []),
+        *([Look(kind=SOURCE, cluster=load_config(source))] if source is not None else []),
+        *([Look(kind=TARGET, cluster=load_config(target))] if target is not None else []),
+    ]
+    proven = load_proven(state) if state is not None else {}
+    with _progress(quiet=as_json) as begin:
+        for look in looks:
+            told = begin(look.kind)
+            found = (
+                on_spark(spark_settings(settings), Work(settings, chosen, look), proven, told)
+                if spark
+                else here(settings, chosen, look, proven, told)
+            )
+            for entry, read in found:
+                entries.append(entry)
+                proven.update(read)
+                if not as_json:
+                    print_text(line_of(entry))
+                if state is not None and look.kind == ARCHIVE:
+                    save_proven(
+                        state, {segment: one for segment, one in proven.items() if str(segment) not in entry["corrupt"]}
+                    )
+    said = report_of(entries, SystemClock().now(), program=program(), key=key)
     if report is not None:
         report.write_text(json.dumps(said, indent=1, ensure_ascii=False), encoding="utf-8")
     if as_json:
@@ -107,45 +124,11 @@ def verify(  # noqa: PLR0917 -- options of a command
     else:
         bad = sum(not entry["equal"] for entry in said["entries"])
         result = (
-            "everything is as it should be" if said["equal"] else f"{bad} of {len(verdicts)} are not as they should be"
+            "everything is as it should be" if said["equal"] else f"{bad} of {len(entries)} are not as they should be"
         )
         print_text(f"{result}; chain {said['chain'][:16]}, {'signed' if key else 'not signed'}")
     if not said["equal"]:
         raise typer.Exit(DIFFERENCES)
-
-
-def _verdicts(  # noqa: PLR0917
-    verification: Verification,
-    archive: bool,
-    source: Path | None,
-    target: Path | None,
-    state: Path | None,
-    read_again: str,
-    told: Callable[[str], Callable[[int, int], None]],
-) -> Iterable[Verdict]:
-    from replicator.config.units import parse_duration
-    from replicator.verify import load_proven, save_proven
-
-    if archive:
-        proven = load_proven(state) if state is not None else {}
-        age = parsed(parse_duration, read_again)
-        for one in verification.archive(proven, read_again_after=age, told=told("archive")):
-            proven.update(one.read)
-            for segment in one.corrupt:
-                proven.pop(segment, None)
-            if state is not None:
-                save_proven(state, proven)
-            yield one
-    if source is not None:
-        yield from verification.beside_source(_cluster(source), told=told("source"))
-    if target is not None:
-        yield from verification.beside_target(_cluster(target), told=told("target"))
-
-
-def _cluster(file: Path) -> Config:
-    from replicator.config import load
-
-    return load(file)
 
 
 def _check(file: Path, key: bytes) -> None:

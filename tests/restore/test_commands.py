@@ -70,6 +70,20 @@ def test_planned_restored_and_proven(place: Place, commands: Commands) -> None:
     assert (code, text.count("ok  ")) == (0, 4), text
 
 
+@pytest.mark.long
+def test_on_spark(place: Place, commands: Commands) -> None:
+    WHOLE.write(place.objects, "orders")
+    bad = damage(place, "orders", 1, LEVEL_0[3])
+    name = place.unique("restored")
+    code, result = commands.json("restore", "orders", "--rename", f"orders={name}", "--spark")
+    assert (code, [p["state"] for p in result["partitions"]]) == (3, ["done", "failed"])
+    assert place.restored(name, 0) == expected(ALL[0])
+    code, text = commands.run("restore", "orders", "--rename", f"orders={name}")
+    assert (code, "foreign-data" in text) == (1, True), "begun in one way, it is not gone on with in the other"
+    code, text = commands.run("verify", "orders", "--rename", f"orders={name}", "--target", str(place.file), "--spark")
+    assert (code, bad in text, text.count("ok  ")) == (3, True, 2), text
+
+
 def test_what_speaks_against_it_is_said_before_the_first_record(place: Place, commands: Commands) -> None:
     WHOLE.write(place.objects, "orders")
     name = place.unique("taken")
