@@ -18,12 +18,13 @@ from ingress.restore_plan import (
     RestorePlan,
     TopicPlan,
     accepted,
+    against_creation,
     against_gaps,
     against_settings,
     against_topic,
     plan_partition,
 )
-from ingress.selection import Selection, checkpoint_topic
+from ingress.selection import Selection, belongs_to, checkpoint_topic
 from replicator.checkpoint import Checkpoint, CheckpointKey
 from replicator.control_store import ControlStore
 from replicator.errors import CheckpointConflict, ConfigError, DataError, TargetError
@@ -73,8 +74,8 @@ class RestorePlanner:
             for name in sorted({name for name in names if names.count(name) > 1})
         ]
         topic_name = checkpoint_topic(selection, restore_id)
-        others = [n for n in self.admin.topics() if n.startswith(f"{topic_name.split('.' + selection.digest)[0]}.")]
-        if restore_id != selection.digest and (strange := sorted(set(others) - {topic_name})):
+        strange = sorted(n for n in self.admin.topics() if belongs_to(n, restore_id) and n != topic_name)
+        if restore_id != selection.digest and strange:
             why = f"the restore {restore_id} was begun with another selection ({', '.join(strange)}): give this one "
             objections.append(Objected(what=Objection.CONFLICT, why=f"{why}another --id, or repeat the one it had"))
         return RestorePlan(id=restore_id, checkpoint_topic=topic_name, topics=topics, objections=objections)
@@ -95,6 +96,7 @@ class RestorePlanner:
         chosen = []
         for topic, lives in sorted(stored.items()):
             try:
+                selection.renaming(topic)
                 chosen.append(self._life(selection, topic, lives))
             except (ValueError, DataError) as error:
                 problems.append(f"{topic}: {error}")
@@ -173,6 +175,7 @@ class RestorePlanner:
                 objections.append(Objected(what=Objection.PARTITION_COUNT, why=f"{why}: say so with --partition-count"))
             count = max([*told, *(p.target.partition + 1 for p in partitions)], default=1)
         if facts is None:
+            objections += against_creation(destination, count, partitions)
             configs = {**CREATED_WITH, **_room_for(footers), **wishes.configs}
         return TopicPlan(
             life=life,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from replicator.stretches import ANY_OFFSET, ANY_TIME, Span
-from replicator.topics import LEGAL_NAME, TopicPattern
+from replicator.topics import LEGAL_NAME, TopicPattern, is_internal
 
 TOPIC_SIGN = "{topic}"
 
@@ -27,8 +28,8 @@ class Renaming:
     def __call__(self, topic: str) -> str:
         """Raises ValueError when that is no topic's name."""
         name = self.names.get(topic) or self.template.replace(TOPIC_SIGN, topic)
-        if not LEGAL_NAME.fullmatch(name):
-            raise ValueError(f"{topic} would be restored as {name!r}, which is no topic name")
+        if not LEGAL_NAME.fullmatch(name) or name in (".", "..") or is_internal(name, ()):
+            raise ValueError(f"{topic} would be restored as {name!r}, which is no name for it")
         return name
 
 
@@ -61,12 +62,20 @@ class Selection:
             "topics": sorted(str(pattern) for pattern in self.topics),
             "transforms": list(self.transforms),
         }
-        return blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=5).hexdigest()
+        return blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=DIGEST_BYTES).hexdigest()
 
 
 CHECKPOINTS = "replicator.restore."
+DIGEST_BYTES = 5
+_DIGEST = re.compile(f"[0-9a-f]{{{2 * DIGEST_BYTES}}}")
 
 
 def checkpoint_topic(selection: Selection, restore_id: str) -> str:
     """Where a restore writes how far it is. One that was given a name is known by it, and holds to its selection."""
     return f"{CHECKPOINTS}{restore_id}" + ("" if restore_id == selection.digest else f".{selection.digest}")
+
+
+def belongs_to(topic: str, restore_id: str) -> bool:
+    """Whether a restore of this name, whatever its selection, writes how far it is into `topic`."""
+    head = f"{CHECKPOINTS}{restore_id}."
+    return topic.startswith(head) and _DIGEST.fullmatch(topic[len(head) :]) is not None

@@ -139,6 +139,7 @@ class Restore:
                         begun = positions.get(partition.key)
                         if isinstance(begun, CheckpointConflict):
                             raise begun
+                        _same_life(topic.destination, ids[topic.destination], begun)
                         restorer.begin(partition, ids[topic.destination], clamp=topic.clamps, begun=begun)
             return _beside(delivery, restorer)
 
@@ -164,12 +165,14 @@ class Restore:
         for topic in plan.topics:
             if topic.facts is None:
                 with durable(Step.CREATE_TOPIC):
-                    self._admin.create_topic(
+                    is_new = self._admin.create_topic(
                         topic.destination,
                         partitions=topic.partition_count,
                         replication_factor=topic.replication_factor,
                         configs=topic.configs,
                     )
+                if not is_new:
+                    raise TargetError(f"{topic.destination} was created by somebody else meanwhile: plan again")
         names = [topic.destination for topic in plan.topics]
         return {name: facts.topic_id for name, facts in self._admin.describe(names).items()}
 
@@ -209,6 +212,15 @@ class Restore:
             width=DELIVERY_WIDTH,
             round_records=ROUND_RECORDS,
             linger=ROUND_LINGER,
+        )
+
+
+def _same_life(destination: str, topic_id: str, begun: Checkpoint | None) -> None:
+    """The plan looked, too; but that may be a while ago."""
+    if begun is not None and topic_id and begun.destination_topic_id not in ("", topic_id):
+        raise TargetError(
+            f"{destination} was created again since this restore began there (topic id {topic_id}, it was "
+            f"{begun.destination_topic_id}): begin another, by --id"
         )
 
 

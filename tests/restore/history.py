@@ -6,6 +6,7 @@ import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import pairwise
 
 from hypothesis import strategies as st
 
@@ -117,7 +118,7 @@ class Choice:
 def _histories(draw: st.DrawFn, partition: int, life: str) -> History:
     begin = draw(st.integers(0, 10))
     edges = sorted({begin, *draw(st.lists(st.integers(begin + 1, COUNT - 1), max_size=6)), COUNT})
-    cut = [OffsetRange(a, b - 1) for a, b in zip(edges, edges[1:], strict=False)]
+    cut = [OffsetRange(a, b - 1) for a, b in pairwise(edges)]
     stored = [Stored(offsets, 0) for offsets in cut if draw(st.integers(0, 5))]  # some are gone
     recorded = [offsets for offsets in cut if Stored(offsets, 0) not in stored and draw(st.booleans())]
     for _ in range(draw(st.integers(0, 2))):  # late owners and merges: any range over the others

@@ -1,4 +1,4 @@
-"""Restoring into a real cluster: any history of an archive by any selector, stopped anywhere, is the brute-force answer."""
+"""Restoring into a real cluster: any part of any history, stopped anywhere, is the brute-force answer."""
 
 from __future__ import annotations
 
