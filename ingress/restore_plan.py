@@ -69,7 +69,6 @@ class PartitionPlan:
     recorded: Sequence[OffsetRange]  # gaps in the way that were written down
     missing: Sequence[OffsetRange]  # gaps in the way that nobody explained
     listed_at: datetime
-    spare: Sequence[SegmentInfo] = ()  # hold some of these offsets too: for when a chosen one proves damaged
     newest: SegmentInfo | None = None  # of all that is stored
     begins: int | None = None  # where it does once anything of it is stored; None: with the first that is
     checkpoint: Checkpoint | None = None  # of this restore, from before
@@ -176,7 +175,6 @@ def plan_partition(
             else:
                 chosen.append(known[step.segment])
     ends = -1 if offsets is None else offsets.end
-    first = {info.segment for info in chosen}
     is_behind = extent.next_offset is not None and wanted.low >= extent.next_offset
     return PartitionPlan(
         source=source,
@@ -186,7 +184,6 @@ def plan_partition(
         recorded=[r for r in recorded if r.end >= wanted.low and r.start <= ends],
         missing=missing,
         listed_at=listed_at,
-        spare=[i for s, i in known.items() if offsets and s.offsets.overlaps(offsets) and s not in first],
         newest=max(known.values(), key=lambda info: info.segment.offsets.end, default=None),
         begins=wanted.low if is_behind else None,
         checkpoint=checkpoint,

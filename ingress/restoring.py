@@ -116,7 +116,7 @@ class Restorer:
         partition.look_at = plan.listed_at + self.follow if self.follow is not None else None
         self._partitions.append(partition)
         self._epochs[epoch] = partition
-        self._take_in(partition, plan.recorded, [*plan.infos, *plan.spare], plan.listed_at)
+        self._take_in(partition, plan.recorded, plan.infos, plan.listed_at)
         return partition
 
     def run(self) -> Sequence[Partition]:
