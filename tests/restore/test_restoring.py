@@ -128,7 +128,7 @@ def test_a_partition_that_does_not_move_fails_and_says_how_to_go_on() -> None:
     world.put(0, 9)
     world.put(0, 9, partition=1)
     restoring = Restoring(world)
-    while not restoring.failed:
+    for _ in range(int(PATIENCE.total_seconds())):
         world.target.fail_next(C, fate=Fate.STALLED)
         restoring.turn(seconds=2)
     assert restoring.done == {1}
