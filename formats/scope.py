@@ -31,10 +31,13 @@ class Scope:
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The records of `batch` that are wanted; often itself."""
-        if self.offsets.low > 0 or self.offsets.high < INT64_MAX:
-            batch = within(batch, OffsetRange(max(self.offsets.low, 0), min(self.offsets.high, INT64_MAX - 1)))
+        low, high = max(self.offsets.low, 0), min(self.offsets.high, INT64_MAX - 1)
+        if low > high:
+            return batch.slice(0, 0)
+        if low > 0 or self.offsets.high < INT64_MAX:
+            batch = within(batch, OffsetRange(low, high))
         if not self.stamps.is_bounded or not batch.num_rows:
             return batch
         stamps = batch.column("timestamp").view(pa.int64())
-        low, high = pa.scalar(self.stamps.low, pa.int64()), pa.scalar(self.stamps.high, pa.int64())
-        return batch.filter(pc.and_(pc.greater_equal(stamps, low), pc.less_equal(stamps, high)))
+        first, last = pa.scalar(self.stamps.low, pa.int64()), pa.scalar(self.stamps.high, pa.int64())
+        return batch.filter(pc.and_(pc.greater_equal(stamps, first), pc.less_equal(stamps, last)))

@@ -2,7 +2,8 @@
 
 A function is named `package.module:function`, and is given the records of one source partition and which it is:
 
-    def keep(batch: pyarrow.RecordBatch, source: SourcePartition) -> pyarrow.Array      # booleans, one for each record
+    def keep(batch: pyarrow.RecordBatch, source: SourcePartition) -> pyarrow.Array      # booleans, one for each record;
+                                                                                        # null: it does not stay
     def change(batch: pyarrow.RecordBatch, source: SourcePartition) -> pyarrow.RecordBatch   # same schema, same records
 
 Offsets are the archive's and stay as they are: they are the position, and a change of them is refused.
@@ -11,7 +12,7 @@ Offsets are the archive's and stay as they are: they are the position, and a cha
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,8 @@ from formats.facts import edges
 from formats.schema import SCHEMA
 from replicator.errors import ConfigError, TransformFailed
 from replicator.segment import SourcePartition
+
+_TOLD = (ImportError, AttributeError, ValueError)  # which say enough
 
 Function = Callable[[pa.RecordBatch, SourcePartition], Any]
 
@@ -56,13 +59,15 @@ class Transform:
         except Exception as error:  # a user's code may raise anything
             raise TransformFailed(f"{where}: {type(error).__name__}: {error}") from error
         if step.keeps:
-            if not isinstance(answer, pa.BooleanArray | pa.ChunkedArray) or len(answer) != batch.num_rows:
+            if not _are_booleans(answer) or len(answer) != batch.num_rows:
                 raise TransformFailed(f"{where}: wanted {batch.num_rows} booleans, found {_shown(answer)}")
             return batch.filter(answer)
         if not isinstance(answer, pa.RecordBatch) or answer.schema != SCHEMA:
             raise TransformFailed(f"{where}: wanted a RecordBatch of the same schema, found {_shown(answer)}")
         if not answer.column("offset").equals(batch.column("offset")):
             raise TransformFailed(f"{where}: wanted the same records in the same order, found other offsets")
+        if nulls := [f.name for f in SCHEMA if not f.nullable and answer.column(f.name).null_count]:
+            raise TransformFailed(f"{where}: wanted a value in each record, found nulls in {', '.join(nulls)}")
         return answer
 
 
@@ -72,8 +77,8 @@ def load(keep: Sequence[str], change: Sequence[str]) -> Transform:
     for name, keeps in [*((name, True) for name in keep), *((name, False) for name in change)]:
         try:
             steps.append(Step(name, _find(name), keeps))
-        except (ImportError, AttributeError, ValueError) as error:
-            problems.append(f"{name}: {error}")
+        except Exception as error:  # a user's module may raise anything while it is imported
+            problems.append(f"{name}: {error if isinstance(error, _TOLD) else f'{type(error).__name__}: {error}'}")
     if problems:
         raise ConfigError(problems, source="transforms")
     return Transform(tuple(steps))
@@ -89,6 +94,10 @@ def _find(name: str) -> Function:
     return found  # type: ignore[no-any-return]
 
 
+def _are_booleans(answer: object) -> bool:
+    return isinstance(answer, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(answer.type)
+
+
 def _shown(answer: object) -> str:
-    length = f" of {len(answer)}" if hasattr(answer, "__len__") else ""
+    length = f" of {len(answer)}" if isinstance(answer, Sized) else ""
     return f"{type(answer).__name__}{length}"

@@ -47,6 +47,11 @@ class _Gathered:
     def __post_init__(self) -> None:
         self.next_offset = self.begun_at
 
+    @property
+    def passed(self) -> int:
+        """Offsets since it was begun, wanted or not."""
+        return self.next_offset - self.begun_at
+
     def has_room(self, part: RecordBatch, records: int, size_bytes: int) -> bool:
         return bool(self.count + part.num_rows <= records and self.size_bytes + part.nbytes <= size_bytes)
 
@@ -65,6 +70,7 @@ class _Gathered:
 
 
 EVERYTHING = Scope()
+MOST_PASSED = 5_000_000  # offsets of a run
 
 
 def unchanged(batch: RecordBatch, _source: SourcePartition) -> RecordBatch:
@@ -104,10 +110,12 @@ class PieceReader:
                     yield gathered.cut()
                 for batch in self._batches(piece):
                     for part in self._parts(batch, most):
-                        if gathered.count and not gathered.has_room(part, most, self.max_bytes):
+                        wanted = self.change(self.scope.of(part), piece.segment.source)
+                        if gathered.count and not gathered.has_room(wanted, most, self.max_bytes):
                             yield gathered.cut()
-                        wanted = self.scope.of(part)
-                        gathered.add(self.change(wanted, piece.segment.source), _end(part))
+                        gathered.add(wanted, _end(part))
+                        if gathered.passed >= MOST_PASSED:  # little of it is wanted: say how far it is all the same
+                            yield gathered.cut()
                 gathered.next_offset = piece.offsets.next_offset
         except ReplicatorError:
             if gathered.next_offset > gathered.begun_at:

@@ -72,6 +72,7 @@ class PartitionPlan:
     listed_at: datetime
     others: Sequence[SegmentInfo] = ()  # that hold some of these offsets, too: for when one is damaged
     newest: SegmentInfo | None = None  # of all that is stored
+    begins: int | None = None  # where it does once anything of it is stored; None: with the first that is
     checkpoint: Checkpoint | None = None  # of this restore, from before
 
     @property
@@ -82,7 +83,7 @@ class PartitionPlan:
     def next_offset(self) -> int | None:
         """Where this restore stands, or begins."""
         if self.offsets is None:
-            return None
+            return self.begins
         return self.offsets.start if self.checkpoint is None else self.checkpoint.next_offset
 
     @property
@@ -164,7 +165,7 @@ def plan_partition(
 ) -> PartitionPlan:
     """From a listing of the whole partition. Offsets before the first segment are no gap: there the archive begins;
     but those of a recorded gap there are told."""
-    known = {info.segment: info for info in infos}
+    known, recorded = {info.segment: info for info in infos}, list(recorded)
     extent = joined(segment.offsets for segment in known)
     offsets = _stored_and_wanted(extent, wanted)
     chosen, missing = [], []
@@ -178,6 +179,7 @@ def plan_partition(
             else:
                 chosen.append(known[step.segment])
     ends = -1 if offsets is None else offsets.end
+    is_behind = extent.next_offset is not None and wanted.low >= extent.next_offset
     return PartitionPlan(
         source=source,
         target=target,
@@ -188,6 +190,7 @@ def plan_partition(
         listed_at=listed_at,
         others=_others(known.values(), chosen, offsets),
         newest=max(known.values(), key=lambda info: info.segment.offsets.end, default=None),
+        begins=wanted.low if is_behind else None,
         checkpoint=checkpoint,
     )
 
@@ -235,7 +238,7 @@ def against_topic(
     is_ours: bool,
 ) -> Iterator[Objected]:
     """Of a destination that exists. `is_ours`: this restore has begun there before."""
-    others = {p.checkpoint.destination_topic_id for p in partitions if p.checkpoint is not None} - {facts.topic_id, ""}
+    others = _topic_ids(partitions) - {facts.topic_id, ""}
     if others and facts.topic_id:
         why = f"{facts.name} was created again since this restore began there (topic id {facts.topic_id}, it was "
         yield Objected(what=Objection.OTHER_TARGET, why=f"{why}{', '.join(sorted(others))}): begin another, by --id")
@@ -246,6 +249,17 @@ def against_topic(
     if beyond:
         why = f"{facts.name} has {facts.partition_count} partitions, and partition i goes to partition i: add "
         yield Objected(what=Objection.FEWER_PARTITIONS, why=f"{why}partitions, at least {max(beyond) + 1}")
+
+
+def against_creation(name: str, partition_count: int, partitions: Sequence[PartitionPlan]) -> Iterator[Objected]:
+    """Of a destination that does not exist."""
+    if any(p.checkpoint is not None for p in partitions):
+        why = f"{name} was deleted since this restore began there, and what it delivered would not be delivered again"
+        yield Objected(what=Objection.OTHER_TARGET, why=f"{why}: begin another, by --id")
+    beyond = [p.target.partition for p in partitions if p.target.partition >= partition_count]
+    if beyond:
+        why = f"{name} would be created with {partition_count} partitions, and partition i goes to partition i: say "
+        yield Objected(what=Objection.FEWER_PARTITIONS, why=f"{why}--partition-count {max(beyond) + 1} or more")
 
 
 def against_settings(
@@ -281,6 +295,10 @@ def against_settings(
 
 def accepted(objections: Iterable[Objected], accept: Collection[Objection]) -> Sequence[Objected]:
     return [Objected(what=o.what, why=o.why, accepted=o.what in accept and o.what in ACCEPTED) for o in objections]
+
+
+def _topic_ids(partitions: Iterable[PartitionPlan]) -> set[str]:
+    return {p.checkpoint.destination_topic_id for p in partitions if p.checkpoint is not None}
 
 
 def _named(partitions: Sequence[int]) -> str:

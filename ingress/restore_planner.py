@@ -18,6 +18,7 @@ from ingress.restore_plan import (
     RestorePlan,
     TopicPlan,
     accepted,
+    against_creation,
     against_frozen,
     against_gaps,
     against_settings,
@@ -144,6 +145,7 @@ class RestorePlanner:
                 objections.append(Objected(what=Objection.PARTITION_COUNT, why=f"{why}: say so with --partition-count"))
             count = max([*told, *(p.target.partition + 1 for p in partitions)], default=1)
         if facts is None:
+            objections += against_creation(destination, count, partitions)
             configs = {**CREATED_WITH, **_room_for(footers), **wishes.configs}
         return TopicPlan(
             life=life,
@@ -201,6 +203,7 @@ def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -
     chosen = []
     for topic, lives in sorted(stored.items()):
         try:
+            selection.renaming(topic)
             chosen.append(_life(control, selection, topic, lives))
         except (ValueError, DataError) as error:
             problems.append(f"{topic}: {error}")

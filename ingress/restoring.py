@@ -25,10 +25,11 @@ from ingress.sequencer import Deliver, Effect, Finished, Late, LatePolicy, Lost,
 from replicator import logkeys
 from replicator.checkpoint import Checkpoint, CheckpointKey
 from replicator.control_store import ControlStore
-from replicator.errors import CheckpointConflict, ReplicatorError
+from replicator.coverage import uncovered
+from replicator.errors import CheckpointConflict, CorruptSegment, ReplicatorError
 from replicator.lifecycle import Stop
 from replicator.protocols import CheckpointStore, Clock, Fate
-from replicator.segment import OffsetRange, SegmentInfo
+from replicator.segment import OffsetRange, Segment, SegmentInfo
 from replicator.store import SegmentStore
 from replicator.view import SegmentView
 
@@ -37,7 +38,7 @@ log = logging.getLogger(__name__)
 POLL = timedelta(milliseconds=50)
 PATIENCE = timedelta(minutes=10)  # of a partition that makes no progress
 NEVER_FORGETS = 2**31  # entries of a view: the listing is at hand as a whole
-LOOK_AGAIN = timedelta(seconds=30)  # for new segments, while following
+LOOK_AFTER_DAMAGE = timedelta(seconds=1)  # whether anything else holds its records
 
 
 @dataclass(slots=True, eq=False)
@@ -48,7 +49,8 @@ class Partition:
     rank: int  # of its turn
     assignment: Assignment
     sequencer: Sequencer
-    moved_at: datetime  # when it last made progress
+    moved_at: datetime  # when it last made progress, as much later as it waited for its turn since
+    waiting_since: datetime
     records: int = 0
     size_bytes: int = 0
     waiting: Deliver | None = None  # for its turn
@@ -57,8 +59,11 @@ class Partition:
     listing_begun_at: datetime | None = None
     look_at: datetime | None = None
     positions: Future[Mapping[CheckpointKey, Checkpoint | CheckpointConflict]] | None = None
-    corrupt: list[str] = field(default_factory=list)
-    passed: list[OffsetRange] = field(default_factory=list)  # of gaps
+    spoiled: dict[Segment, CorruptSegment] = field(default_factory=dict)
+    is_outdated: bool = False  # what is known to be stored: a segment was not there, or not what it says
+    damaged: Segment | None = None  # whose records nothing else held, as far as was known; a listing decides
+    recorded: list[OffsetRange] = field(default_factory=list)  # gaps that were passed over, as they were written down
+    missing: list[OffsetRange] = field(default_factory=list)  # the same of gaps that nobody explained
     failed: str = ""
     is_done: bool = False
 
@@ -66,6 +71,10 @@ class Partition:
     def fields(self) -> dict[str, object]:
         source = self.plan.source
         return {logkeys.REGION: source.region, logkeys.TOPIC: source.place, logkeys.PARTITION: source.partition}
+
+    @property
+    def corrupt(self) -> list[str]:
+        return [f"{segment}: {error.what}" for segment, error in self.spoiled.items()]
 
     @property
     def next_offset(self) -> int:
@@ -107,8 +116,10 @@ class Restorer:
         """`begun`: how far the restore is. Partitions have their turns in the order in which they begin."""
         epoch = len(self._partitions) + 1
         assignment = Assignment(plan.source, plan.target, topic_id, epoch, clamp)
-        partition = Partition(plan, epoch, assignment, self._sequencer(plan, begun), self.clock.now())
+        now = self.clock.now()
+        partition = Partition(plan, epoch, assignment, self._sequencer(plan, begun), now, now)
         partition.is_done = plan.offsets is None and self.follow is None
+        partition.look_at = plan.listed_at + self.follow if self.follow is not None else None
         self._partitions.append(partition)
         self._epochs[epoch] = partition
         self._take_in(partition, plan.recorded, [*plan.infos, *plan.others], plan.listed_at)
@@ -127,7 +138,7 @@ class Restorer:
         for partition in self._partitions:
             if not partition.is_over:
                 self._tick(partition, now)
-        self._give_turns()
+        self._give_turns(now)
         self.told(self._partitions)
 
     # --- one partition ---
@@ -138,9 +149,11 @@ class Restorer:
             late_retries=1,
             lost_timeout=timedelta() if self.follow is None else timedelta(hours=1),
             skip_lost=self.skip_missing,
+            refused_delay=LOOK_AFTER_DAMAGE,
         )
         next_offset = begun.next_offset if begun is not None else plan.next_offset
-        return Sequencer(policy, SegmentView(limit=NEVER_FORGETS), next_offset)
+        # until a listing came nothing is known, which is not the same as that nothing is left
+        return Sequencer(policy, SegmentView(limit=NEVER_FORGETS, truncated=True), next_offset)
 
     def _take_in(
         self, partition: Partition, recorded: Sequence[OffsetRange], infos: Sequence[SegmentInfo], begun_at: datetime
@@ -149,7 +162,6 @@ class Restorer:
         view, last = partition.sequencer.view, self._last_offset(partition)
         wanted = [i for i in infos if last is None or i.segment.offsets.start <= last]
         view.listed(view.listing_begun(), wanted, recorded)
-        partition.look_at = begun_at + self.follow if self.follow is not None else None
         self._apply(partition, partition.sequencer.listed(self.clock.now(), full=True, begun_at=begun_at))
 
     def _last_offset(self, partition: Partition) -> int | None:
@@ -169,16 +181,16 @@ class Restorer:
                 self._warn(partition, "listing_failed", str(error))
                 self._apply(partition, partition.sequencer.listing_failed(now))
             else:
+                partition.is_outdated = False
                 self._take_in(partition, recorded, infos, partition.listing_begun_at)
         self._apply(partition, partition.sequencer.tick(now))
         if partition.look_at is not None and now >= partition.look_at and self._is_at_rest(partition):
             self._list(partition)
         if self._is_at_rest(partition) and self._is_finished(partition):
-            partition.is_done = True
-        if partition.waiting is not None:
-            partition.moved_at = now  # for its turn, which is no fault of its own
-        if now - partition.moved_at > self.patience and self.follow is None:
-            partition.failed = partition.failed or f"no progress for {self.patience}; run the restore again to go on"
+            self._finish(partition)
+        waits = partition.waiting is not None  # for its turn, which is no fault of its own
+        if now - partition.moved_at > self.patience and self.follow is None and not waits and not partition.is_over:
+            partition.failed = f"no progress for {self.patience}; run the restore again to go on"
 
     def _is_at_rest(self, partition: Partition) -> bool:
         waits = partition.waiting is not None or partition.listing is not None or partition.positions is not None
@@ -190,8 +202,25 @@ class Restorer:
             return False
         return partition.next_offset > last or partition.sequencer.exhausted
 
+    def _finish(self, partition: Partition) -> None:
+        """Nothing is left to deliver. What the plan has beyond the last that was, is gone, or was given up."""
+        last = self._last_offset(partition)
+        if last is not None and partition.next_offset <= last:
+            if partition.is_outdated:
+                self._list(partition)
+                return
+            rest = OffsetRange(partition.next_offset, last)
+            missing = uncovered(partition.sequencer.view.recorded, rest)
+            if missing and not self.skip_missing:
+                partition.failed = f"no segment holds the offsets {missing[0]}"
+                return
+            partition.missing += missing
+            partition.recorded += uncovered(missing, rest)
+        partition.is_done = True
+
     def _list(self, partition: Partition) -> None:
-        partition.listing_begun_at = self.clock.now()
+        partition.listing_begun_at = now = self.clock.now()
+        partition.look_at = now + self.follow if self.follow is not None else None
         partition.listing = self.pool.submit(listed, self.control, self.store, partition.plan.source)
 
     def _positioned(self, partition: Partition) -> None:
@@ -209,19 +238,21 @@ class Restorer:
             partition.failed = str(checkpoint)
             return
         partition.sequencer = self._sequencer(partition.plan, checkpoint)
-        self._list(partition)
+        self._apply(partition, partition.sequencer.changed(self.clock.now()))
 
     def _apply(self, partition: Partition, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Deliver():
-                    partition.waiting = effect
+                    partition.waiting, partition.waiting_since = effect, self.clock.now()
                 case Relist():
                     self._list(partition)
                 case Passed(offsets=offsets):
-                    partition.passed.append(offsets)
+                    if offsets not in partition.recorded:  # once more, after a position that lies before it
+                        partition.recorded.append(offsets)
                 case Lost(offsets=offsets, skipped=True):
-                    partition.passed.append(offsets)
+                    if offsets not in partition.missing:
+                        partition.missing.append(offsets)
                 case Lost(offsets=offsets):
                     if self.follow is None:
                         partition.failed = f"no segment holds the offsets {offsets}"
@@ -234,10 +265,11 @@ class Restorer:
 
     # --- turns ---
 
-    def _give_turns(self) -> None:
+    def _give_turns(self, now: datetime) -> None:
         free = self.width - sum(p.is_under_way and not p.is_over for p in self._partitions)
         for partition in self._partitions:
             if free > 0 and partition.waiting is not None and not partition.is_over:
+                partition.moved_at += now - partition.waiting_since
                 self.delivery.begin(partition.assignment, partition.waiting.pieces)
                 partition.waiting, partition.is_under_way = None, True
                 free -= 1
@@ -258,7 +290,7 @@ class Restorer:
             case Progressed(next_offset=next_offset, done=done, count=count, size_bytes=size_bytes):
                 partition.records += count
                 partition.size_bytes += size_bytes
-                partition.moved_at = now
+                partition.moved_at, partition.damaged = now, None
                 partition.is_under_way = not done
                 self._apply(partition, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
             case Failed(reason=reason, fate=fate):
@@ -271,14 +303,16 @@ class Restorer:
                 else:
                     self._apply(partition, sequencer.failed(now))
             case Vanished(segment=segment):
-                partition.is_under_way = False
+                partition.is_under_way, partition.is_outdated = False, True
                 self._apply(partition, sequencer.vanished(segment, now))
             case Corrupt(segment=segment, error=error):
-                partition.is_under_way = False
-                partition.corrupt.append(f"{segment}: {error.what}")
+                partition.is_under_way, partition.is_outdated = False, True
+                partition.spoiled[segment] = error  # perhaps again: a listing shows it
                 self._apply(partition, sequencer.corrupt(segment, now))
-                if partition.waiting is None:  # nothing else holds its records
+                if partition.waiting is None and segment == partition.damaged:  # and so said a listing since
                     partition.failed = str(error)
+                elif partition.waiting is None:
+                    partition.damaged = segment
             case _:
                 assert_never(report)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from replicator.stretches import ANY_OFFSET, ANY_TIME, Span
-from replicator.topics import LEGAL_NAME, TopicPattern
+from replicator.topics import LEGAL_NAME, TopicPattern, is_internal
 
 TOPIC_SIGN = "{topic}"
 
@@ -28,8 +28,8 @@ class Renaming:
     def __call__(self, topic: str) -> str:
         """Raises ValueError when that is no topic's name."""
         name = self.names.get(topic) or self.template.replace(TOPIC_SIGN, topic)
-        if not LEGAL_NAME.fullmatch(name):
-            raise ValueError(f"{topic} would be restored as {name!r}, which is no topic name")
+        if not LEGAL_NAME.fullmatch(name) or name in (".", "..") or is_internal(name, ()):
+            raise ValueError(f"{topic} would be restored as {name!r}, which is no name for it")
         return name
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -21,15 +21,19 @@ class Throttle:
 
     bytes_per_second: int
     stop: Stop
-    _paid_until: float = field(default_factory=time.monotonic)
+    monotonic: Callable[[], float] = time.monotonic
+    _paid_until: float = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._paid_until = self.monotonic()
 
     def pay(self, size_bytes: int) -> None:
         """Returns when so many bytes may go; at once when told to stop."""
         with self._lock:
-            begin = max(self._paid_until, time.monotonic() - BURST_SECONDS)
-            self._paid_until = begin + size_bytes / self.bytes_per_second
-            left = self._paid_until - time.monotonic()
+            now = self.monotonic()
+            self._paid_until = max(self._paid_until, now - BURST_SECONDS) + size_bytes / self.bytes_per_second
+            left = self._paid_until - now
         if left > 0:
             self.stop.wait(timedelta(seconds=left))
 

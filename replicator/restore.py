@@ -16,14 +16,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from formats.scope import Scope
-from infra.kafka.checkpoint_editor import KafkaCheckpointEditor
 from infra.kafka.internal_topics import ensure_checkpoint_topic
 from infra.spark import SparkRunner, SparkSettings
 from ingress.restore_plan import ACCEPTED, Objection, RestorePlan
 from ingress.restore_planner import RestorePlanner, Wishes
 from ingress.selection import Selection, checkpoint_topic
 from replicator.app import s3_cold
-from replicator.checkpoint import Author, Checkpoint
 from replicator.config import Config
 from replicator.durable import Step, durable
 from replicator.errors import ConfigError, ReplicatorError, TargetError
@@ -132,14 +130,18 @@ class Restore:
             self._worker.admin, plan.checkpoint_topic, replication_factor=self._wishes.replication_factor
         )
         self._worker.take_over()
-        begun = {key.destination_topic for key in self._worker.checkpoints.read()}
-        self._write_down_the_beginning(plan, ids, begun)
         tasks = [
             Task(plan=partition, topic_id=ids[topic.destination], clamp=topic.clamps)
             for topic in plan.topics
             for partition in topic.partitions
             if partition.target.partition < topic.partition_count
         ]
+        # Which topics are this restore's, before their first record: an aborted transaction leaves offsets behind, and
+        # the next run must not take them for somebody else's records.
+        begun = {key.destination_topic for key in self._worker.checkpoints.read()}
+        first = {task.plan.target.topic: task for task in reversed(tasks) if task.plan.target.topic not in begun}
+        if first:
+            self._worker.begin(list(first.values()))
         outcomes = (
             [Outcome.of(partition) for partition in self._worker.carry_out(tasks, told)]
             if self._options.spark is None
@@ -186,27 +188,16 @@ class Restore:
         for topic in plan.topics:
             if topic.facts is None:
                 with durable(Step.CREATE_TOPIC):
-                    self._worker.admin.create_topic(
+                    is_new = self._worker.admin.create_topic(
                         topic.destination,
                         partitions=topic.partition_count,
                         replication_factor=topic.replication_factor,
                         configs=topic.configs,
                     )
+                if not is_new:
+                    raise TargetError(f"{topic.destination} was created by somebody else meanwhile: plan again")
         names = [topic.destination for topic in plan.topics]
         return {name: facts.topic_id for name, facts in self._worker.admin.describe(names).items()}
-
-    def _write_down_the_beginning(self, plan: RestorePlan, ids: Mapping[str, str], begun: set[str]) -> None:
-        """Which topics are this restore's, before their first record: an aborted transaction leaves offsets behind, and
-        the next run must not take them for somebody else's records."""
-        editor = KafkaCheckpointEditor(self._config.cluster.properties("producer"), plan.checkpoint_topic)
-        try:
-            for topic in plan.topics:
-                first = next((p for p in topic.partitions if p.next_offset is not None), None)
-                if first is not None and topic.destination not in begun:
-                    at, topic_id = self._clock.now(), ids[topic.destination]
-                    editor.seed(first.key, Checkpoint(first.next_offset or 0, topic_id, at, author=Author.SEED))
-        finally:
-            editor.close()
 
     def _wait_for_markers(self, targets: Sequence[TopicPartition]) -> None:
         """The answer to a commit may come before its marker is in the log; whoever reads now should see everything."""

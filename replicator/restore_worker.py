@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -30,12 +30,13 @@ from ingress.restore_planner import listed
 from ingress.restoring import Partition, Restorer
 from ingress.throttle import Throttle, ThrottledReader
 from replicator.app import DELIVERY_WIDTH, PRODUCER_BYTES, ROUND_LINGER, ROUND_RECORDS, RUN_BYTES, archive_objects
+from replicator.checkpoint import Author, Checkpoint
 from replicator.config import Config
 from replicator.control_store import ControlStore
 from replicator.coverage import Piece
-from replicator.errors import CheckpointConflict
+from replicator.errors import BrokerUnavailable, CheckpointConflict, TargetError
 from replicator.lifecycle import Stop, SystemClock
-from replicator.protocols import TopicPartition
+from replicator.protocols import TargetRun, TopicPartition
 from replicator.segment import SourcePartition, parse_key
 from replicator.store import SegmentStore
 
@@ -111,6 +112,25 @@ class RestoreWorker:
             self._writer.take_over(TAKE_OVER_WITHIN)
         return self._writer
 
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """Write down that a restore begins there, one checkpoint for each task, by the writer that a successor fences.
+        Raises OwnershipLost, BrokerUnavailable."""
+        at = self._clock.now()
+        runs = [
+            TargetRun(
+                t.plan.target,
+                (),
+                0,
+                0,
+                t.plan.key,
+                Checkpoint(t.plan.next_offset or 0, t.topic_id, at, Author.EXACTLY_ONCE),
+            )
+            for t in tasks
+        ]
+        failed = self.take_over().deliver(runs, should_stop=self._stop.is_set)
+        if failed:
+            raise BrokerUnavailable(f"write the first checkpoints: {failed[0].reason}")
+
     def carry_out(self, tasks: Sequence[Task], told: Told = lambda _: None) -> Sequence[Partition]:
         """Until they are over, or until told to stop. Raises OwnershipLost when another process carries them out now,
         CheckpointConflict, BrokerUnavailable, StoreUnavailable."""
@@ -135,6 +155,7 @@ class RestoreWorker:
                 begun = positions.get(task.plan.key)
                 if isinstance(begun, CheckpointConflict):
                     raise begun
+                _same_life(task, begun)
                 restorer.begin(task.plan, task.topic_id, clamp=task.clamp, begun=begun)
             return _beside(delivery, restorer)
 
@@ -172,6 +193,15 @@ class RestoreWorker:
             width=DELIVERY_WIDTH,
             round_records=ROUND_RECORDS,
             linger=ROUND_LINGER,
+        )
+
+
+def _same_life(task: Task, begun: Checkpoint | None) -> None:
+    """The plan looked, too; but that may be a while ago."""
+    if begun is not None and task.topic_id and begun.destination_topic_id not in ("", task.topic_id):
+        raise TargetError(
+            f"{task.plan.target.topic} was created again since this restore began there (topic id {task.topic_id}, it "
+            f"was {begun.destination_topic_id}): begin another, by --id"
         )
 
 
@@ -213,7 +243,8 @@ class Outcome:
     is_done: bool
     failed: str = ""
     corrupt: Sequence[str] = ()
-    missing: Sequence[Sequence[int]] = field(default_factory=tuple)  # [start, end] of what was passed over
+    recorded: Sequence[Sequence[int]] = ()  # [start, end] of gaps that were passed over, as they were written down
+    missing: Sequence[Sequence[int]] = ()  # the same of gaps that nobody explained
 
     @staticmethod
     def of(partition: Partition) -> Outcome:
@@ -226,7 +257,8 @@ class Outcome:
             is_done=partition.is_done,
             failed=partition.failed,
             corrupt=tuple(partition.corrupt),
-            missing=tuple((gap.start, gap.end) for gap in partition.passed),
+            recorded=tuple((gap.start, gap.end) for gap in partition.recorded),
+            missing=tuple((gap.start, gap.end) for gap in partition.missing),
         )
 
     @property

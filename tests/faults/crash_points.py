@@ -62,7 +62,7 @@ WAYS: Mapping[Step, Way] = {
     Step.PARK: Way(side=INGRESS, scene=Scene.REFUSED, occurrence=1),
 }
 
-# those of ingress, and SEED_CHECKPOINT, are a restore's too: tests/faults/test_restore_killed.py
+# those of ingress are a restore's too: tests/faults/test_restore_killed.py
 _OPERATOR = "an operator's command writes one acknowledged record and ends; said again it changes nothing"
 _COMPACTION = "a state machine dies there at any moment of any compaction and any gc (tests/compaction/test_model.py)"
 ELSEWHERE: Mapping[Step, str] = {

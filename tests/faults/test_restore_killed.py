@@ -28,11 +28,10 @@ PARTITIONS, SEGMENTS = 2, 3
 SLOWLY = "3MiB"  # a second: so that there are many rounds
 OCCURRENCES: Mapping[Step, int] = {
     Step.CREATE_TOPIC: 1,
-    Step.SEED_CHECKPOINT: 1,
-    Step.BEGIN_TRANSACTION: 2,
-    Step.PRODUCE_RECORDS: 2,
-    Step.PRODUCE_CHECKPOINT: 2,
-    Step.COMMIT_TRANSACTION: 2,
+    Step.BEGIN_TRANSACTION: 3,  # the first is that of the checkpoints which say that it begins
+    Step.PRODUCE_RECORDS: 3,
+    Step.PRODUCE_CHECKPOINT: 1,
+    Step.COMMIT_TRANSACTION: 3,
 }
 SAMPLE = {(Step.COMMIT_TRANSACTION, BEFORE), (Step.COMMIT_TRANSACTION, AFTER)}  # what `make test` has time for
 KILLS = 50

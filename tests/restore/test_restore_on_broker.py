@@ -1,4 +1,4 @@
-"""Restoring into a real cluster: any history of an archive, any selector, stopped anywhere: the brute-force answer."""
+"""Restoring into a real cluster: any part of any history, stopped anywhere, is the brute-force answer."""
 
 from __future__ import annotations
 
