@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 RUNNING_STACKS = pytest.StashKey[list[LocalStack]]()
+
+# Brokers and Spark live for a minute here: a compiler for programs that run for days takes half of their start.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 
 @pytest.fixture(scope="session")
