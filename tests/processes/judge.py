@@ -18,9 +18,11 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 SHOWN = 120  # characters of a record in a message
+ASK_SECONDS = 10.0
 
 
 class Content(NamedTuple):
@@ -153,6 +155,17 @@ def read_topic(
         raise RuntimeError(f"the end of {topic} was not reached")
     finally:
         reader.close()
+
+
+def ends(bootstrap: str, topic: str, partitions: int) -> Mapping[int, int]:
+    """Where a reader of the whole topic would come to, without reading it: behind the last stable record."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    asked = admin.list_offsets(
+        {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)},
+        isolation_level=IsolationLevel.READ_COMMITTED,
+        request_timeout=ASK_SECONDS,
+    )
+    return {place.partition: answer.result(ASK_SECONDS).offset for place, answer in asked.items()}
 
 
 # --- source and target -----------------------------------------------------------------------------------------------

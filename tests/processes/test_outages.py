@@ -76,8 +76,7 @@ def test_brokers_gone_one_after_the_other(site: Site, seconds: float, end: Calla
             words = traffic.finish()
         flow.wait_for(words)
         flow.wait_for_archive()
-        for worker in (ingress, egress):
-            worker.stop()
+        site.stop(ingress, egress)
         flow.judge_target(rewinds=0)
         flow.judge_archive()
         assert flow.overlaps() == {}
@@ -107,8 +106,7 @@ def test_object_store_in_trouble(site: Site, proxy: S3Proxy, seconds: float) -> 
             words = traffic.finish()
         flow.wait_for(words)
         flow.wait_for_archive()
-        for worker in (ingress, *egresses):
-            worker.stop()
+        site.stop(ingress, *egresses)
         flow.judge_target(rewinds=0)
         flow.judge_archive()
         assert flow.overlaps() == {}
@@ -135,8 +133,7 @@ def test_storage_away_and_the_spool_lost(site: Site, proxy: S3Proxy) -> None:
         ingress = site.ingress("ingress", {"topic": flow.topic}).start()
         flow.wait_for(words)
         assert site.members(A, site.egress_group) == members
-        for worker in (egress, ingress):
-            worker.stop()
+        site.stop(egress, ingress)
         flow.judge_target(rewinds=0)
         flow.judge_archive()
     assert seen.value("egress_spool_bytes") > 0
