@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import threading
 import time
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import timedelta
 
-INTERVAL_SECONDS = 0.02
+INTERVAL = timedelta(milliseconds=20)
 
 
-def wait_until(check: Callable[[], bool], timeout: timedelta, *, stop: threading.Event | None = None) -> bool:
-    """True as soon as `check` is; False after `timeout`, or once `stop` is set. `check` may raise to end the wait."""
+def wait_until(
+    check: Callable[[], bool],
+    timeout: timedelta,
+    *,
+    stop: threading.Event | None = None,
+    interval: timedelta = INTERVAL,
+) -> bool:
+    """True as soon as `check` is; False after `timeout`, or once `stop` is set. `check` may raise to end the wait.
+    `interval`: from one answer to the next question."""
     stop = stop or threading.Event()
     deadline = time.monotonic() + timeout.total_seconds()
     while not check():
-        if time.monotonic() >= deadline or stop.wait(INTERVAL_SECONDS):
+        if time.monotonic() >= deadline or stop.wait(interval.total_seconds()):
             return False
     return True

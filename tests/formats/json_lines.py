@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ from formats import footer as footers
 from formats.digest import digest_of
 from formats.facts import Facts, after, edges, record_bytes, rises
 from replicator.errors import CorruptSegment
-from replicator.footer import SegmentFooter, SegmentOrigin
+from replicator.footer import Digest, SegmentFooter, SegmentOrigin
 from replicator.segment import Segment
 from tests.formats.records import batch_of, from_json, rows_of, to_json
 
@@ -74,8 +75,7 @@ class JsonLinesReader:
         if self.footer.segment != segment:
             raise CorruptSegment(str(segment), found=self.footer.segment, wanted=segment)
         try:
-            self._batch = batch_of([from_json(json.loads(line)) for line in lines])
-            digest = digest_of([self._batch])
+            self._batch, digest = _records(tuple(lines))
         except (ValueError, KeyError, TypeError, OverflowError, AttributeError, pa.ArrowException) as error:
             raise CorruptSegment(str(segment), found=repr(error), wanted="records") from error
         if digest != self.footer.digest:
@@ -88,3 +88,10 @@ class JsonLinesReader:
 
     def close(self) -> None:
         self._source.close()
+
+
+@lru_cache(maxsize=1_000)
+def _records(lines: tuple[bytes, ...]) -> tuple[pa.RecordBatch, Digest]:
+    """Remembered: a state machine reads its whole archive after every step."""
+    batch = batch_of([from_json(json.loads(line)) for line in lines])
+    return batch, digest_of([batch])

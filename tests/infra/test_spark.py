@@ -358,8 +358,12 @@ class TestCluster:
 
 
 def busy_executors(runner: SparkRunner) -> int:
-    """So many have a plan in their hands and have ended one before, as Spark's REST interface tells."""
+    """So many have a plan in their hands and have ended one before, as Spark's REST interface tells. None while it is
+    too busy to answer."""
     address = f"{runner.ui_url}/api/v1/applications/{runner.application_id}/executors"
-    with urllib.request.urlopen(address, timeout=10) as answer:
-        executors = json.load(answer)
+    try:
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            executors = json.load(answer)
+    except TimeoutError:
+        return 0
     return sum(one["activeTasks"] == 1 and one["completedTasks"] >= 1 for one in executors)

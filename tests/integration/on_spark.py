@@ -19,11 +19,15 @@ QUICK = {"spark.driver.extraJavaOptions": QUICK_JAVA, "spark.executor.extraJavaO
 
 
 def executors(spark: SparkRunner | None) -> list[Mapping[str, Any]]:
+    """None while Spark is too busy to tell."""
     if spark is None or spark.ui_url is None:
         return []
     pages = f"{spark.ui_url}/api/v1/applications/{spark.application_id}/executors"
-    with urllib.request.urlopen(pages, timeout=10) as answer:
-        return list(json.load(answer))
+    try:
+        with urllib.request.urlopen(pages, timeout=10) as answer:
+            return list(json.load(answer))
+    except TimeoutError:
+        return []
 
 
 def killing_one(

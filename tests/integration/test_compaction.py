@@ -204,6 +204,7 @@ def test_two_at_once_are_harmless(bucket: Bucket) -> None:
     assert [bucket.read(source) for source in sources] == before
 
 
+@pytest.mark.long  # the night of the processes (test_compacted_while_read) is this, under traffic
 def test_by_the_clock(bucket: Bucket) -> None:
     """Every second, until it is told to end; what was written meanwhile is merged by a later run."""
     bucket.fill("orders", partitions=1, segments=3, rows=10)

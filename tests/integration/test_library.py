@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from infra.kafka.admin import KafkaAdmin
 from infra.local.aws import wire
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
@@ -187,7 +189,8 @@ def test_what_cannot_be_built_says_why(flow: Flow) -> None:
         build_sync(flow.egress())
 
 
-def test_no_broker_is_one_clear_error(flow: Flow) -> None:
+def test_no_broker_is_one_clear_error(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("replicator.app.KafkaAdmin", partial(KafkaAdmin, timeout=timedelta(seconds=3)))
     config = from_mapping(
         {
             "region": "a",

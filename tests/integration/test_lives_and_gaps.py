@@ -29,6 +29,7 @@ from replicator.store import SegmentStore
 pytestmark = pytest.mark.integration
 
 PATIENCE = timedelta(seconds=60)
+ASK_AGAIN = timedelta(milliseconds=100)  # an answer is the whole archive, read where the egress runs
 FORMAT = ParquetFormat()
 
 
@@ -132,7 +133,8 @@ class Source:
         return [found[offset] for offset in sorted(found)]
 
     def holds(self, values: list[bytes], life: str = "") -> None:
-        assert wait_until(lambda: self.values(life) == values, PATIENCE), (self.values(life), self.ranges(life))
+        there = wait_until(lambda: self.values(life) == values, PATIENCE, interval=ASK_AGAIN)
+        assert there, (self.values(life), self.ranges(life))
 
 
 @pytest.fixture

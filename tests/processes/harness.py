@@ -16,7 +16,6 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +38,8 @@ PREFIX = "data"
 A, B = "a", "b"  # regions, as the stack calls them
 ASK_SECONDS = 5.0
 PATIENCE = timedelta(seconds=60)
+STOPS_WITHIN = timedelta(seconds=30)
+ASK_AGAIN = timedelta(milliseconds=100)  # whoever answers has work to do, on the same two cores
 
 Tables = Mapping[str, Any]
 
@@ -131,11 +132,19 @@ class Worker:
             self._process = None
         return code
 
-    def stop(self, timeout: timedelta = timedelta(seconds=30)) -> None:
+    def stop(self, timeout: timedelta = STOPS_WITHIN) -> None:
         """SIGTERM, and it ends as it should. No error if it does not run."""
+        self.tell_to_stop()
+        self.stopped(timeout)
+
+    def tell_to_stop(self) -> None:
         if self._process is not None:
             self.watch()
             self.signal(signal.SIGTERM)
+
+    def stopped(self, timeout: timedelta = STOPS_WITHIN) -> None:
+        """It was told to stop, and ends as it should."""
+        if self._process is not None:
             code = self.wait(timeout)
             assert code == 0, self.explain(f"ended with {code} after SIGTERM, not with 0")
 
@@ -224,6 +233,7 @@ class Site:
         self.workers: list[Worker] = []
         self.planted: set[str] = set()  # keys that a test put there itself, and that are no segment's
         self.queue_url = wire(stack.moto.endpoint_url, self.bucket, self.queue)
+        self._s3 = s3_client(stack.moto.endpoint_url)
         self.environment = {n: v for n, v in os.environ.items() if not n.lower().endswith("_proxy")} | {
             "AWS_ACCESS_KEY_ID": CREDENTIALS["aws_access_key_id"],
             "AWS_SECRET_ACCESS_KEY": CREDENTIALS["aws_secret_access_key"],
@@ -238,6 +248,7 @@ class Site:
     def __exit__(self, *_: object) -> None:
         for worker in self.workers:
             worker.end()
+        self._s3.close()
 
     def bootstrap(self, region: str) -> str:
         return self.stack.brokers[region].bootstrap
@@ -355,6 +366,13 @@ class Site:
         ours = {"bootstrap.servers": self.bootstrap(region), **quick, "consumer": consumer}
         return {"region": region, "kafka": {**ours, **(kafka or {})}}
 
+    def stop(self, *workers: Worker) -> None:
+        """All at once, each as `Worker.stop` says."""
+        for worker in workers:
+            worker.tell_to_stop()
+        for worker in workers:
+            worker.stopped()
+
     # --- waiting
 
     def wait(self, what: str, check: Callable[[], bool], timeout: timedelta = PATIENCE) -> None:
@@ -364,7 +382,7 @@ class Site:
             self.check()
             return check()
 
-        if not wait_until(checked, timeout):
+        if not wait_until(checked, timeout, interval=ASK_AGAIN):
             logs = "\n".join(worker.explain("says") for worker in self.workers)
             raise AssertionError(f"{what}: not within {timeout.total_seconds():.0f} s\n{logs}")
 
@@ -379,9 +397,8 @@ class Site:
     def keys(self, bucket: str = "") -> Mapping[str, str]:
         """Every object's ETag by key."""
         found: dict[str, str] = {}
-        with closing(s3_client(self.stack.moto.endpoint_url)) as s3:
-            for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket or self.bucket):
-                found |= {item["Key"]: item["ETag"] for item in page.get("Contents", ())}
+        for page in self._s3.get_paginator("list_objects_v2").paginate(Bucket=bucket or self.bucket):
+            found |= {item["Key"]: item["ETag"] for item in page.get("Contents", ())}
         return found
 
     def ranges(self, topic: str, bucket: str = "") -> Mapping[int, Sequence[tuple[int, int]]]:

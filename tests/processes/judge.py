@@ -11,6 +11,7 @@ of its own, so that no mistake of the product can hide itself here.
 from __future__ import annotations
 
 import re
+import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,9 +19,24 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 SHOWN = 120  # characters of a record in a message
+ASK_SECONDS = 10.0
+SETTLING = (  # a topic made just now, a broker that came back
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+)
 
 
 class Content(NamedTuple):
@@ -153,6 +169,23 @@ def read_topic(
         raise RuntimeError(f"the end of {topic} was not reached")
     finally:
         reader.close()
+
+
+def ends(bootstrap: str, topic: str, partitions: int) -> Mapping[int, int]:
+    """Where a reader of the whole topic would come to, without reading it: behind the last stable record."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+    deadline = time.monotonic() + ASK_SECONDS
+    while True:
+        asked = admin.list_offsets(
+            {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)},  # type: ignore[no-untyped-call]
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=ASK_SECONDS,
+        )
+        try:
+            return {place.partition: answer.result(ASK_SECONDS).offset for place, answer in asked.items()}
+        except KafkaException as error:
+            if error.args[0].code() not in SETTLING or time.monotonic() > deadline:
+                raise
 
 
 # --- source and target -----------------------------------------------------------------------------------------------

@@ -43,8 +43,7 @@ def test_segments_cross_from_bucket_to_bucket(site: Site) -> None:
             words = traffic.finish()
         flow.wait_for(words)
         flow.wait_for_archive()
-        egress.stop()
-        ingress.stop()
+        site.stop(egress, ingress)
         gone = min(ours(site.keys()))
         s3.delete_object(Bucket=site.bucket, Key=gone)  # nothing is deleted over there
         kept = ours(site.keys())

@@ -45,8 +45,7 @@ def test_a_compacted_topic(site: Site) -> None:
         flow.wait_for(words)
         flow.wait_for_archive()
         shown = ingress.metrics()
-        for worker in (egress, ingress):
-            worker.stop()
+        site.stop(egress, ingress)
         source, target = flow.source(), flow.read_target()
         for p in range(flow.partitions):
             written = [content(each) for each in (*before, *after, *words) if each.partition == p]

@@ -46,8 +46,8 @@ def test_nothing_is_lost_and_nothing_comes_twice(site: Site) -> None:
         )
         site.wait("a whole run", lambda: compaction.metrics().value("compaction_runs") > 0, PATIENCE)
         seen, ready = compaction.metrics(), compaction.readiness()
-        for worker in (ingress, compaction):
-            worker.stop()
+        site.stop(ingress, compaction)
+        assert compaction.logged("compaction_next"), "it tells when it runs again"
         flow.judge_target(rewinds=0)
         flow.judge_archive()
         assert site.keys().keys() >= bad, "what is corrupt is left alone"

@@ -27,7 +27,7 @@ def drafts(count: int, partitions: Sequence[int]) -> list[Draft]:
 def test_a_topic_and_partitions_found_later(site: Site) -> None:
     with Flow(site, "old", partitions=2) as old:
         old.produce(drafts(100, [0, 1]))  # before us: "latest" leaves these out
-        starts = {p: log.next_offset for p, log in old.source().items()}
+        starts = old.ends()
         egress = site.egress("egress", {f"^{site.name}[.].*": {"start": "latest"}}).start()
         ingress = site.ingress("ingress", {"topic": f"^{site.name}[.].*"}).start()
         site.wait("both begun", lambda: len(egress.logged("partition_begins")) == 2)
@@ -42,8 +42,7 @@ def test_a_topic_and_partitions_found_later(site: Site) -> None:
             new.wait_for(words)
             new.wait_for_archive()
             old.wait_for_archive()
-            for worker in (egress, ingress):
-                worker.stop()
+            site.stop(egress, ingress)
             new.judge_target(rewinds=0)
             new.judge_archive()
             old.judge_archive(starts=starts)

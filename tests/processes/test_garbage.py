@@ -87,8 +87,7 @@ def test_garbage_is_counted_and_named_and_the_rest_flows(site: Site, s3: S3Clien
         site.wait("the wrong segment", lambda: ingress.metrics().value("corrupt_segments", topic=bad) > 0)
         shown, ready = ingress.metrics(), ingress.readiness()
         good.wait_for(good.produce(drafts(500, 2)))
-        for worker in (egress, ingress):
-            worker.stop()
+        site.stop(egress, ingress)
         good.judge_target(rewinds=0)
     assert shown.value("malformed_notifications") == MALFORMED + 4
     assert shown.value("malformed_keys") > 0
@@ -180,8 +179,7 @@ def test_notifications_doubled_reordered_and_lost(site: Site, s3: S3Client, sqs:
         assert take_all(sqs, site.queue_url), "these are the notifications that get lost"
         flow.wait_for(third)
         assert quick.metrics().value("relists", reason="timer") > 0
-        for worker in (egress, quick):
-            worker.stop()
+        site.stop(egress, quick)
         flow.judge_target(rewinds=0)
         flow.judge_archive()
 
@@ -204,7 +202,7 @@ def test_overlapping_segments_and_stamps_that_the_target_refuses(make_site: Any)
     site, other = make_site("site"), make_site("other")
     with Flow(site, partitions=1) as flow, closing(s3_client(site.stack.moto.endpoint_url)) as s3:
         words = flow.produce(drafts(1000, 1))
-        ends = {0: flow.source()[0].next_offset}
+        ends = flow.ends()
         for place, cut in ((site, 300), (other, 170)):
             place.egress("egress", {flow.topic: {"max_segment_messages": cut}}).start()
         for place in (site, other):

@@ -56,8 +56,7 @@ def test_processes_killed_at_random_times(site: Site, plan: Plan) -> None:
             words = traffic.finish()
         flow.wait_for(words, plan.timeout)
         flow.wait_for_archive()
-        for worker in site.workers:
-            worker.stop()
+        site.stop(*site.workers)
         killed = sum(worker.kills for worker in ingresses)
         verdicts = flow.judge_target(rewinds=0)  # exactly once: a kill repeats nothing
         flow.judge_archive()

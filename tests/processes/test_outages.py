@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 SEED = 7
+# A broker that rolls a transaction back while it starts may leave markers out: docs/decisions/0008.
+LONGER_THAN_AWAY = "60s"
 PATIENT_MS = 45_000  # the client's default session timeout: longer than any of these outages
 FAULTS: Sequence[tuple[str, Fault]] = (
     (ANY, Answer(500, "InternalError")),
@@ -61,7 +63,9 @@ def lasts(seconds: float) -> None:
 def test_brokers_gone_one_after_the_other(site: Site, seconds: float, end: Callable[[Broker], None]) -> None:
     with Flow(site) as flow:
         egress = site.egress("egress", {flow.topic: {}}, session_ms=PATIENT_MS).start()
-        ingress = site.ingress("ingress", {"topic": flow.topic}, session_ms=PATIENT_MS).start()
+        ingress = site.ingress(
+            "ingress", {"topic": flow.topic}, session_ms=PATIENT_MS, transaction_timeout=LONGER_THAN_AWAY
+        ).start()
         with flow.traffic(seed=SEED) as traffic:
             flow.wait_for_more()
             for region in (A, B):
@@ -76,8 +80,7 @@ def test_brokers_gone_one_after_the_other(site: Site, seconds: float, end: Calla
             words = traffic.finish()
         flow.wait_for(words)
         flow.wait_for_archive()
-        for worker in (ingress, egress):
-            worker.stop()
+        site.stop(ingress, egress)
         flow.judge_target(rewinds=0)
         flow.judge_archive()
         assert flow.overlaps() == {}
@@ -107,8 +110,7 @@ def test_object_store_in_trouble(site: Site, proxy: S3Proxy, seconds: float) -> 
             words = traffic.finish()
         flow.wait_for(words)
         flow.wait_for_archive()
-        for worker in (ingress, *egresses):
-            worker.stop()
+        site.stop(ingress, *egresses)
         flow.judge_target(rewinds=0)
         flow.judge_archive()
         assert flow.overlaps() == {}
@@ -135,8 +137,7 @@ def test_storage_away_and_the_spool_lost(site: Site, proxy: S3Proxy) -> None:
         ingress = site.ingress("ingress", {"topic": flow.topic}).start()
         flow.wait_for(words)
         assert site.members(A, site.egress_group) == members
-        for worker in (egress, ingress):
-            worker.stop()
+        site.stop(egress, ingress)
         flow.judge_target(rewinds=0)
         flow.judge_archive()
     assert seen.value("egress_spool_bytes") > 0

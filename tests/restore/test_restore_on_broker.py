@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
@@ -28,38 +28,41 @@ from tests.restore.place import Place, expected
 
 pytestmark = pytest.mark.integration
 
-NUMBERS = itertools.count()
+TOPIC = "t"
 PATIENCE = timedelta(seconds=60)
 
 
 @pytest.fixture
-def place(stack: LocalStack, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Place]:
-    with closing(Place(stack, unique, tmp_path)) as found:
-        yield found
+def make_place(stack: LocalStack, unique: Callable[[str], str], tmp_path: Path) -> Callable[[], Place]:
+    return lambda: Place(stack, unique, tmp_path)
 
 
-def select(topic: str, name: str, choice: Choice) -> Selection:
+def select(name: str, choice: Choice) -> Selection:
     return Selection(
         region=REGION,
-        topics=[TopicPattern(topic)],
+        topics=[TopicPattern(TOPIC)],
         incarnation=choice.life,
         partitions=choice.partitions,
         offsets=choice.offsets,
         stamps=choice.stamps,
-        renaming=Renaming({topic: name}),
+        renaming=Renaming({TOPIC: name}),
     )
 
 
 PASS = Wishes(accept=[Objection.MISSING])
 
 
-def _check_one(place: Place, data: st.DataObject) -> None:
+def _check_one(make_place: Callable[[], Place], data: st.DataObject) -> None:
     archive: Archive = data.draw(archives())
     choice: Choice = data.draw(choices(archive))
-    topic = f"t{next(NUMBERS)}"
-    archive.write(place.objects, topic)
-    name = place.unique("restored")
     stopped_after = data.draw(st.none() | st.integers(0, 3))
+    with closing(make_place()) as place:  # a bucket each: planning looks into every topic that a bucket has
+        archive.write(place.objects, TOPIC)
+        _check_restore(place, archive, choice, stopped_after)
+
+
+def _check_restore(place: Place, archive: Archive, choice: Choice, stopped_after: int | None) -> None:
+    name = place.unique("restored")
     if stopped_after is not None:
         stop = Stop()
         turns = itertools.count()
@@ -68,9 +71,9 @@ def _check_one(place: Place, data: st.DataObject) -> None:
             if next(turns) >= stopped_after:
                 stop.set()
 
-        with Restore(place.config, select(topic, name, choice), wishes=PASS, stop=stop) as restore:
+        with Restore(place.config, select(name, choice), wishes=PASS, stop=stop) as restore:
             restore.run(restore.plan(), told)
-    with Restore(place.config, select(topic, name, choice), wishes=PASS) as restore:
+    with Restore(place.config, select(name, choice), wishes=PASS) as restore:
         plan = restore.plan()
         partitions = restore.run(plan)
     assert [p.failed for p in partitions] == [""] * len(partitions)
@@ -82,39 +85,40 @@ def _check_one(place: Place, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("examples", [8, pytest.param(200, marks=pytest.mark.long)])
-def test_any_part_of_any_history(place: Place, examples: int) -> None:
+def test_any_part_of_any_history(make_place: Callable[[], Place], examples: int) -> None:
     """The same on fakes, with failures, is tests/restore/test_restoring.py's; to shrink takes too long here."""
 
     @settings(max_examples=examples, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
     @given(data=st.data())
     def check(data: st.DataObject) -> None:
-        _check_one(place, data)
+        _check_one(make_place, data)
 
     check()
 
 
-def test_followed_it_goes_on_with_what_is_stored_later(place: Place) -> None:
+def test_followed_it_goes_on_with_what_is_stored_later(make_place: Callable[[], Place]) -> None:
     """A warm standby: nobody tells it of new segments, and it ends when it is told to."""
 
     def stored(start: int, end: int) -> History:
         return History(0, "", [Stored(OffsetRange(start, end), 0)], [], ())
 
-    first, later = stored(0, 29), stored(30, 59)
-    Archive([first], has_second_life=False).write(place.objects, "orders")
-    name, stop = place.unique("standby"), Stop()
-    options = Options(follow=timedelta(milliseconds=200))
-    with Restore(place.config, select("orders", name, Choice()), options=options, stop=stop) as restore:
-        running = threading.Thread(target=lambda: restore.run(restore.plan()))
-        running.start()
-        try:
-            assert wait_until(lambda: len(restored(place, name)) == 30, PATIENCE)
-            later.write(place.objects, "orders")
-            assert wait_until(lambda: len(restored(place, name)) == 60, PATIENCE)
-        finally:
-            stop.set()
-            running.join(PATIENCE.total_seconds())
-    assert not running.is_alive()
-    assert place.restored(name, 0) == expected(first.rows)
+    with closing(make_place()) as place:
+        first, later = stored(0, 29), stored(30, 59)
+        Archive([first], has_second_life=False).write(place.objects, TOPIC)
+        name, stop = place.unique("standby"), Stop()
+        options = Options(follow=timedelta(milliseconds=200))
+        with Restore(place.config, select(name, Choice()), options=options, stop=stop) as restore:
+            running = threading.Thread(target=lambda: restore.run(restore.plan()))
+            running.start()
+            try:
+                assert wait_until(lambda: len(restored(place, name)) == 30, PATIENCE)
+                later.write(place.objects, TOPIC)
+                assert wait_until(lambda: len(restored(place, name)) == 60, PATIENCE)
+            finally:
+                stop.set()
+                running.join(PATIENCE.total_seconds())
+        assert not running.is_alive()
+        assert place.restored(name, 0) == expected(first.rows)
 
 
 def restored(place: Place, name: str) -> list[TargetRecord]:
