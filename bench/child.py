@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -61,6 +62,13 @@ def run(module: str, what: str, spec: dict[str, Any], *, log: Path, timeout_seco
         peak_rss_mib=found.pop("peak_rss_kib") / 1024,
         other=found,
     )
+
+
+def peak_rss_kib() -> int:
+    """Of this process. `ru_maxrss` would count what the process that started this one held."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines() if sys.platform == "linux" else []
+    found = [int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
+    return found[0] if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def _wait(pid: int, timeout_seconds: float) -> tuple[int, Any]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import resource
 import sys
 import tempfile
 import time
@@ -205,9 +204,8 @@ def measured(what: str) -> None:
     spec = json.loads(sys.stdin.read())
     began, cpu = time.perf_counter(), time.process_time()
     found = PROGRAMS[what](Path(spec["root"]))
-    usage = resource.getrusage(resource.RUSAGE_SELF)
     took = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
-    print(json.dumps({**took, "peak_rss_kib": usage.ru_maxrss, **found}))
+    print(json.dumps({**took, "peak_rss_kib": child.peak_rss_kib(), **found}))
 
 
 # --- the table -------------------------------------------------------------------------------------------------------

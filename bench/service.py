@@ -10,7 +10,6 @@ frame more for each poll, segment or round, none for a record. `bench.child` sta
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import threading
 import time
@@ -18,9 +17,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
+from bench import child
 from egress.spool import SpoolFile
 from formats.uploads import Uploader
 from infra.kafka.consumer import KafkaSourceConsumer
@@ -188,13 +187,6 @@ def _still_runs(service: Service) -> None:
     raise RuntimeError("the service ended before everything was done")
 
 
-def _peak_rss_kib() -> int:
-    """`ru_maxrss` would count what the process that started this one held."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines() if sys.platform == "linux" else []
-    found = [int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
-    return found[0] if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-
-
 if __name__ == "__main__":
     outcome = run(sys.argv[1], json.load(sys.stdin))
-    print(json.dumps(outcome | {"peak_rss_kib": _peak_rss_kib()}))
+    print(json.dumps(outcome | {"peak_rss_kib": child.peak_rss_kib()}))

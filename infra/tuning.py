@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import gc
 import sys
 
@@ -14,6 +16,16 @@ class _NoPandas:
     def find_spec(self, name: str, *_: object) -> None:
         if name == "pandas":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+M_ARENA_MAX = -8  # of malloc.h
+
+
+def one_arena() -> None:
+    """Before any thread begins. The Kafka client allocates each message on one thread and frees it on another: an arena
+    for each thread keeps what is free. Measured on a restore of 1 kB records: 120 MB less, at the same speed."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 def tune() -> None:

@@ -13,11 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from infra.kafka.log_probe import KafkaLogProbe
 from infra.metrics import PrometheusMetrics
-from infra.spark import SparkSettings
 from ingress.report import entry_of, line_of
 from ingress.selection import Selection
 from replicator.config import Config
@@ -27,6 +26,9 @@ from replicator.protocols import TopicPartition
 from replicator.restore import Objection, Options, Restore, Wishes
 from replicator.restore_worker import Outcome
 from replicator.verify import Verification
+
+if TYPE_CHECKING:
+    from infra.spark import SparkSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

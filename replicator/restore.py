@@ -13,11 +13,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from formats.scope import Scope
 from infra.kafka.internal_topics import ensure_checkpoint_topic
-from infra.spark import SparkRunner, SparkSettings
 from ingress.restore_plan import ACCEPTED, Objection, RestorePlan
 from ingress.restore_planner import RestorePlanner, Wishes
 from ingress.selection import Selection, checkpoint_topic
@@ -29,6 +28,9 @@ from replicator.lifecycle import Deadline, Stop, SystemClock
 from replicator.protocols import TopicPartition
 from replicator.restore_worker import Outcome, RestoreWorker, Task, Terms, Told, Work, outcome_of, row_of
 from replicator.segment import format_key
+
+if TYPE_CHECKING:
+    from infra.spark import SparkRunner, SparkSettings
 
 __all__ = ["Objection", "Options", "Restore", "Selection", "Wishes"]
 
@@ -177,6 +179,8 @@ class Restore:
             if self.stop.is_set():
                 raise RestoreStopped("stopped before the end; the same restore goes on where this one stood")
             told(done, total)
+
+        from infra.spark import SparkRunner  # noqa: PLC0415 -- 30 MB that a restore without Spark does not pay for
 
         self.spark = self.spark or SparkRunner(settings)
         config = replace(self._config, egress=None, ingress=None, sqs=None, sync=None)

@@ -29,7 +29,7 @@ from ingress.restore_plan import PartitionPlan, plan_partition
 from ingress.restore_planner import listed
 from ingress.restoring import Partition, Restorer
 from ingress.throttle import Throttle, ThrottledReader
-from replicator.app import DELIVERY_WIDTH, PRODUCER_BYTES, ROUND_LINGER, ROUND_RECORDS, RUN_BYTES, archive_objects
+from replicator.app import ROUND_LINGER, archive_objects
 from replicator.checkpoint import Author, Checkpoint
 from replicator.config import Config
 from replicator.control_store import ControlStore
@@ -41,6 +41,8 @@ from replicator.segment import SourcePartition, parse_key
 from replicator.store import SegmentStore
 
 BATCH_RECORDS = 10_000
+# smaller than those of ingress: a restore has to fit beside what runs already, in 400 MB
+WIDTH, RUN_BYTES, PRODUCER_BYTES, ROUND_RECORDS = 2, 4 << 20, 16 << 20, 50_000
 TRANSACTION_TIMEOUT = timedelta(seconds=30)
 TAKE_OVER_WITHIN = timedelta(seconds=60)
 THREADS = 8
@@ -149,7 +151,7 @@ class RestoreWorker:
                 skip_missing=self._terms.skip_missing,
                 follow=self._terms.follow,
                 told=told,
-                width=DELIVERY_WIDTH,
+                width=WIDTH,
             )
             for task in tasks:
                 begun = positions.get(task.plan.key)
@@ -190,7 +192,7 @@ class RestoreWorker:
             metrics=PrometheusMetrics(),
             stop=Stop(),
             abandon=Stop(),
-            width=DELIVERY_WIDTH,
+            width=WIDTH,
             round_records=ROUND_RECORDS,
             linger=ROUND_LINGER,
         )

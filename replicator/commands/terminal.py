@@ -70,9 +70,10 @@ def set_up_logs(settings: Config) -> None:
 
 def set_up_work(settings: Config) -> None:
     """The same for a command that moves many records."""
-    from infra.tuning import tune
+    from infra.tuning import one_arena, tune
 
     set_up_logs(settings)
+    one_arena()
     tune()
 
 
