@@ -502,6 +502,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.long  # that a stack goes on until it is ended is tested without the demo, too
 @pytest.mark.integration
 def test_a_kept_demo_goes_on_and_is_ended_by_down(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = io.StringIO()

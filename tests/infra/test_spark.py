@@ -319,6 +319,7 @@ def settings(cluster: SparkCluster, **properties: str) -> SparkSettings:
 
 @pytest.mark.integration
 class TestCluster:
+    @pytest.mark.long  # a cluster that compacts loses a worker in every run (tests/integration/test_compaction.py)
     def test_every_worker_has_its_share_and_may_die(self, cluster: SparkCluster, tmp_path: Path) -> None:
         """The workers import what they are sent. One of two is killed with a plan in its hands."""
         rows = ["a", "b", "c"]

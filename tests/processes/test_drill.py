@@ -13,6 +13,7 @@ import pytest
 from infra.local.aws import s3_client
 from tests.processes.flow import Flow
 from tests.processes.harness import A, B, Metrics, to_toml
+from tests.processes.traffic import EPOCH_MS, Draft
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,9 +39,11 @@ def test_a_good_day_and_a_bad_one(site: Site, moved_metrics: set[str]) -> None:
         assert good["behind_seconds"] == 0
 
         egress.stop()
+        flow.produce([Draft(0, b"k", b"not archived any more", (), EPOCH_MS)])
         damage(site, flow.topic)
         bad = drilled(site, flow.topic, "--into", str(file_of(site, B)), code=3)
         assert (bad["good"], any("corrupt" in what for what in bad["differences"])) == (False, True), bad
+        assert bad["behind_seconds"] > 0
     assert [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines()] == [good, bad]
     moved_metrics.update(Metrics((site.folder / "drill.prom").read_text(encoding="utf-8")).moved())
 

@@ -84,7 +84,7 @@ def _check_restore(place: Place, archive: Archive, choice: Choice, stopped_after
         assert place.restored(name, partition) == []
 
 
-@pytest.mark.parametrize("examples", [8, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.parametrize("examples", [4, pytest.param(200, marks=pytest.mark.long)])
 def test_any_part_of_any_history(make_place: Callable[[], Place], examples: int) -> None:
     """The same on fakes, with failures, is tests/restore/test_restoring.py's; to shrink takes too long here."""
 

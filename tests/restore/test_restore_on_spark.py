@@ -20,7 +20,7 @@ from tests.restore.history import REGION
 from tests.restore.large import fill, rows
 from tests.restore.place import Place
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.long]
 
 PARTITIONS, SEGMENTS = 8, 2
 A_SECOND = 1 << 20  # of each partition: a task takes some seconds
