@@ -92,7 +92,7 @@ class CompactionJob:
         ),
     )
     compression_level: int = field(
-        default=7, metadata=about("of merged segments, which are written once and read for years", minimum=1)
+        default=9, metadata=about("of merged segments, which are written once and read for years", minimum=1)
     )
     storage_class: str | None = field(
         default=None, metadata=about("of merged segments; default: that of [s3]", check=not_blank)
