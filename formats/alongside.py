@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from formats.compare import equal_column
+from formats.compare import equal_column, first_difference
 from formats.digest import Digester
 from formats.facts import edges
 from formats.schema import SCHEMA
@@ -72,7 +72,7 @@ def alongside(first: Iterator[pa.RecordBatch], second: Iterator[pa.RecordBatch])
             break
         count = min(ours.left, theirs.left)
         a, b = ours.take(count), theirs.take(count)
-        where = _first_difference(a, b)
+        where = first_difference(a, b, _equal)
         if where is None:
             same += count
             continue
@@ -125,20 +125,6 @@ class _Reading:
         while self.fill():
             self._batch = None
         return Side(digest=self._digester.digest(), first_offset=self._first, last_offset=self._last)
-
-
-def _first_difference(a: pa.RecordBatch, b: pa.RecordBatch) -> int | None:
-    """Index of the first record that differs, of batches of the same length."""
-    if _equal(a, b):
-        return None
-    low, high = 0, a.num_rows  # equal before `low`; a difference before `high`
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _equal(a.slice(low, middle - low), b.slice(low, middle - low)):
-            low = middle
-        else:
-            high = middle
-    return low
 
 
 def _equal(a: pa.RecordBatch, b: pa.RecordBatch) -> bool:

@@ -7,7 +7,7 @@ digest; null and empty bytes are not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -115,17 +115,27 @@ def _shared(batch: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
 
 def _difference(a: pa.RecordBatch, b: pa.RecordBatch) -> tuple[int, str] | None:
     """Offset and column of the first one, between batches with the same offsets."""
-    if _equal(a, b):
+    at = first_difference(a, b, _equal)
+    if at is None:
+        return None
+    columns = (name for name in SCHEMA.names if not equal_column(name, a.slice(at, 1), b.slice(at, 1)))
+    return a.column("offset")[at].as_py(), next(columns)
+
+
+def first_difference(
+    a: pa.RecordBatch, b: pa.RecordBatch, equal: Callable[[pa.RecordBatch, pa.RecordBatch], bool]
+) -> int | None:
+    """Index of the first record that differs, of batches of the same length."""
+    if equal(a, b):
         return None
     low, high = 0, a.num_rows  # equal before `low`; a difference before `high`
     while high - low > 1:
         middle = (low + high) // 2
-        if _equal(a.slice(low, middle - low), b.slice(low, middle - low)):
+        if equal(a.slice(low, middle - low), b.slice(low, middle - low)):
             low = middle
         else:
             high = middle
-    columns = (name for name in SCHEMA.names if not equal_column(name, a.slice(low, 1), b.slice(low, 1)))
-    return a.column("offset")[low].as_py(), next(columns)
+    return low
 
 
 def _equal(a: pa.RecordBatch, b: pa.RecordBatch) -> bool:
