@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,15 @@ def peak_rss_kib() -> int:
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines() if sys.platform == "linux" else []
     found = [int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
     return found[0] if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+def measured(program: Callable[[Any], dict[str, Any]]) -> None:
+    """The other side of `run`: spec from stdin, result to stdout. What the program says of its time counts more."""
+    spec = json.loads(sys.stdin.read())
+    began, cpu = time.perf_counter(), time.process_time()
+    found = program(spec)
+    took = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
+    print(json.dumps({**took, "peak_rss_kib": peak_rss_kib(), **found}))
 
 
 def _wait(pid: int, timeout_seconds: float) -> tuple[int, Any]:

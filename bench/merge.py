@@ -10,7 +10,6 @@ Each is a process of its own; floor and merge take turns.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -201,11 +200,7 @@ PROGRAMS: Mapping[str, Callable[[Path], dict[str, Any]]] = {"floor": floor, "mer
 
 
 def measured(what: str) -> None:
-    spec = json.loads(sys.stdin.read())
-    began, cpu = time.perf_counter(), time.process_time()
-    found = PROGRAMS[what](Path(spec["root"]))
-    took = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
-    print(json.dumps({**took, "peak_rss_kib": child.peak_rss_kib(), **found}))
+    child.measured(lambda spec: PROGRAMS[what](Path(spec["root"])))
 
 
 # --- the table -------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ Each is a process of its own; they take turns. Writes docs/bench-restore.md.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 import time
@@ -110,13 +109,9 @@ PROGRAMS: Mapping[str, Callable[[Spec], dict[str, Any]]] = {
 
 
 def measured(what: str) -> None:
-    spec = json.loads(sys.stdin.read())
     one_arena()  # as the commands do
     tune()
-    began, cpu = time.perf_counter(), time.process_time()
-    found = PROGRAMS[what](spec)
-    took = {"seconds": time.perf_counter() - began, "cpu_seconds": time.process_time() - cpu}
-    print(json.dumps({**took, "peak_rss_kib": child.peak_rss_kib(), **found}))
+    child.measured(PROGRAMS[what])
 
 
 # --- the table -------------------------------------------------------------------------------------------------------

@@ -11,14 +11,13 @@ import socket
 import threading
 from datetime import datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Self
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from replicator.errors import ConfigError
 from replicator.health import Health, HealthSnapshot
+from replicator.lifecycle import Closing
 from replicator.protocols import Clock
 
 STALLED_AFTER = timedelta(seconds=60)
@@ -26,7 +25,7 @@ _CLIENT_TIMEOUT_S = 2  # a client that says nothing holds a thread no longer
 _JSON = "application/json; charset=utf-8"
 
 
-class HealthServer:
+class HealthServer(Closing):
     """Serves from its own threads until it is closed."""
 
     def __init__(self, listen: str, registry: CollectorRegistry, health: Health, *, clock: Clock) -> None:
@@ -60,14 +59,6 @@ class HealthServer:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def _answer(self, path: str, accept: str) -> tuple[int, str, bytes]:
         match path.partition("?")[0]:

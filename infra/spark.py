@@ -18,14 +18,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import Accumulator, SparkContext
 
 from infra.spark_driver import SparkDriver
 from replicator.errors import PlanFailed, SparkUnavailable
+from replicator.lifecycle import Closing
 
 POLL_SECONDS = 0.2
 
@@ -54,7 +53,7 @@ class SparkSettings:
         return re.match(r"local(\[|$)", self.master) is not None
 
 
-class SparkRunner:
+class SparkRunner(Closing):
     """A context manager. Spark starts with the first run and ends with `close`. One run at a time, and one runner with
     a started Spark per process."""
 
@@ -107,14 +106,6 @@ class SparkRunner:
         driver, self._driver = self._driver, None
         if driver is not None:
             driver.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _run(

@@ -94,7 +94,14 @@ class Listings:
         return held.sequencer.listed(now, full=listing.full, begun_at=listing.begun_at)
 
     def _ask(self, source: SourcePartition, *, full: bool, next_offset: int) -> Stored:
-        # gaps, then segments: every segment that was stored before a gap was written down is then seen
-        recorded = self.control.gap_ranges(source)
-        infos = self.store.list(source) if full else self.store.list(source, level=0, start_at=next_offset)
-        return Stored(recorded=recorded, infos=infos)
+        return list_stored(self.control, self.store, source, start_at=None if full else next_offset)
+
+
+def list_stored(
+    control: ControlStore, store: SegmentStore, source: SourcePartition, *, start_at: int | None = None
+) -> Stored:
+    """`start_at`: only level 0, from there on. Gaps, then segments: every segment that was stored before a gap was
+    written down is then seen."""
+    recorded = control.gap_ranges(source)
+    infos = store.list(source) if start_at is None else store.list(source, level=0, start_at=start_at)
+    return Stored(recorded=recorded, infos=infos)

@@ -108,7 +108,6 @@ class TopicPlan:
     facts: TopicFacts | None  # None: it does not exist, and is to be created
     partition_count: int  # of the destination, now or when it is created
     configs: Mapping[str, str]  # to create it with
-    replication_factor: int
     partitions: Sequence[PartitionPlan]
     objections: Sequence[Objected]
     footers_read: int = 0

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 
 from ingress.destinations import CREATED_WITH
+from ingress.listings import list_stored
 from ingress.lives import Life, in_order, life_of
 from ingress.restore_plan import (
     BATCH_OVERHEAD_BYTES,
@@ -40,8 +41,9 @@ from replicator.protocols import (
     TopicFacts,
     TopicPartition,
 )
-from replicator.segment import OffsetRange, SegmentInfo, SourcePartition, format_key
+from replicator.segment import SegmentInfo, SourcePartition, format_key
 from replicator.store import SegmentStore
+from replicator.stretches import Span
 from replicator.timestamp_limits import limits_ms
 from replicator.topics import is_internal
 
@@ -104,20 +106,10 @@ class RestorePlanner:
         self, selection: Selection, life: Life, number: int, destination: str, positions: Positions
     ) -> PartitionPlan:
         source, target = life.source(selection.region, number), TopicPartition(destination, number)
-        listed_at = self.clock.now()
-        recorded, infos = listed(self.control, self.store, source)
         checkpoint = positions.get(CheckpointKey(source, destination))
         if isinstance(checkpoint, CheckpointConflict):
             raise checkpoint
-        return plan_partition(
-            source=source,
-            target=target,
-            infos=infos,
-            recorded=recorded,
-            wanted=selection.offsets,
-            listed_at=listed_at,
-            checkpoint=checkpoint,
-        )
+        return listed_plan(self.control, self.store, source, target, selection.offsets, self.clock, checkpoint)
 
     # --- the target ---
 
@@ -153,7 +145,6 @@ class RestorePlanner:
             facts=facts,
             partition_count=count,
             configs=configs,
-            replication_factor=wishes.replication_factor,
             partitions=sorted(partitions, key=lambda p: p.size_bytes),
             objections=accepted(objections, wishes.accept),
             footers_read=len(footers),
@@ -234,12 +225,27 @@ def _life(control: ControlStore, selection: Selection, topic: str, lives: Sequen
     return ordered[-1]
 
 
-def listed(
-    control: ControlStore, store: SegmentStore, source: SourcePartition
-) -> tuple[Sequence[OffsetRange], Sequence[SegmentInfo]]:
-    """Gaps, then segments: every segment that was stored before a gap was written down is then seen."""
-    recorded = control.gap_ranges(source)
-    return recorded, store.list(source)
+def listed_plan(  # noqa: PLR0917
+    control: ControlStore,
+    store: SegmentStore,
+    source: SourcePartition,
+    target: TopicPartition,
+    wanted: Span,
+    clock: Clock,
+    checkpoint: Checkpoint | None = None,
+) -> PartitionPlan:
+    """Of what is stored now, by one listing."""
+    listed_at = clock.now()
+    stored = list_stored(control, store, source)
+    return plan_partition(
+        source=source,
+        target=target,
+        infos=stored.infos,
+        recorded=stored.recorded,
+        wanted=wanted,
+        listed_at=listed_at,
+        checkpoint=checkpoint,
+    )
 
 
 def _telling(partitions: Sequence[PartitionPlan]) -> Sequence[SegmentInfo]:

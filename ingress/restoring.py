@@ -18,9 +18,9 @@ from queue import Empty
 from typing import assert_never
 
 from ingress.delivery import Delivery
+from ingress.listings import Stored, list_stored
 from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
 from ingress.restore_plan import PartitionPlan
-from ingress.restore_planner import listed
 from ingress.sequencer import Deliver, Effect, Finished, Late, LatePolicy, Lost, Passed, Relist, Sequencer
 from replicator import logkeys
 from replicator.checkpoint import Checkpoint, CheckpointKey
@@ -46,7 +46,6 @@ class Partition:
     """One source partition on its way."""
 
     plan: PartitionPlan
-    rank: int  # of its turn
     assignment: Assignment
     sequencer: Sequencer
     moved_at: datetime  # when it last made progress, as much later as it waited for its turn since
@@ -55,7 +54,7 @@ class Partition:
     size_bytes: int = 0
     waiting: Deliver | None = None  # for its turn
     is_under_way: bool = False
-    listing: Future[tuple[Sequence[OffsetRange], Sequence[SegmentInfo]]] | None = None
+    listing: Future[Stored] | None = None
     listing_begun_at: datetime | None = None
     look_at: datetime | None = None
     positions: Future[Mapping[CheckpointKey, Checkpoint | CheckpointConflict]] | None = None
@@ -109,19 +108,17 @@ class Restorer:
     told: Callable[[Sequence[Partition]], None] = lambda _: None  # of progress, in every turn
     width: int = 8
     patience: timedelta = PATIENCE
-    _partitions: list[Partition] = field(default_factory=list)
-    _epochs: dict[int, Partition] = field(default_factory=dict)
+    _partitions: list[Partition] = field(default_factory=list)  # in the order of their epochs, from 1
 
     def begin(self, plan: PartitionPlan, topic_id: str, *, clamp: bool, begun: Checkpoint | None) -> Partition:
         """`begun`: how far the restore is. Partitions have their turns in the order in which they begin."""
         epoch = len(self._partitions) + 1
         assignment = Assignment(plan.source, plan.target, topic_id, epoch, clamp)
         now = self.clock.now()
-        partition = Partition(plan, epoch, assignment, self._sequencer(plan, begun), now, now)
+        partition = Partition(plan, assignment, self._sequencer(plan, begun), now, now)
         partition.is_done = plan.offsets is None and self.follow is None
         partition.look_at = plan.listed_at + self.follow if self.follow is not None else None
         self._partitions.append(partition)
-        self._epochs[epoch] = partition
         self._take_in(partition, plan.recorded, [*plan.infos, *plan.others], plan.listed_at)
         return partition
 
@@ -133,7 +130,7 @@ class Restorer:
 
     def turn(self) -> None:
         for report in self._reports():
-            self._reported(self._epochs[report.assignment.epoch], report)
+            self._reported(self._partitions[report.assignment.epoch - 1], report)
         now = self.clock.now()
         for partition in self._partitions:
             if not partition.is_over:
@@ -176,13 +173,13 @@ class Restorer:
             answer, partition.listing = partition.listing, None
             assert partition.listing_begun_at is not None
             try:
-                recorded, infos = answer.result()
+                stored = answer.result()
             except ReplicatorError as error:
                 self._warn(partition, "listing_failed", str(error))
                 self._apply(partition, partition.sequencer.listing_failed(now))
             else:
                 partition.is_outdated = False
-                self._take_in(partition, recorded, infos, partition.listing_begun_at)
+                self._take_in(partition, stored.recorded, stored.infos, partition.listing_begun_at)
         self._apply(partition, partition.sequencer.tick(now))
         if partition.look_at is not None and now >= partition.look_at and self._is_at_rest(partition):
             self._list(partition)
@@ -221,7 +218,7 @@ class Restorer:
     def _list(self, partition: Partition) -> None:
         partition.listing_begun_at = now = self.clock.now()
         partition.look_at = now + self.follow if self.follow is not None else None
-        partition.listing = self.pool.submit(listed, self.control, self.store, partition.plan.source)
+        partition.listing = self.pool.submit(list_stored, self.control, self.store, partition.plan.source)
 
     def _positioned(self, partition: Partition) -> None:
         """Whether a transaction was committed was not known; the checkpoint says."""

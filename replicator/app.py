@@ -13,10 +13,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from egress.assembly import Assembly
 from egress.confirm import Confirmations
@@ -185,6 +186,13 @@ def archive_objects(settings: S3Settings, stop: Stop, resources: ExitStack) -> O
 def program() -> str:
     """As footers name the writer of a segment."""
     return f"kafka-segment-replicator {version('kafka-segment-replicator')}"
+
+
+def for_workers(config: Config, *needed: str) -> Config:
+    """What is pickled for tasks of Spark: no more than the archive and the sections `needed`."""
+    sections = {"kafka", "egress", "sqs", "ingress", "sync", "compaction", "retention"}
+    left_out: dict[str, Any] = dict.fromkeys(sections - set(needed))
+    return replace(config, **left_out)
 
 
 def build_egress(config: Config) -> Service:

@@ -14,8 +14,6 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from types import TracebackType
-from typing import Self
 
 from compaction.clean import Cleaner
 from compaction.copies import Copies
@@ -29,11 +27,11 @@ from compaction.worker import Worker
 from formats.registry import load as load_format
 from formats.uploads import Uploader
 from infra.spark import SparkRunner, SparkSettings
-from replicator.app import Surroundings, archive_objects, program
+from replicator.app import Surroundings, archive_objects, for_workers, program
 from replicator.config import CompactionJob, Config
 from replicator.control_store import ControlStore
 from replicator.errors import ConfigError, ReplicatorError
-from replicator.lifecycle import Stop, SystemClock
+from replicator.lifecycle import Closing, Stop, SystemClock
 from replicator.logkeys import REASON
 from replicator.protocols import SegmentFormat
 from replicator.segment import Segment
@@ -51,7 +49,7 @@ class CompactionStopped(ReplicatorError):
     pass
 
 
-class Compaction:
+class Compaction(Closing):
     """Merges and cleans by the jobs of a configuration. A context manager: Spark runs from the first plan to the end.
 
     One thread. `execute` replaces Spark: plans in, outcomes out."""
@@ -135,27 +133,24 @@ class Compaction:
             self._spark.close()
         self._opened.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _on_spark(self, rows: Sequence[str], job: CompactionJob) -> Sequence[str]:
         if self._spark is None:
-            chosen = self.settings
-            self._spark = SparkRunner(
-                SparkSettings(master=chosen.master, properties=chosen.spark, ship_packages=chosen.ship_packages)
-            )
-        work = Work(_for_workers(self._config), job, program(), uuid.uuid4().hex)
+            self._spark = SparkRunner(spark_settings(self._config))
+        work = Work(for_workers(self._config, "compaction", "sync"), job, program(), uuid.uuid4().hex)
         return self._spark.run(rows, work, parallelism=job.parallelism, progress=self._go_on)
 
     def _go_on(self, done: int, total: int) -> None:
         if self.stop.is_set():
             raise CompactionStopped("stopped before the plans were carried out; the next run plans the rest anew")
         self._progress(done, total)
+
+
+def spark_settings(config: Config) -> SparkSettings:
+    """As [compaction] says; Spark is one for all that runs on it."""
+    chosen = config.compaction
+    if chosen is None:
+        return SparkSettings()
+    return SparkSettings(master=chosen.master, properties=chosen.spark, ship_packages=chosen.ship_packages)
 
 
 def build_scheduler(config: Config, names: Sequence[str] | None = None) -> Service:
@@ -236,11 +231,6 @@ def copies_of(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack
         return by_level and (not sync.topics or any(t.matches(segment.source.topic) for t in sync.topics))
 
     return Copies(here=store, there=there, carried=carried)
-
-
-def _for_workers(config: Config) -> Config:
-    """No more than they need: nothing of Kafka."""
-    return replace(config, kafka=None, egress=None, ingress=None, sqs=None)
 
 
 def in_process(config: Config, opened: ExitStack) -> Execute:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Self
 
 
 class SystemClock:
@@ -33,6 +35,19 @@ class Stop:
     def wait(self, timeout: timedelta) -> bool:
         """True as soon as it is set, False after `timeout`."""
         return self._event.wait(max(timeout.total_seconds(), 0))
+
+
+class Closing(ABC):
+    """Holds something that ends with it: as a context manager, at the end of the block."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,19 +12,18 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from formats.scope import Scope
 from infra.kafka.internal_topics import ensure_checkpoint_topic
 from ingress.restore_plan import ACCEPTED, Objection, RestorePlan
 from ingress.restore_planner import RestorePlanner, Wishes
 from ingress.selection import Selection, checkpoint_topic
-from replicator.app import s3_cold
+from replicator.app import for_workers, s3_cold
 from replicator.config import Config
 from replicator.durable import Step, durable
 from replicator.errors import ConfigError, ReplicatorError, TargetError
-from replicator.lifecycle import Deadline, Stop, SystemClock
+from replicator.lifecycle import Closing, Deadline, Stop, SystemClock
 from replicator.protocols import TopicPartition
 from replicator.restore_worker import Outcome, RestoreWorker, Task, Terms, Told, Work, outcome_of, row_of
 from replicator.segment import format_key
@@ -53,7 +52,7 @@ class Options:
     spark: SparkSettings | None = None  # None: in this process
 
 
-class Restore:
+class Restore(Closing):
     """A context manager. One thread."""
 
     def __init__(
@@ -164,14 +163,6 @@ class Restore:
             self.spark.close()
         self._opened.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def _on_spark(
         self, tasks: Sequence[Task], settings: SparkSettings, told: Callable[[int, int], None]
     ) -> Sequence[Outcome]:
@@ -183,8 +174,7 @@ class Restore:
         from infra.spark import SparkRunner  # noqa: PLC0415 -- 30 MB that a restore without Spark does not pay for
 
         self.spark = self.spark or SparkRunner(settings)
-        config = replace(self._config, egress=None, ingress=None, sqs=None, sync=None)
-        work = Work(config, replace(self._terms, follow=None))
+        work = Work(for_workers(self._config, "kafka"), replace(self._terms, follow=None))
         return [outcome_of(answer) for answer in self.spark.run([*map(row_of, tasks)], work, progress=go_on)]
 
     def _make_topics(self, plan: RestorePlan) -> Mapping[str, str]:
@@ -195,7 +185,7 @@ class Restore:
                     is_new = self._worker.admin.create_topic(
                         topic.destination,
                         partitions=topic.partition_count,
-                        replication_factor=topic.replication_factor,
+                        replication_factor=self._wishes.replication_factor,
                         configs=topic.configs,
                     )
                 if not is_new:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -25,8 +25,8 @@ from infra.kafka.transactions import TransactionalWriter
 from infra.metrics import PrometheusMetrics
 from ingress.delivery import Delivery
 from ingress.pieces import PieceReader, RunReader
-from ingress.restore_plan import PartitionPlan, plan_partition
-from ingress.restore_planner import listed
+from ingress.restore_plan import PartitionPlan
+from ingress.restore_planner import listed_plan
 from ingress.restoring import Partition, Restorer
 from ingress.throttle import Throttle, ThrottledReader
 from replicator.app import ROUND_LINGER, archive_objects
@@ -37,7 +37,7 @@ from replicator.coverage import Piece
 from replicator.errors import BrokerUnavailable, CheckpointConflict, TargetError
 from replicator.lifecycle import Stop, SystemClock
 from replicator.protocols import TargetRun, TopicPartition
-from replicator.segment import SourcePartition, parse_key
+from replicator.segment import parse_source
 from replicator.store import SegmentStore
 
 BATCH_RECORDS = 10_000
@@ -278,7 +278,7 @@ class Work:
 
     def __call__(self, row: str) -> str:
         said = json.loads(row)
-        source = parse_key("", f"{said['source']}/0/{0:020d}-{0:020d}").source
+        source = parse_source(said["source"])
         target = TopicPartition(said["topic"], source.partition)
         stop = Stop()
         with ExitStack() as opened:
@@ -290,23 +290,11 @@ class Work:
                 opened,
             )
             worker.take_over()
-            task = Task(plan=self._plan(worker, source, target), topic_id=said["topic_id"], clamp=said["clamp"])
+            # listed here: no name of a segment passes through the driver
+            plan = listed_plan(worker.control, worker.store, source, target, self.terms.scope.offsets, SystemClock())
+            task = Task(plan=plan, topic_id=said["topic_id"], clamp=said["clamp"])
             (partition,) = worker.carry_out([task])
-        return json.dumps(_as_json(Outcome.of(partition)))
-
-    def _plan(self, worker: RestoreWorker, source: SourcePartition, target: TopicPartition) -> PartitionPlan:
-        """Listed here: no name of a segment passes through the driver."""
-        listed_at = SystemClock().now()
-        recorded, infos = listed(worker.control, worker.store, source)
-        return plan_partition(
-            source=source,
-            target=target,
-            infos=infos,
-            recorded=recorded,
-            wanted=self.terms.scope.offsets,
-            listed_at=listed_at,
-            checkpoint=None,
-        )
+        return json.dumps(asdict(Outcome.of(partition)))
 
 
 def row_of(task: Task) -> str:
@@ -322,7 +310,3 @@ def row_of(task: Task) -> str:
 
 def outcome_of(answer: str) -> Outcome:
     return Outcome(**json.loads(answer))
-
-
-def _as_json(outcome: Outcome) -> Mapping[str, Any]:
-    return {name: getattr(outcome, name) for name in Outcome.__dataclass_fields__}

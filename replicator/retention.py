@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from types import TracebackType
-from typing import Self
 
 from compaction.collect import Collector, Report
 from compaction.lease import held, this_process
@@ -23,11 +21,11 @@ from replicator.config import CompactionJob, Config
 from replicator.config.compaction import HIGHEST_LEVEL
 from replicator.control_store import ControlStore
 from replicator.errors import ConfigError
-from replicator.lifecycle import Stop, SystemClock
+from replicator.lifecycle import Closing, Stop, SystemClock
 from replicator.store import SegmentStore
 
 
-class Retention:
+class Retention(Closing):
     """Removes what a configuration does not want kept. A context manager; one thread."""
 
     def __init__(self, config: Config, *, stop: Stop | None = None) -> None:
@@ -89,11 +87,3 @@ class Retention:
 
     def close(self) -> None:
         self._opened.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

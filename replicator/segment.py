@@ -121,6 +121,11 @@ def partition_prefix(prefix: str, source: SourcePartition, level: int | None = N
     return base if level is None else f"{base}{level}/"
 
 
+def parse_source(text: str) -> SourcePartition:
+    """Inverse of `str(source)`. Raises `MalformedKey`."""
+    return parse_key("", f"{text}/0/{0:020d}-{0:020d}").source
+
+
 def region_prefix(prefix: str, region: str) -> str:
     """Key prefix of everything below `region`; ends with a slash."""
     return f"{prefix}/{region}/" if prefix else f"{region}/"

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
@@ -29,7 +28,7 @@ from formats.table import table_of
 from infra.logs import TextFormatter
 from infra.spark_filters import admits, narrowed
 from replicator import logkeys
-from replicator.app import ARCHIVE_THREADS, archive_objects
+from replicator.app import ARCHIVE_THREADS, archive_objects, for_workers
 from replicator.config import Config
 from replicator.control_store import ControlStore
 from replicator.coverage import Gap, Part, parts, uncovered
@@ -88,10 +87,7 @@ class SegmentsReader(DataSourceReader):
     """Plans on the driver, is pickled (credentials of [s3] with it), and reads on executors."""
 
     def __init__(self, options: Options) -> None:
-        # no more than is needed: nothing of Kafka
-        self._config = replace(
-            options.config, kafka=None, egress=None, ingress=None, sqs=None, sync=None, compaction=None
-        )
+        self._config = for_workers(options.config)
         self._wanted = options.wanted
         self._max_bytes = options.max_partition_bytes
         self._conditions: list[Filter] = []

@@ -13,8 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from formats.registry import load as load_format
 from formats.scope import Scope
@@ -28,7 +27,7 @@ from replicator.config import Config
 from replicator.control_store import ControlStore
 from replicator.coverage import joined
 from replicator.errors import ConfigError, DataError
-from replicator.lifecycle import Stop, SystemClock
+from replicator.lifecycle import Closing, Stop, SystemClock
 from replicator.protocols import TopicPartition
 from replicator.segment import OffsetRange, Segment, SourcePartition, parse_key
 from replicator.store import SegmentStore
@@ -41,7 +40,7 @@ T = TypeVar("T")
 Told = Callable[[int, int], None]  # done, total
 
 
-class Verification:
+class Verification(Closing):
     """A context manager. One thread. Every answer is made of what is read now."""
 
     def __init__(self, config: Config, selection: Selection, *, stop: Stop | None = None) -> None:
@@ -83,7 +82,7 @@ class Verification:
     ) -> Iterator[ArchiveVerdict]:
         """By itself, partition by partition. `proven`: objects that need no look before `read_again_after`."""
         by_source = proven_by_source(proven or {})
-        return self._each(lambda s: self.archived_whole(s, by_source.get(s, {}), read_again_after), told)
+        return self.each(lambda s: self.archived_whole(s, by_source.get(s, {}), read_again_after), told)
 
     def beside_source(
         self,
@@ -91,7 +90,7 @@ class Verification:
         told: Told = lambda done, total: None,  # noqa: ARG005
     ) -> Iterator[SourceVerdict]:
         """With the topics of the cluster that the archive came from, for the offsets that both can have."""
-        return self._each(lambda source: self.same_as_source(source, cluster), told)
+        return self.each(lambda source: self.same_as_source(source, cluster), told)
 
     def beside_target(
         self,
@@ -99,7 +98,7 @@ class Verification:
         told: Told = lambda done, total: None,  # noqa: ARG005
     ) -> Iterator[TargetVerdict]:
         """With the topics that the records were delivered or restored to."""
-        return self._each(lambda source: self.same_as_target(source, cluster), told)
+        return self.each(lambda source: self.same_as_target(source, cluster), told)
 
     # --- one partition ---
 
@@ -138,15 +137,7 @@ class Verification:
     def close(self) -> None:
         self._opened.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def _each(self, verdict: Callable[[SourcePartition], T], told: Told) -> Iterator[T]:
+    def each(self, verdict: Callable[[SourcePartition], T], told: Told) -> Iterator[T]:
         sources = self.sources()
         for done, answer in enumerate(self._pool.map(verdict, sources), start=1):
             told(done, len(sources))

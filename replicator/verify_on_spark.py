@@ -6,26 +6,43 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from infra.spark import SparkRunner, SparkSettings
 from ingress.report import entry_of
 from ingress.selection import Selection
-from ingress.verification import ArchiveVerdict, Proven
+from ingress.verification import Proven
+from replicator.app import for_workers
 from replicator.config import Config
-from replicator.segment import Segment, SourcePartition, parse_key
+from replicator.segment import Segment, SourcePartition, parse_source
 from replicator.verify import Told, Verification, decode_proven, encode_proven, proven_by_source
+
+if TYPE_CHECKING:
+    from infra.spark import SparkSettings
 
 ARCHIVE, SOURCE, TARGET = "archive", "source", "target"
 
 
+Found = tuple[Mapping[str, Any], Mapping[Segment, Proven]]  # the entry of a partition, and what was proven for it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """At what, and beside which cluster."""
+    """At what; and beside which cluster, unless it is the archive alone."""
 
     kind: str
     cluster: Config | None = None
     read_again_after: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if (self.kind == ARCHIVE) != (self.cluster is None):
+            raise ValueError(f"{self.kind}: a cluster is for {SOURCE} and {TARGET}, and they need one")
+
+    def at(self, verification: Verification, source: SourcePartition, proven: Mapping[Segment, Proven]) -> Found:
+        if self.cluster is None:
+            verdict = verification.archived_whole(source, proven, self.read_again_after)
+            return entry_of(verdict), verdict.read
+        beside = verification.same_as_source if self.kind == SOURCE else verification.same_as_target
+        return entry_of(beside(source, self.cluster)), {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,49 +55,30 @@ class Work:
 
     def __call__(self, row: str) -> str:
         said = json.loads(row)
-        source = source_of(said["source"])
         with Verification(self.config, self.selection) as verification:
-            match self.look:
-                case Look(kind="source", cluster=cluster) if cluster is not None:
-                    return json.dumps({"entry": entry_of(verification.same_as_source(source, cluster)), "proven": {}})
-                case Look(kind="target", cluster=cluster) if cluster is not None:
-                    return json.dumps({"entry": entry_of(verification.same_as_target(source, cluster)), "proven": {}})
-                case _:
-                    verdict: ArchiveVerdict = verification.archived_whole(
-                        source, decode_proven(said["proven"]), self.look.read_again_after
-                    )
-                    return json.dumps({"entry": entry_of(verdict), "proven": encode_proven(verdict.read)})
+            entry, read = self.look.at(verification, parse_source(said["source"]), decode_proven(said["proven"]))
+        return json.dumps({"entry": entry, "proven": encode_proven(read)})
 
 
 def here(
     config: Config, selection: Selection, look: Look, proven: Mapping[Segment, Proven], told: Told
-) -> Iterator[tuple[Mapping[str, Any], Mapping[Segment, Proven]]]:
+) -> Iterator[Found]:
     """The same in this process, partition by partition as they are done."""
+    by_source = proven_by_source(proven)
     with Verification(config, selection) as verification:
-        if look.kind == SOURCE and look.cluster is not None:
-            yield from ((entry_of(v), {}) for v in verification.beside_source(look.cluster, told))
-        elif look.kind == TARGET and look.cluster is not None:
-            yield from ((entry_of(v), {}) for v in verification.beside_target(look.cluster, told))
-        else:
-            archive = verification.archive(proven, read_again_after=look.read_again_after, told=told)
-            yield from ((entry_of(v), v.read) for v in archive)
+        yield from verification.each(lambda s: look.at(verification, s, by_source.get(s, {})), told)
 
 
-def on_spark(
-    settings: SparkSettings, work: Work, proven: Mapping[Segment, Proven], told: Told
-) -> Iterator[tuple[Mapping[str, Any], Mapping[Segment, Proven]]]:
-    """The entry of each partition, and what was proven for it. Raises ConfigError, PlanFailed, SparkUnavailable."""
+def on_spark(settings: SparkSettings, work: Work, proven: Mapping[Segment, Proven], told: Told) -> Iterator[Found]:
+    """Raises ConfigError, PlanFailed, SparkUnavailable."""
     with Verification(work.config, work.selection) as verification:
         sources = verification.sources()
     by_source = proven_by_source(proven)
     rows = [json.dumps({"source": str(s), "proven": encode_proven(by_source.get(s, {}))}) for s in sources]
-    plain = replace(work, config=replace(work.config, egress=None, ingress=None, sqs=None, sync=None))
+    plain = replace(work, config=for_workers(work.config))
+    from infra.spark import SparkRunner  # noqa: PLC0415 -- 30 MB that a look without Spark does not pay for
+
     with SparkRunner(settings) as runner:
         answers = runner.run(rows, plain, progress=told)
     for answer in map(json.loads, answers):
         yield answer["entry"], decode_proven(answer["proven"])
-
-
-def source_of(text: str) -> SourcePartition:
-    """Inverse of `str`. Raises MalformedKey."""
-    return parse_key("", f"{text}/0/{0:020d}-{0:020d}").source

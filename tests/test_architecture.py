@@ -79,6 +79,7 @@ IMPORTED_BY: dict[str, tuple[str, ...]] = {
         "replicator/restore_worker.py",
         "replicator/retention.py",
         "replicator/verify.py",
+        "replicator/verify_on_spark.py",
         "replicator/spark_source.py",
     ),
     "replicator.compaction": ("replicator/commands/*", "replicator/retention.py"),

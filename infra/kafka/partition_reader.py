@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
+from formats.facts import within
 from infra.kafka.client_log import client_log
 from infra.kafka.errors import told
 from infra.kafka.records import convert, items
@@ -21,6 +22,7 @@ from infra.kafka.topic_log import READER
 from replicator.errors import BrokerUnavailable, TargetError
 from replicator.lifecycle import Deadline
 from replicator.protocols import PartitionFailed, TopicPartition
+from replicator.segment import OffsetRange
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -44,6 +46,7 @@ def read_partition(
     not hold `start` any more, or a record cannot be told."""
     if start >= next_offset:
         return
+    wanted = OffsetRange(start, next_offset - 1)
     given: dict[str, Any] = {**properties}
     consumer = Consumer(
         {
@@ -70,7 +73,7 @@ def read_partition(
                     if isinstance(run, PartitionFailed):
                         raise TargetError(f"read {partition}: {run.reason}")
                     at = run.last_offset + 1
-                    batch = run.batch if at <= next_offset else _before(run.batch, next_offset)
+                    batch = within(run.batch, wanted)
                     if batch.num_rows:
                         yield batch
             if messages:
@@ -91,8 +94,3 @@ def _passed(partition: TopicPartition, at: int, message: Any, error: KafkaError)
     if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         raise TargetError(f"{partition} does not hold offset {at} any more: {told(error)}")
     raise TargetError(f"read {partition} from offset {at}: {told(error)}")
-
-
-def _before(batch: RecordBatch, next_offset: int) -> RecordBatch:
-    offsets = batch.column(0).to_pylist()
-    return batch.slice(0, sum(offset < next_offset for offset in offsets))

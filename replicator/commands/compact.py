@@ -4,8 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +14,7 @@ from replicator.commands.terminal import (
     FAILED,
     AsJson,
     ConfigFile,
+    bars,
     ended_by_signal,
     load_config,
     print_json,
@@ -25,8 +25,6 @@ from replicator.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from compaction.run import Report
     from replicator.config import Config
 
@@ -79,7 +77,7 @@ def _now(
 ) -> list[Report]:
     from replicator.compaction import Compaction
 
-    with _progress(quiet=quiet or dry_run) as progress, Compaction(settings, progress=progress) as compaction:
+    with bars(quiet=quiet or dry_run) as begin, Compaction(settings, progress=begin("plans")) as compaction:
         jobs = compaction.jobs(names)
         with ended_by_signal(compaction.stop):
             return compaction.compact(jobs=jobs, dry_run=dry_run, **selection)
@@ -90,23 +88,6 @@ def _by_the_clock(settings: Config, names: Sequence[str] | None) -> None:
     from replicator.service import leave, run_until_signalled
 
     leave(run_until_signalled(build_scheduler(settings, names)))
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar, where somebody looks."""
-    import sys
-
-    if quiet or not sys.stderr.isatty():
-        yield lambda _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("plans"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("plans", total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 # --- what is printed

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.commands.selecting import Partitions, Region, selected
+from replicator.commands.selecting import AnyTopics, Partitions, Region, selected
 from replicator.commands.terminal import (
     DIFFERENCES,
     AsJson,
@@ -23,7 +23,7 @@ from replicator.commands.terminal import (
     print_text,
     set_up_work,
     size_text,
-    spark_settings,
+    spark_if,
 )
 
 if TYPE_CHECKING:
@@ -31,11 +31,10 @@ if TYPE_CHECKING:
     from replicator.drill import Drilled
 
 SCRATCH = "scratch"
-Topics = Annotated[list[str] | None, typer.Argument(help="Names, or expressions that begin with ^. Default: all.")]
 
 
 def drill(  # noqa: PLR0917 -- options of a command
-    topics: Topics = None,
+    topics: AnyTopics = None,
     config: ConfigFile = None,
     region: Region = None,
     partition: Partitions = None,
@@ -82,7 +81,7 @@ def drill(  # noqa: PLR0917 -- options of a command
             scratch=scratch,
             selection=chosen,
             sample=sample,
-            spark=spark_settings(settings) if spark else None,
+            spark=spark_if(spark, settings),
         ).run(stop)
     if history is not None:
         append(history, found)

@@ -38,7 +38,7 @@ from replicator.commands.terminal import (
     print_text,
     set_up_work,
     size_text,
-    spark_settings,
+    spark_if,
     table,
 )
 
@@ -121,7 +121,7 @@ def restore(  # noqa: PLR0917 -- options of a command
         change=tuple(change or ()),
         max_rate=rate,
         follow=parsed(parse_duration, every) if follow else None,
-        spark=spark_settings(settings) if spark else None,
+        spark=spark_if(spark, settings),
     )
     stop = Stop()
     with Restore(settings, selection, wishes, options, stop=stop) as restoring:
@@ -303,10 +303,11 @@ def _progress(plan: RestorePlan, *, quiet: bool) -> Iterator[tuple[Told, Callabl
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
     columns = (TextColumn("restored"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    whole = max(plan.size_bytes, 1)
+    sizes = {partition.key: partition.size_bytes for partition in plan.partitions}  # summed up once, not in every turn
+    whole = max(sum(sizes.values()), 1)
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("restored", total=whole)
         yield (
-            lambda partitions: bar.update(task, completed=int(sum(p.share * p.plan.size_bytes for p in partitions))),
+            lambda partitions: bar.update(task, completed=int(sum(p.share * sizes[p.plan.key] for p in partitions))),
             lambda done, total: bar.update(task, completed=whole * done // total),
         )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from replicator.stretches import Span
 
 Topics = Annotated[list[str], typer.Argument(help="Names, or expressions that begin with ^.")]
+AnyTopics = Annotated[list[str] | None, typer.Argument(help="Names, or expressions that begin with ^. Default: all.")]
 Region = Annotated[str | None, typer.Option("--region", help="Whose archive. Default: this file's region.")]
 Renames = Annotated[
     list[str] | None,

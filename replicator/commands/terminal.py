@@ -7,7 +7,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -52,14 +53,13 @@ def load_config(given: Path | None) -> Config:
     return load(config_path(given))
 
 
-def spark_settings(settings: Config) -> SparkSettings:
-    """As [compaction] says; Spark is one for all that runs on it."""
-    from infra.spark import SparkSettings
+def spark_if(wanted: bool, settings: Config) -> SparkSettings | None:
+    """None: not wanted, and then Spark's 30 MB are not loaded."""
+    if not wanted:
+        return None
+    from replicator.compaction import spark_settings
 
-    chosen = settings.compaction
-    if chosen is None:
-        return SparkSettings()
-    return SparkSettings(master=chosen.master, properties=chosen.spark, ship_packages=chosen.ship_packages)
+    return spark_settings(settings)
 
 
 def set_up_logs(settings: Config) -> None:
@@ -85,6 +85,25 @@ def ended_by_signal(stop: Stop) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+@contextmanager
+def bars(*, quiet: bool) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+    """A bar for each work that is begun by its name, where somebody looks: it is told (done, total)."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+
+        def begin(what: str) -> Callable[[int, int], None]:
+            task = shown.add_task(what, total=None)
+            return lambda done, total: shown.update(task, completed=done, total=total)
+
+        yield begin
 
 
 def print_text(text: str, *, end: str = "\n") -> None:

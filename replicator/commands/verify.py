@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from replicator.commands.selecting import (
+    AnyTopics,
     From,
     Incarnation,
     Offsets,
@@ -29,20 +28,19 @@ from replicator.commands.terminal import (
     DIFFERENCES,
     AsJson,
     ConfigFile,
+    bars,
     load_config,
     print_json,
     print_text,
     set_up_work,
-    spark_settings,
+    spark_if,
 )
 
 KEY_VARIABLE = "REPLICATOR_REPORT_KEY"
 
-Topics = Annotated[list[str] | None, typer.Argument(help="Names, or expressions that begin with ^. Default: all.")]
-
 
 def verify(  # noqa: PLR0917 -- options of a command
-    topics: Topics = None,
+    topics: AnyTopics = None,
     config: ConfigFile = None,
     region: Region = None,
     rename: Renames = None,
@@ -80,6 +78,7 @@ def verify(  # noqa: PLR0917 -- options of a command
     from replicator.app import program
     from replicator.config.units import parse_duration
     from replicator.lifecycle import SystemClock
+    from replicator.segment import parse_key
     from replicator.verify import load_proven, save_proven
     from replicator.verify_on_spark import ARCHIVE, SOURCE, TARGET, Look, Work, here, on_spark
 
@@ -98,24 +97,25 @@ def verify(  # noqa: PLR0917 -- options of a command
         *([Look(kind=SOURCE, cluster=load_config(source))] if source is not None else []),
         *([Look(kind=TARGET, cluster=load_config(target))] if target is not None else []),
     ]
+    on = spark_if(spark, settings)
     proven = load_proven(state) if state is not None else {}
-    with _progress(quiet=as_json) as begin:
+    with bars(quiet=as_json) as begin:
         for look in looks:
-            told = begin(look.kind)
+            told = begin(f"{look.kind}, partitions")
             found = (
-                on_spark(spark_settings(settings), Work(settings, chosen, look), proven, told)
-                if spark
-                else here(settings, chosen, look, proven, told)
+                here(settings, chosen, look, proven, told)
+                if on is None
+                else on_spark(on, Work(settings, chosen, look), proven, told)
             )
             for entry, read in found:
                 entries.append(entry)
                 proven.update(read)
+                for name in entry.get("corrupt", ()):
+                    proven.pop(parse_key("", name), None)
                 if not as_json:
                     print_text(line_of(entry))
                 if state is not None and look.kind == ARCHIVE:
-                    save_proven(
-                        state, {segment: one for segment, one in proven.items() if str(segment) not in entry["corrupt"]}
-                    )
+                    save_proven(state, proven)
     said = report_of(entries, SystemClock().now(), program=program(), key=key)
     if report is not None:
         report.write_text(json.dumps(said, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -139,22 +139,3 @@ def _check(file: Path, key: bytes) -> None:
     state = "everything was as it should be" if said["equal"] else "not everything was as it should be"
     signed = "signed with the key" if key else "signature not checked: no key" if said["signature"] else "not signed"
     print_text(f"the report of {said['at']} is unchanged, {signed}; {state}")
-
-
-@contextmanager
-def _progress(*, quiet: bool) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """A bar for each look, where somebody looks."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda _: lambda _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-
-        def begin(what: str) -> Callable[[int, int], None]:
-            task = bar.add_task(f"{what}, partitions", total=None)
-            return lambda done, total: bar.update(task, completed=done, total=total)
-
-        yield begin

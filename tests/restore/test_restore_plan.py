@@ -320,7 +320,6 @@ def topic_plan(*objections: Objected, partitions: Sequence[PartitionPlan] = ()) 
         facts=None,
         partition_count=1,
         configs={},
-        replication_factor=-1,
         partitions=partitions,
         objections=objections,
     )
