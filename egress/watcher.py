@@ -28,6 +28,7 @@ class Selected:
 class _Look:
     topics: Mapping[str, Selected]
     other_cluster: str | None
+    idle: frozenset[str] = frozenset()  # rules that match none of the cluster's topics
 
 
 @dataclass(slots=True)
@@ -43,6 +44,7 @@ class TopicWatcher:
     topics: Mapping[str, Selected] = field(default_factory=dict)
     other_cluster: str | None = None  # what stands behind the bootstrap address now, if it is another
     _looked: bool = False
+    _idle: frozenset[str] = frozenset()
     _first_look: frozenset[str] | None = None
     _asked: Future[_Look] | None = None
     _due_at: datetime | None = None  # None: at once
@@ -60,6 +62,7 @@ class TopicWatcher:
                 log.warning("topics_not_refreshed", extra={logkeys.ERROR: str(error)})
                 return False
             topics = found.topics if found.other_cluster is None else self.topics
+            self._tell_idle(found.idle)
             news = (topics, found.other_cluster) != (self.topics, self.other_cluster) or not self._looked
             self.topics, self.other_cluster, self._looked = topics, found.other_cluster, True
             return news
@@ -77,4 +80,12 @@ class TopicWatcher:
         facts = self.admin.describe(chosen)
         if self._first_look is None:
             self._first_look = everything
-        return _Look({n: Selected(chosen[n], facts[n], n not in self._first_look) for n in sorted(facts)}, None)
+        idle = (r.pattern for r in self.rules if not any(map(r.pattern.matches, everything)))
+        topics = {n: Selected(chosen[n], facts[n], n not in self._first_look) for n in sorted(facts)}
+        return _Look(topics, None, frozenset(map(str, idle)))
+
+    def _tell_idle(self, idle: frozenset[str]) -> None:
+        """Perhaps a slip of the pen, perhaps a topic that is still to come: said once."""
+        for rule in sorted(idle - self._idle):
+            log.warning("rule_matches_no_topic", extra={logkeys.TOPIC: rule})
+        self._idle = idle

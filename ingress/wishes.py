@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ingress.lives import Life, in_order, life_of
+from replicator import logkeys
 from replicator.config import IngressSettings, IngressSource
 from replicator.control import Place
 from replicator.control_store import ControlStore
 from replicator.errors import DataError
 from replicator.store import SegmentStore
 from replicator.topics import is_internal
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +44,7 @@ class WishFinder:
     settings: IngressSettings
     own_topics: Collection[str]
     _claims: dict[tuple[str, str], Place] = field(default_factory=dict)  # by region and place; they never change
+    _idle: set[tuple[str, str]] = field(default_factory=set)  # region and pattern: told once
 
     def look(self, region: str, refused: dict[str, str]) -> Iterator[Wish]:
         """Adds to `refused` what is not wished for and should be known: by region/place, why and what to do. Raises
@@ -47,6 +52,7 @@ class WishFinder:
         topics: dict[str, list[Life]] = {}
         for life in map(life_of, self.store.topics(region)):
             topics.setdefault(life.topic, []).append(life)
+        self._tell_idle(region, topics)
         claimed: Sequence[str] | None = None
         for topic, lives in topics.items():
             source = self.settings.source_of(region, topic)
@@ -67,6 +73,16 @@ class WishFinder:
                     refused[f"{region}/{life.place}"] = _stopped(life)
                 else:
                     yield Wish(region=region, lives=(life,), settings=source)
+
+    def _tell_idle(self, region: str, topics: Collection[str]) -> None:
+        """A source that matches nothing: perhaps a slip of the pen, perhaps an archive that is still to come."""
+        for source in self.settings.sources:
+            rule = (region, str(source.topic))
+            if source.region != region or any(map(source.topic.matches, topics)):
+                self._idle.discard(rule)
+            elif rule not in self._idle:
+                self._idle.add(rule)
+                log.warning("source_matches_no_topic", extra={logkeys.REGION: region, logkeys.TOPIC: rule[1]})
 
     def _with_claim(self, region: str, place: str, refused: dict[str, str]) -> Life:
         key, life = (region, place), life_of(place)

@@ -54,6 +54,11 @@ REFUSED = frozenset(
 )
 """Asking again gives the same answer."""
 
+UNREACHED = frozenset(
+    {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._SSL}
+)
+"""Nobody there, or nobody who speaks as we do."""
+
 
 def error_of(error: KafkaException | KafkaError) -> KafkaError:
     """The client raises a KafkaException around the KafkaError that says something."""
@@ -76,4 +81,6 @@ def translate(error: KafkaException | KafkaError, doing: str) -> ReplicatorError
         return OwnershipLost(f"{message}. Another member took over; this one must join again")
     if inner.code() in REFUSED:
         return TargetError(message)
+    if inner.code() in UNREACHED:
+        return BrokerUnavailable(f"{message}. No broker answered: check bootstrap.servers and security.protocol")
     return BrokerUnavailable(message)

@@ -141,7 +141,9 @@ class SparkCluster:
             "SPARK_LOCAL_IP": HOST,
             "SPARK_LOCAL_DIRS": str(temp),
             "SPARK_DAEMON_MEMORY": "256m",
-            "SPARK_DAEMON_JAVA_OPTS": f"{_DAEMON_OPTIONS} -Djava.io.tmpdir={temp}",
+            "SPARK_DAEMON_JAVA_OPTS": _DAEMON_OPTIONS,
+            # of executors, too: what a killed one had unpacked goes with the folder
+            "JDK_JAVA_OPTIONS": f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -Djava.io.tmpdir={temp}".strip(),
             "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData",
         }
 

@@ -25,12 +25,16 @@ if TYPE_CHECKING:
     from replicator.protocols import CheckpointEditor, CheckpointStore, ObjectStore, SegmentFormat
 
 THREADS = 16
+ATTEMPTS = 6  # of a request, some five seconds: somebody waits for the answer
 
 
 class Reach:
     """A context manager: what was opened is closed at its end. One thread."""
 
     def __init__(self, config: Config) -> None:
+        from infra.logs import configure
+
+        configure("warning", "text")  # retries, and what else somebody at a terminal should know meanwhile
         self.config = config
         self._opened = ExitStack()
 
@@ -56,12 +60,12 @@ class Reach:
 
     @cached_property
     def objects(self) -> ObjectStore:
-        from infra.retry import RetryingObjectStore
+        from infra.retry import RetryingObjectStore, RetryPolicy
         from replicator.app import s3_store
         from replicator.lifecycle import Stop
 
         store = s3_store(self.config.s3, THREADS, self._opened)
-        return RetryingObjectStore(store, stop=Stop())
+        return RetryingObjectStore(store, stop=Stop(), policy=RetryPolicy(attempts=ATTEMPTS))
 
     @cached_property
     def store(self) -> SegmentStore:

@@ -913,3 +913,11 @@ def test_footer_says_where_it_comes_from(world: World) -> None:
     assert (origin.topic_id, origin.cluster_id, origin.source_partition_count) == ("id-t", "cluster", 2)
     assert (origin.last_leader_epoch, origin.created_at) == (4, world.clock.at)
     assert segment.source == SourcePartition("a", "t", 0)
+
+
+def test_rule_that_matches_no_topic_is_told_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    process = joined(make(rule("t"), rule("slip"), rule("^t\\..*")))
+    for _ in range(3):
+        process.later(30)
+    told = [r.topic for r in caplog.records if r.getMessage() == "rule_matches_no_topic"]  # type: ignore[attr-defined]
+    assert told == ["^t\\..*", "slip"]

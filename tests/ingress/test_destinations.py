@@ -152,6 +152,17 @@ def test_internal_and_unknown_topics_and_other_lives_are_left_out() -> None:
     assert list(found.refused) == ["a/t@other-life"]
 
 
+def test_source_that_matches_nothing_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+    finder_ = finder(world)
+    finder_.look()
+    finder_.look()
+    assert caplog.text.count("source_matches_no_topic") == 1
+    world.put(0, 9)
+    finder_.look()
+    assert caplog.text.count("source_matches_no_topic") == 1
+
+
 def test_other_regions_are_left_alone() -> None:
     world = World()
     world.put(0, 9, region="b")
