@@ -21,7 +21,7 @@ from replicator.errors import TransientError
 from replicator.events import QueueMessage
 from replicator.lifecycle import Stop
 from replicator.logkeys import ATTEMPT, ERROR, OPERATION, WAIT_MS
-from replicator.protocols import NotificationQueue, ObjectInfo, ObjectStore
+from replicator.protocols import ColdStore, NotificationQueue, ObjectInfo, ObjectStore, Thaw
 
 T = TypeVar("T")
 TROUBLED_AFTER = 5  # attempts: then somebody is told
@@ -171,6 +171,20 @@ class RetryingObjectStore:
 
     def delete_many(self, keys: Collection[str]) -> None:
         self._retries.call("delete_many", lambda: self._store.delete_many(keys))
+
+
+class RetryingColdStore:
+    """A `ColdStore`."""
+
+    def __init__(self, store: ColdStore, *, stop: Stop, policy: RetryPolicy | None = None) -> None:
+        self._store = store
+        self._retries = Retries(stop=stop, policy=policy)
+
+    def state(self, key: str) -> Thaw:
+        return self._retries.call("state", lambda: self._store.state(key))
+
+    def thaw(self, key: str, days: int) -> None:
+        self._retries.call("thaw", lambda: self._store.thaw(key, days))
 
 
 class RetryingQueue:

@@ -22,7 +22,8 @@ from replicator.stretches import Span
 NO_LIMIT = 2**63 - 1
 BATCH_OVERHEAD_BYTES = 200  # of a produced batch with one record, generously
 DEFAULT_LARGEST_BYTES = 1_048_588  # Kafka's own max.message.bytes
-STORED_BYTES_PER_SECOND = 30_000_000  # what one process delivers of zstd-compressed JSON on two cores, about
+# what one process delivers on two cores that it shares with the broker, about: docs/bench-restore.md
+RECORDS_PER_SECOND, BYTES_PER_SECOND, START = 90_000, 90_000_000, timedelta(seconds=1)
 
 
 class Objection(StrEnum):
@@ -36,6 +37,7 @@ class Objection(StrEnum):
     LARGE_RECORDS = "large-records"
     TIMESTAMPS = "timestamps"
     RETENTION = "retention"
+    COMPACTED = "compacted"
     NOT_ALLOWED = "not-allowed"
     OTHER_TARGET = "other-target"
     CONFLICT = "conflict"
@@ -49,6 +51,7 @@ ACCEPTED: Mapping[Objection, str] = {
     Objection.LARGE_RECORDS: "a partition stops at the first record that is too large",
     Objection.TIMESTAMPS: "timestamps are changed to the nearest that the topic takes",
     Objection.RETENTION: "the broker may delete records soon after they are restored",
+    Objection.COMPACTED: "the broker removes records of which it has a later one, and takes none without a key",
 }
 
 
@@ -91,6 +94,11 @@ class PartitionPlan:
         return self.offsets is None or (self.next_offset or 0) > self.offsets.end
 
     @property
+    def offsets_left(self) -> int:
+        """As many records at most."""
+        return 0 if self.offsets is None else max(self.offsets.end + 1 - (self.next_offset or 0), 0)
+
+    @property
     def left(self) -> Sequence[SegmentInfo]:
         """What is to be read yet."""
         return [i for i in self.infos if i.segment.offsets.end >= (self.next_offset or 0)]
@@ -113,6 +121,7 @@ class TopicPlan:
     footers_read: int = 0
     frozen: Sequence[SegmentInfo] = ()  # to be asked for before anything can be read
     thawing: int = 0  # objects that were asked for and are not there yet
+    growth: float = 1.0  # bytes of records for one stored byte
 
     @property
     def refused(self) -> bool:
@@ -147,9 +156,11 @@ class RestorePlan:
         return sum(partition.size_bytes for partition in self.partitions)
 
     def lasts(self, max_rate: int | None) -> timedelta:
-        """About. By one process, of which records are typical."""
-        rate = min(STORED_BYTES_PER_SECOND, max_rate or STORED_BYTES_PER_SECOND)
-        return timedelta(seconds=self.size_bytes / rate)
+        """About, by one process. `max_rate`: bytes of records a second."""
+        records = sum(p.offsets_left for p in self.partitions)
+        size = sum(p.size_bytes * topic.growth for topic in self.topics for p in topic.partitions)
+        rate = min(BYTES_PER_SECOND, max_rate or BYTES_PER_SECOND)
+        return START + timedelta(seconds=max(records / RECORDS_PER_SECOND, size / rate))
 
 
 def plan_partition(
@@ -266,6 +277,9 @@ def against_settings(
 ) -> Iterator[Objected]:
     """Of a destination that exists, as far as `footers` tell of the records. `limits_ms`: how far before and after the
     broker's clock a record may be stamped."""
+    if "compact" in configs.get("cleanup.policy", "delete"):
+        why = f"{name} is compacted: it takes no record without a key, and does not keep what is restored: set its "
+        yield Objected(what=Objection.COMPACTED, why=f"{why}cleanup.policy to delete until you need it")
     largest = max((f.largest_record_bytes for f in footers), default=0)
     limit = int(configs.get("max.message.bytes", NO_LIMIT))
     if largest + BATCH_OVERHEAD_BYTES > limit:

@@ -139,6 +139,8 @@ class RestorePlanner:
         if facts is None:
             objections += against_creation(destination, count, partitions)
             configs = {**CREATED_WITH, **_room_for(footers), **wishes.configs}
+            if not any(o.what is Objection.NOT_ALLOWED for o in objections):
+                objections += self._against_creation(destination, count, wishes, configs)
         return TopicPlan(
             life=life,
             destination=destination,
@@ -148,6 +150,7 @@ class RestorePlanner:
             partitions=sorted(partitions, key=lambda p: p.size_bytes),
             objections=accepted(objections, wishes.accept),
             footers_read=len(footers),
+            growth=_growth(chosen, footers),
             frozen=frozen,
             thawing=len(cold) - len(frozen),
         )
@@ -161,6 +164,16 @@ class RestorePlanner:
         configs = self.admin.configs(facts.name)
         yield from against_topic(facts, marks, partitions, is_ours)
         yield from against_settings(facts.name, configs, limits_ms(configs), footers, self.clock.now())
+
+    def _against_creation(
+        self, name: str, count: int, wishes: Wishes, configs: Mapping[str, str]
+    ) -> Iterable[Objected]:
+        try:
+            self.admin.check_creation(
+                name, partitions=count, replication_factor=wishes.replication_factor, configs=configs
+            )
+        except TargetError as error:
+            yield Objected(what=Objection.NOT_ALLOWED, why=str(error))
 
     def _cold(self, partitions: Sequence[PartitionPlan]) -> Mapping[SegmentInfo, Thaw]:
         """Objects that cannot be read now."""
@@ -178,6 +191,16 @@ class RestorePlanner:
                 return reader.footer
         except DataError:
             return None
+
+
+def sources_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[SourcePartition]:
+    """By the names of folders alone: nothing is listed. Raises ConfigError as `lives_of` does, StoreUnavailable."""
+    return [
+        life.source(selection.region, number)
+        for life in lives_of(store, control, selection)
+        for number in store.partitions(selection.region, life.place)
+        if selection.wants(life.topic, number)
+    ]
 
 
 def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[Life]:
@@ -253,6 +276,13 @@ def _telling(partitions: Sequence[PartitionPlan]) -> Sequence[SegmentInfo]:
     newest = [p.newest for p in partitions if p.newest is not None]
     others = sorted((i for p in partitions for i in p.infos if i != p.newest), key=lambda i: -i.size_bytes)
     return [*newest, *others][:FOOTERS]
+
+
+def _growth(chosen: Sequence[SegmentInfo], footers: Sequence[SegmentFooter]) -> float:
+    """Bytes of records for one stored byte, as far as is known."""
+    told = {footer.segment for footer in footers}
+    stored = sum(info.size_bytes for info in chosen if info.segment in told)
+    return sum(footer.raw_bytes for footer in footers) / stored if stored else 1.0
 
 
 def _room_for(footers: Collection[SegmentFooter]) -> Mapping[str, str]:

@@ -106,6 +106,7 @@ class Restorer:
     skip_missing: bool = False
     follow: timedelta | None = None  # how often to look for new segments; None: end with what the plan knows
     told: Callable[[Sequence[Partition]], None] = lambda _: None  # of progress, in every turn
+    until: Callable[[], bool] = lambda: False  # asked in every turn: something else is to be done instead
     width: int = 8
     patience: timedelta = PATIENCE
     _partitions: list[Partition] = field(default_factory=list)  # in the order of their epochs, from 1
@@ -123,8 +124,8 @@ class Restorer:
         return partition
 
     def run(self) -> Sequence[Partition]:
-        """Until all are over, or `stop` is set; then what is under way is finished by the delivery."""
-        while not self.stop.is_set() and not all(p.is_over for p in self._partitions):
+        """Until all are over, `stop` is set or `until` says so; then what is under way is finished by the delivery."""
+        while not self.stop.is_set() and not self.until() and not all(p.is_over for p in self._partitions):
             self.turn()
         return self._partitions
 

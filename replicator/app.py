@@ -47,7 +47,7 @@ from infra.kafka.timestamps import TargetTimestamps
 from infra.kafka.transactions import TransactionalWriter
 from infra.metered import MeteredObjectStore
 from infra.metrics import PrometheusMetrics
-from infra.retry import RetryingObjectStore, RetryPolicy
+from infra.retry import RetryingColdStore, RetryingObjectStore, RetryPolicy
 from infra.s3 import S3ObjectStore, S3PutOptions, make_s3_client
 from infra.s3_cold import S3Cold
 from infra.s3_uploads import S3Uploads
@@ -66,7 +66,7 @@ from replicator.errors import ConfigError, MalformedKey
 from replicator.health import Health
 from replicator.lifecycle import Stop, SystemClock
 from replicator.metrics import Metrics
-from replicator.protocols import ObjectStore, TargetWriter, TopicPartition
+from replicator.protocols import ColdStore, ObjectStore, TargetWriter, TopicPartition
 from replicator.segment import Segment
 from replicator.service import Service
 from replicator.store import SegmentStore
@@ -161,9 +161,10 @@ def s3_uploads(settings: S3Settings, resources: ExitStack) -> S3Uploads:
     return S3Uploads(_s3_client(settings, 1, resources), settings.bucket)
 
 
-def s3_cold(settings: S3Settings, resources: ExitStack) -> S3Cold:
-    """Its objects that cannot be read at once, without retries."""
-    return S3Cold(_s3_client(settings, ARCHIVE_THREADS, resources), settings.bucket)
+def s3_cold(settings: S3Settings, stop: Stop, resources: ExitStack) -> ColdStore:
+    """Its objects that cannot be read at once; a request is given up as `archive_objects` does."""
+    store = S3Cold(_s3_client(settings, ARCHIVE_THREADS, resources), settings.bucket)
+    return RetryingColdStore(store, stop=stop, policy=RetryPolicy(attempts=ARCHIVE_ATTEMPTS))
 
 
 def _s3_client(settings: S3Settings, threads: int, resources: ExitStack) -> S3Client:

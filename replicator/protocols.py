@@ -287,6 +287,11 @@ class ClusterAdmin(Protocol):
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
         """True when created, False when it existed. Waits until the cluster shows it. Raises TargetError."""
 
+    def check_creation(
+        self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]
+    ) -> None:
+        """Creates nothing. Raises TargetError with what the cluster has against it: a setting, a permission."""
+
     def alter_configs(self, topic: str, configs: Mapping[str, str]) -> None:
         """Set these, leave the others."""
 

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from formats.scope import Scope
 from infra.kafka.internal_topics import ensure_checkpoint_topic
 from ingress.restore_plan import ACCEPTED, Objection, RestorePlan
-from ingress.restore_planner import RestorePlanner, Wishes
+from ingress.restore_planner import RestorePlanner, Wishes, sources_of
 from ingress.selection import Selection, checkpoint_topic
 from replicator.app import for_workers, s3_cold
 from replicator.config import Config
 from replicator.durable import Step, durable
 from replicator.errors import ConfigError, ReplicatorError, TargetError
 from replicator.lifecycle import Closing, Deadline, Stop, SystemClock
+from replicator.newcomers import Newcomers
 from replicator.protocols import TopicPartition
 from replicator.restore_worker import Outcome, RestoreWorker, Task, Terms, Told, Work, outcome_of, row_of
 from replicator.segment import format_key
@@ -85,7 +86,7 @@ class Restore(Closing):
             skip_missing=Objection.MISSING in self._wishes.accept,
         )
         self._worker = RestoreWorker(config, self._terms, topic, self.stop, self._opened)
-        self._cold = s3_cold(config.s3, self._opened)
+        self._cold = s3_cold(config.s3, self.stop, self._opened)
         self.spark: SparkRunner | None = None
 
     def plan(self) -> RestorePlan:
@@ -113,6 +114,7 @@ class Restore(Closing):
     def take_over(self) -> None:
         """End what an earlier process of this restore left open, and that process too, if it still runs: planning need
         not wait for it then. Raises BrokerUnavailable."""
+        self._worker.admin.cluster_id()  # says at once, and better than a producer, that nobody is there
         self._worker.take_over()
 
     def run(
@@ -126,6 +128,37 @@ class Restore(Closing):
         SparkUnavailable."""
         if plan.refused:
             raise TargetError("this restore would not end well:\n" + "\n".join(objections_text(plan)))
+        newcomers = self._newcomers(plan)
+        found = self._run(plan, told, told_on_spark, newcomers)
+        outcomes = {outcome.source: outcome for outcome in found}
+        while newcomers is not None and newcomers.found is not None and not self.stop.is_set():
+            # planned, so carried out from its beginning: what is done is seen by the checkpoints
+            newcomers = self._newcomers(newcomers.found)
+            assert newcomers is not None
+            found = self._run(newcomers.plan, told, told_on_spark, newcomers)
+            outcomes |= {outcome.source: outcome.behind(outcomes.get(outcome.source)) for outcome in found}
+        return list(outcomes.values())
+
+    def _newcomers(self, plan: RestorePlan) -> Newcomers | None:
+        if self._options.follow is None:
+            return None
+        worker = self._worker
+        return Newcomers(
+            plan=plan,
+            stored=lambda: sources_of(worker.store, worker.control, self.selection),
+            make_plan=self.plan,
+            pool=worker.pool,
+            clock=self._clock,
+            interval=self._options.follow,
+        )
+
+    def _run(
+        self,
+        plan: RestorePlan,
+        told: Told,
+        told_on_spark: Callable[[int, int], None],
+        newcomers: Newcomers | None,
+    ) -> Sequence[Outcome]:
         ids = self._make_topics(plan)
         ensure_checkpoint_topic(
             self._worker.admin, plan.checkpoint_topic, replication_factor=self._wishes.replication_factor
@@ -144,7 +177,7 @@ class Restore(Closing):
         if first:
             self._worker.begin(list(first.values()))
         outcomes = (
-            [Outcome.of(partition) for partition in self._worker.carry_out(tasks, told)]
+            [Outcome.of(p) for p in self._worker.carry_out(tasks, told, newcomers.turn if newcomers else _never)]
             if self._options.spark is None
             else self._on_spark(tasks, self._options.spark, told_on_spark)
         )
@@ -201,6 +234,10 @@ class Restore(Closing):
             if all(end.stable == end.high for end in ends.values()):
                 return
             self.stop.wait(LOOK_AGAIN)
+
+
+def _never() -> bool:
+    return False
 
 
 def objections_text(plan: RestorePlan) -> list[str]:

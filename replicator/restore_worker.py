@@ -11,9 +11,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from formats.registry import load as load_format
 from formats.scope import Scope
@@ -133,9 +133,11 @@ class RestoreWorker:
         if failed:
             raise BrokerUnavailable(f"write the first checkpoints: {failed[0].reason}")
 
-    def carry_out(self, tasks: Sequence[Task], told: Told = lambda _: None) -> Sequence[Partition]:
-        """Until they are over, or until told to stop. Raises OwnershipLost when another process carries them out now,
-        CheckpointConflict, BrokerUnavailable, StoreUnavailable."""
+    def carry_out(
+        self, tasks: Sequence[Task], told: Told = lambda _: None, until: Callable[[], bool] = lambda: False
+    ) -> Sequence[Partition]:
+        """Until they are over, told to stop, or `until` says so. Raises OwnershipLost when another process carries them
+        out now, CheckpointConflict, BrokerUnavailable, StoreUnavailable."""
         writer = self.take_over()
         positions = self.checkpoints.read()
         with ExitStack() as opened:
@@ -151,6 +153,7 @@ class RestoreWorker:
                 skip_missing=self._terms.skip_missing,
                 follow=self._terms.follow,
                 told=told,
+                until=until,
                 width=WIDTH,
             )
             for task in tasks:
@@ -266,6 +269,26 @@ class Outcome:
     @property
     def is_whole(self) -> bool:
         return not self.failed and not self.corrupt and not self.missing
+
+    def behind(self, before: Outcome | None) -> Outcome:
+        """This one with what an earlier run of the same partition had found."""
+        if before is None:
+            return self
+        return replace(
+            self,
+            records=before.records + self.records,
+            size_bytes=before.size_bytes + self.size_bytes,
+            corrupt=_union(before.corrupt, self.corrupt),
+            recorded=_union(before.recorded, self.recorded),
+            missing=_union(before.missing, self.missing),
+        )
+
+
+T = TypeVar("T")
+
+
+def _union(first: Sequence[T], second: Sequence[T]) -> Sequence[T]:
+    return (*first, *(one for one in second if one not in first))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
+from formats.alongside import alongside
 from formats.registry import load as load_format
 from formats.scope import Scope
 from infra.kafka.admin import KafkaAdmin
 from infra.kafka.partition_reader import read_partition
-from ingress.restore_planner import lives_of
+from ingress.restore_planner import sources_of
 from ingress.selection import Selection
 from ingress.verification import ArchiveVerdict, Proven, SourceVerdict, TargetVerdict, Verifier
 from replicator.app import archive_objects
@@ -28,7 +29,7 @@ from replicator.control_store import ControlStore
 from replicator.coverage import joined
 from replicator.errors import ConfigError, DataError
 from replicator.lifecycle import Closing, Stop, SystemClock
-from replicator.protocols import TopicPartition
+from replicator.protocols import TopicPartition, Watermarks
 from replicator.segment import OffsetRange, Segment, SourcePartition, parse_key
 from replicator.store import SegmentStore
 
@@ -60,12 +61,7 @@ class Verification(Closing):
 
     def sources(self) -> Sequence[SourcePartition]:
         """Raises ConfigError when nothing of what is named is stored."""
-        chosen, found = self.selection, []
-        for life in lives_of(self._store, self._control, chosen):
-            numbers = self._store.partitions(chosen.region, life.place)
-            wanted = [n for n in numbers if chosen.wants(life.topic, n)]
-            found += [life.source(chosen.region, n) for n in wanted]
-        return found
+        return sources_of(self._store, self._control, self.selection)
 
     def archived(self) -> Mapping[SourcePartition, int]:
         """Behind the last offset that is covered, of each partition."""
@@ -125,14 +121,27 @@ class Verification(Closing):
         admin, properties = KafkaAdmin(cluster.cluster.properties("admin")), cluster.cluster.properties("consumer")
         target = TopicPartition(self.selection.renaming(source.topic), source.partition)
         marks = admin.watermarks([target]).get(target)
-        if marks is None:
-            return TargetVerdict(source=source, target=target, result=None, unreadable="there is no such partition")
-        if marks.low > 0:
-            why = f"its first {marks.low} offsets were deleted, so nothing says which records they were"
+        if why := _unalignable(target, marks):
             return TargetVerdict(source=source, target=target, result=None, unreadable=why)
+        assert marks is not None
         scope = Scope(offsets=self.selection.offsets, stamps=self.selection.stamps)
         records = read_partition(properties, target, marks.low, marks.high)
         return self._verifier.beside_target(source, target, scope, records)
+
+    def source_as_target(self, source: SourcePartition, cluster: Config, copied_to: Config) -> TargetVerdict:
+        """The topic of `cluster` beside its copy, whatever the archive holds of it. What is not copied yet is told as a
+        difference."""
+        topic = TopicPartition(source.topic, source.partition)
+        target = TopicPartition(self.selection.renaming(source.topic), source.partition)
+        streams = []
+        for where, partition in ((cluster, topic), (copied_to, target)):
+            marks = KafkaAdmin(where.cluster.properties("admin")).watermarks([partition]).get(partition)
+            if why := _unalignable(partition, marks):
+                return TargetVerdict(source=source, target=target, result=None, unreadable=why)
+            assert marks is not None
+            properties = where.cluster.properties("consumer")
+            streams.append(read_partition(properties, partition, marks.low, marks.high))
+        return TargetVerdict(source=source, target=target, result=alongside(*streams))
 
     def close(self) -> None:
         self._opened.close()
@@ -142,6 +151,13 @@ class Verification(Closing):
         for done, answer in enumerate(self._pool.map(verdict, sources), start=1):
             told(done, len(sources))
             yield answer
+
+
+def _unalignable(partition: TopicPartition, marks: Watermarks | None) -> str:
+    """Why nothing says which record of it is to be the first; empty when it begins at its beginning."""
+    if marks is None:
+        return f"there is no partition {partition}"
+    return f"the first {marks.low} offsets of {partition} were deleted: which records were they?" if marks.low else ""
 
 
 # --- what was proven before -----------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from replicator.verify import Told, Verification, decode_proven, encode_proven, 
 if TYPE_CHECKING:
     from infra.spark import SparkSettings
 
-ARCHIVE, SOURCE, TARGET = "archive", "source", "target"
+ARCHIVE, SOURCE, TARGET, DIRECT = "archive", "source", "target", "direct"
 
 
 Found = tuple[Mapping[str, Any], Mapping[Segment, Proven]]  # the entry of a partition, and what was proven for it
@@ -27,20 +27,26 @@ Found = tuple[Mapping[str, Any], Mapping[Segment, Proven]]  # the entry of a par
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """At what; and beside which cluster, unless it is the archive alone."""
+    """At what; and beside which cluster, unless it is the archive alone. `beside`: of DIRECT, the source's."""
 
     kind: str
     cluster: Config | None = None
+    beside: Config | None = None
     read_again_after: timedelta | None = None
 
     def __post_init__(self) -> None:
         if (self.kind == ARCHIVE) != (self.cluster is None):
-            raise ValueError(f"{self.kind}: a cluster is for {SOURCE} and {TARGET}, and they need one")
+            raise ValueError(f"{self.kind}: {ARCHIVE} has no cluster, all others need one")
+        if (self.kind == DIRECT) != (self.beside is not None):
+            raise ValueError(f"{self.kind}: two clusters are for {DIRECT}, which needs them")
 
     def at(self, verification: Verification, source: SourcePartition, proven: Mapping[Segment, Proven]) -> Found:
         if self.cluster is None:
             verdict = verification.archived_whole(source, proven, self.read_again_after)
             return entry_of(verdict), verdict.read
+        if self.beside is not None:
+            direct = verification.source_as_target(source, self.beside, self.cluster)
+            return {**entry_of(direct), "kind": DIRECT}, {}
         beside = verification.same_as_source if self.kind == SOURCE else verification.same_as_target
         return entry_of(beside(source, self.cluster)), {}
 

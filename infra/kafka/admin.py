@@ -91,24 +91,36 @@ class KafkaAdmin:
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(configs))
-        asked = self._client.create_topics([topic], operation_timeout=self._seconds, request_timeout=self._seconds)
-        try:
-            self._wait(asked[name], f"create topic {name}")
-            created = True
-        except KafkaException as error:
-            if _unknown_limits(error) and (older := for_older(configs)) is not None:
-                return self.create_topic(
-                    name, partitions=partitions, replication_factor=replication_factor, configs=older
-                )
-            if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise translate(error, f"create topic {name} of {partitions} partitions") from error
-            created = False  # just now by another instance, maybe
+        created = self._create(topic, configs)
         # The controller has it; other brokers hear of it later, and a client that asks one of those gets "unknown".
         deadline, least = Deadline(self._timeout), partitions if created else 1
         while (facts := self.describe([name]).get(name)) is None or facts.partition_count < least:
             if deadline.expired or self._stop.wait(LOOK_AGAIN):
                 raise BrokerUnavailable(f"create topic {name}: created, but not shown within {self._timeout}")
         return created
+
+    def check_creation(
+        self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]
+    ) -> None:
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(configs))
+        self._create(topic, configs, only_check=True)
+
+    def _create(self, topic: NewTopic, configs: Mapping[str, str], *, only_check: bool = False) -> bool:
+        """False when it was there: just now by another instance, maybe."""
+        doing = f"create topic {topic.topic} of {topic.num_partitions} partitions"
+        asked = self._client.create_topics(
+            [topic], operation_timeout=self._seconds, request_timeout=self._seconds, validate_only=only_check
+        )
+        try:
+            self._wait(asked[topic.topic], doing)
+        except KafkaException as error:
+            if _unknown_limits(error) and (older := for_older(configs)) is not None:
+                topic.config = dict(older)
+                return self._create(topic, older, only_check=only_check)
+            if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise translate(error, doing) from error
+            return False
+        return True
 
     def alter_configs(self, topic: str, configs: Mapping[str, str]) -> None:
         if not configs:

@@ -308,6 +308,8 @@ def _progress(plan: RestorePlan, *, quiet: bool) -> Iterator[tuple[Told, Callabl
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("restored", total=whole)
         yield (
-            lambda partitions: bar.update(task, completed=int(sum(p.share * sizes[p.plan.key] for p in partitions))),
+            lambda partitions: bar.update(
+                task, completed=int(sum(p.share * sizes.get(p.plan.key, 0) for p in partitions))
+            ),
             lambda done, total: bar.update(task, completed=whole * done // total),
         )

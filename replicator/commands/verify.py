@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -36,6 +37,7 @@ from replicator.commands.terminal import (
     spark_if,
 )
 
+SAVE_EVERY = 30.0  # seconds; the file is written whole
 KEY_VARIABLE = "REPLICATOR_REPORT_KEY"
 
 
@@ -56,6 +58,9 @@ def verify(  # noqa: PLR0917 -- options of a command
     target: Annotated[
         Path | None, typer.Option("--target", metavar="FILE", help="Compare with the copies in this file's cluster.")
     ] = None,
+    direct: Annotated[
+        bool, typer.Option("--direct", help="Compare those two with each other, instead of each with the archive.")
+    ] = False,
     state: Annotated[
         Path | None, typer.Option("--state", metavar="FILE", help="Objects proven before: unchanged ones are skipped.")
     ] = None,
@@ -80,12 +85,14 @@ def verify(  # noqa: PLR0917 -- options of a command
     from replicator.lifecycle import SystemClock
     from replicator.segment import parse_key
     from replicator.verify import load_proven, save_proven
-    from replicator.verify_on_spark import ARCHIVE, SOURCE, TARGET, Look, Work, here, on_spark
+    from replicator.verify_on_spark import ARCHIVE, DIRECT, SOURCE, TARGET, Look, Work, here, on_spark
 
     key = os.environ.get(KEY_VARIABLE, "").encode()
     if check_report is not None:
         _check(check_report, key)
         return
+    if direct and (source is None or target is None):
+        raise typer.BadParameter("--direct compares the topics of --source with those of --target: give both")
     settings = load_config(config)
     set_up_work(settings)
     chosen = selected(
@@ -94,11 +101,13 @@ def verify(  # noqa: PLR0917 -- options of a command
     entries: list[Mapping[str, Any]] = []
     looks = [
         *([Look(kind=ARCHIVE, read_again_after=parsed(parse_duration, read_again))] if archive else []),
-        *([Look(kind=SOURCE, cluster=load_config(source))] if source is not None else []),
-        *([Look(kind=TARGET, cluster=load_config(target))] if target is not None else []),
+        *([Look(kind=SOURCE, cluster=load_config(source))] if source is not None and not direct else []),
+        *([Look(kind=TARGET, cluster=load_config(target))] if target is not None and not direct else []),
+        *([Look(kind=DIRECT, cluster=load_config(target), beside=load_config(source))] if direct else []),
     ]
     on = spark_if(spark, settings)
     proven = load_proven(state) if state is not None else {}
+    saved_at = time.monotonic()
     with bars(quiet=as_json) as begin:
         for look in looks:
             told = begin(f"{look.kind}, partitions")
@@ -114,8 +123,11 @@ def verify(  # noqa: PLR0917 -- options of a command
                     proven.pop(parse_key("", name), None)
                 if not as_json:
                     print_text(line_of(entry))
-                if state is not None and look.kind == ARCHIVE:
-                    save_proven(state, proven)
+                if state is not None and read and time.monotonic() - saved_at > SAVE_EVERY:
+                    save_proven(state, proven)  # a run of hours that is stopped was not for nothing
+                    saved_at = time.monotonic()
+    if state is not None:
+        save_proven(state, proven)
     said = report_of(entries, SystemClock().now(), program=program(), key=key)
     if report is not None:
         report.write_text(json.dumps(said, indent=1, ensure_ascii=False), encoding="utf-8")

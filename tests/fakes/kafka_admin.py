@@ -53,6 +53,13 @@ class FakeAdmin:
             raise TargetError(f"no topic {topic}")
         return self.settings.get(topic, {})
 
+    def check_creation(
+        self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]
+    ) -> None:
+        self._ask("check_creation")
+        if name in self.refuses:
+            raise TargetError(self.refuses[name])
+
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
         self._ask("create_topic")
         if name in self.refuses:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from infra.metered import MeteredObjectStore
 from infra.objects import MemoryObjectStore
-from infra.retry import Retries, RetryingObjectStore, RetryingQueue, RetryPolicy
+from infra.retry import Retries, RetryingColdStore, RetryingObjectStore, RetryingQueue, RetryPolicy
 from replicator.errors import (
     BrokerUnavailable,
     QueueUnavailable,
@@ -27,7 +27,7 @@ from replicator.errors import (
 from replicator.events import QueueMessage
 from replicator.lifecycle import Stop
 from replicator.metrics import CounterName, NoMetrics
-from replicator.protocols import ObjectInfo
+from replicator.protocols import ObjectInfo, Thaw
 
 THREE = RetryPolicy(attempts=3)
 
@@ -311,6 +311,36 @@ def test_a_queue_is_tried_again() -> None:
     inner.failures = 2
     queue.delete(iter(messages))
     assert inner.deleted == messages
+
+
+class FlakyColdStore:
+    def __init__(self, failures: int) -> None:
+        self.failures, self.asked = failures, list[str]()
+
+    def state(self, key: str) -> Thaw:
+        self._fail()
+        return Thaw.FROZEN
+
+    def thaw(self, key: str, days: int) -> None:
+        self._fail()
+        self.asked.append(f"{key} {days}")
+
+    def _fail(self) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise StoreUnavailable("as the test says")
+
+
+def test_a_cold_store_is_tried_again() -> None:
+    inner = FlakyColdStore(2)
+    cold = RetryingColdStore(inner, stop=FastStop(), policy=THREE)
+    assert cold.state("k") is Thaw.FROZEN
+    inner.failures = 2
+    cold.thaw("k", 7)
+    assert inner.asked == ["k 7"]
+    inner.failures = 3
+    with pytest.raises(StoreUnavailable):
+        cold.state("k")
 
 
 # --- counting --------------------------------------------------------------------------------------------------------

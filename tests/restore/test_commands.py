@@ -87,7 +87,7 @@ def test_on_spark(place: Place, commands: Commands) -> None:
 def test_what_speaks_against_it_is_said_before_the_first_record(place: Place, commands: Commands) -> None:
     WHOLE.write(place.objects, "orders")
     name = place.unique("taken")
-    place.cluster.create(name, 1, {"retention.ms": "1000"})
+    place.cluster.create(name, 1, {"retention.ms": "3600000"})
     place.cluster.put(name, b"k", b"somebody else's")
     code, plan = commands.json("restore", "orders", "--rename", f"orders={name}", "--dry-run")
     assert (code, plan["refused"]) == (3, True)
@@ -169,6 +169,23 @@ def test_difference_to_the_record(place: Place, commands: Commands) -> None:
     first, second = report["entries"]
     assert (first["records"], "offset 40" in first["difference"]) == (38, True), first
     assert "ends where the first goes on at offset 40" in second["difference"]
+
+
+def test_a_topic_beside_its_copy_without_the_archive(place: Place, commands: Commands) -> None:
+    topic, copy = place.unique("orders"), place.unique("copy")
+    WHOLE.write(place.objects, topic)
+    assert commands.run("restore", topic)[0] == 0
+    assert commands.run("restore", topic, "--rename", f"{topic}={copy}")[0] == 0
+    both = ["--source", str(place.file), "--target", str(place.file), "--no-archive", "--direct"]
+    code, report = commands.json("verify", topic, "--rename", f"{topic}={copy}", *both)
+    assert (code, report["equal"]) == (0, True)
+    assert [e["records"] for e in report["entries"] if e["kind"] == "direct"] == [58, 58]
+    with place.cluster.producer() as producer:
+        producer.produce(copy, b"another", b"key", 1)
+    code, report = commands.json("verify", topic, "--rename", f"{topic}={copy}", *both)
+    assert (code, [e["equal"] for e in report["entries"] if e["kind"] == "direct"]) == (3, [True, False])
+    assert "the second goes on" in report["entries"][-1]["difference"]
+    assert commands.run("verify", topic, "--direct")[0] == 2
 
 
 def test_archived_objects_are_asked_for_first(place: Place, commands: Commands) -> None:

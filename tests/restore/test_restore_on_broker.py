@@ -99,8 +99,8 @@ def test_any_part_of_any_history(make_place: Callable[[], Place], examples: int)
 def test_followed_it_goes_on_with_what_is_stored_later(make_place: Callable[[], Place]) -> None:
     """A warm standby: nobody tells it of new segments, and it ends when it is told to."""
 
-    def stored(start: int, end: int) -> History:
-        return History(0, "", [Stored(OffsetRange(start, end), 0)], [], ())
+    def stored(start: int, end: int, partition: int = 0) -> History:
+        return History(partition, "", [Stored(OffsetRange(start, end), 0)], [], ())
 
     with closing(make_place()) as place:
         first, later = stored(0, 29), stored(30, 59)
@@ -114,6 +114,9 @@ def test_followed_it_goes_on_with_what_is_stored_later(make_place: Callable[[], 
                 assert wait_until(lambda: len(restored(place, name)) == 30, PATIENCE)
                 later.write(place.objects, TOPIC)
                 assert wait_until(lambda: len(restored(place, name)) == 60, PATIENCE)
+                stored(0, 9, partition=1).write(place.objects, TOPIC)  # of which nothing was stored before
+                assert wait_until(lambda: len(place.restored(name, 1)) == 10, PATIENCE)
+                assert wait_until(lambda: len(restored(place, name)) == 60, PATIENCE), "nor again"
             finally:
                 stop.set()
                 running.join(PATIENCE.total_seconds())

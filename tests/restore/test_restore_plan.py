@@ -14,6 +14,9 @@ from ingress.lives import Life
 from ingress.restore_plan import (
     ACCEPTED,
     BATCH_OVERHEAD_BYTES,
+    BYTES_PER_SECOND,
+    RECORDS_PER_SECOND,
+    START,
     Objected,
     Objection,
     PartitionPlan,
@@ -292,14 +295,25 @@ def test_stamps_that_the_topic_does_not_take_are_objected_to(stamps: tuple[int, 
         ({"retention.ms": "1000"}, True),
         ({"retention.ms": "1001"}, False),
         ({"retention.ms": "-1"}, False),
-        ({"retention.ms": "1000", "cleanup.policy": "compact"}, False),
-        ({"retention.ms": "1000", "cleanup.policy": "compact,delete"}, True),
     ],
 )
 def test_records_that_the_broker_would_delete_are_objected_to(configs: Mapping[str, str], objected: bool) -> None:
     objections = against(configs, footer(stamps=(NOW_MS - 1001, NOW_MS)))
     assert kinds(objections) == [Objection.RETENTION] * objected
     assert all("-1" in o.why for o in objections)
+
+
+@pytest.mark.parametrize(
+    ("policy", "wanted"),
+    [
+        ("delete", [Objection.RETENTION]),
+        ("compact", [Objection.COMPACTED]),
+        ("compact,delete", [Objection.COMPACTED, Objection.RETENTION]),
+    ],
+)
+def test_a_compacted_destination_is_objected_to(policy: str, wanted: list[Objection]) -> None:
+    configs = {"retention.ms": "1000", "cleanup.policy": policy}
+    assert kinds(against(configs, footer(stamps=(NOW_MS - 1001, NOW_MS)))) == wanted
 
 
 # --- what is accepted -------------------------------------------------------------------------------------------------
@@ -344,7 +358,10 @@ def test_stamps_are_changed_only_when_that_is_accepted() -> None:
 
 def test_a_plan_says_how_much_it_is_and_how_long_it_lasts() -> None:
     parts = [planned([info(0, 9, size_bytes=60_000_000)]), planned([info(0, 9, size_bytes=30_000_000)], partition=1)]
-    plan = RestorePlan(id="x", checkpoint_topic="x", topics=[topic_plan(partitions=parts)])
+    topic = replace(topic_plan(partitions=parts), growth=3.0)
+    plan = RestorePlan(id="x", checkpoint_topic="x", topics=[topic])
     assert (plan.objects, plan.size_bytes) == (2, 90_000_000)
-    assert plan.lasts(None) == timedelta(seconds=3)
-    assert plan.lasts(1_000_000) == timedelta(seconds=90)
+    assert plan.lasts(None) == START + timedelta(seconds=3 * 90_000_000 / BYTES_PER_SECOND)
+    assert plan.lasts(1_000_000) == START + timedelta(seconds=270)
+    small = [planned([info(0, 9 * RECORDS_PER_SECOND - 1, size_bytes=1)])]
+    assert replace(plan, topics=[topic_plan(partitions=small)]).lasts(1) == START + timedelta(seconds=9)

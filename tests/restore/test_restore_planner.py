@@ -347,6 +347,13 @@ def test_a_topic_that_may_not_be_looked_at_is_objected_to() -> None:
     assert found.refused
 
 
+def test_a_topic_that_the_cluster_would_not_create_is_objected_to() -> None:
+    world = World()
+    world.put(0, 9)
+    world.admin.refuses["t"] = "create topic t: INVALID_CONFIG (Unknown topic config name: retention)"
+    assert said(only(plan(world)))[Objection.NOT_ALLOWED] == world.admin.refuses["t"]
+
+
 # --- what is stored ---------------------------------------------------------------------------------------------------
 
 

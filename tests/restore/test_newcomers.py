@@ -1,0 +1,120 @@
+"""What a restore that follows does about partitions and topics that are stored later."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from ingress.restore_plan import Objected, Objection, RestorePlan, TopicPlan
+from replicator.errors import StoreUnavailable
+from replicator.newcomers import AFTER_REFUSAL, Newcomers
+from replicator.segment import SourcePartition
+from tests.fakes.executors import HandExecutor
+from tests.fakes.surroundings import HandClock
+from tests.restore.test_restore_plan import info, planned, topic_plan
+
+INTERVAL = timedelta(seconds=30)
+REFUSED = Objected(what=Objection.FOREIGN_DATA, why="it holds something")
+
+
+def topic(*partitions: int, name: str = "copy", refused: bool = False, count: int = 9) -> TopicPlan:
+    parts = [planned([info(0, 9)], partition=p) for p in partitions]
+    return replace(
+        topic_plan(*([REFUSED] if refused else []), partitions=parts), destination=name, partition_count=count
+    )
+
+
+def plan_of(*topics: TopicPlan) -> RestorePlan:
+    return RestorePlan(id="x", checkpoint_topic="x", topics=topics)
+
+
+class Look:
+    """Newcomers whose archive and whose next plan the test says."""
+
+    def __init__(self, plan: RestorePlan) -> None:
+        self.clock = HandClock()
+        self.stored: Sequence[SourcePartition] = [p.source for p in plan.partitions]
+        self.next_plan, self.planned = plan, 0
+        self.trouble: Callable[[], None] = lambda: None
+        self.newcomers = Newcomers(
+            plan=plan,
+            stored=self._stored,
+            make_plan=self._make_plan,
+            pool=HandExecutor(),
+            clock=self.clock,
+            interval=INTERVAL,
+        )
+
+    def comes(self, plan: RestorePlan) -> None:
+        self.next_plan, self.stored = plan, [p.source for p in plan.partitions]
+
+    def after(self, intervals: float) -> RestorePlan | None:
+        self.newcomers.turn()
+        self.clock.advance(INTERVAL.total_seconds() * intervals)
+        self.newcomers.turn()
+        self.newcomers.turn()
+        return self.newcomers.found
+
+    def _stored(self) -> Sequence[SourcePartition]:
+        self.trouble()
+        return self.stored
+
+    def _make_plan(self) -> RestorePlan:
+        self.planned += 1
+        return self.next_plan
+
+
+def test_nothing_new_costs_no_plan() -> None:
+    look = Look(plan_of(topic(0, 1)))
+    assert look.after(1) is None
+    assert look.after(1) is None
+    assert look.planned == 0
+
+
+def test_what_is_new_is_looked_for_at_its_time_and_found() -> None:
+    look = Look(plan_of(topic(0)))
+    look.comes(plan_of(topic(0, 1)))
+    assert look.after(0.9) is None
+    assert look.after(0.2) == plan_of(topic(0, 1))
+
+
+def test_what_is_refused_is_told_once_and_looked_at_less_often(caplog: pytest.LogCaptureFixture) -> None:
+    look = Look(plan_of(topic(0)))
+    look.comes(plan_of(topic(0, 1, refused=True)))
+    assert look.after(1) is None
+    assert look.after(AFTER_REFUSAL - 2) is None
+    assert look.planned == 1
+    assert look.after(2) is None
+    assert look.planned == 2
+    assert caplog.text.count("newcomers_not_restored") == 1
+    look.comes(plan_of(topic(0, 1)))
+    assert look.after(AFTER_REFUSAL) == plan_of(topic(0, 1))
+
+
+def test_a_topic_that_was_begun_goes_on_beside_one_that_is_new() -> None:
+    look = Look(plan_of(topic(0)))
+    new = topic(1, name="another")
+    look.comes(plan_of(topic(0, 2, refused=True), new))
+    assert look.after(1) == plan_of(topic(0), new)
+
+
+def test_a_partition_that_the_destination_lacks_is_no_news() -> None:
+    look = Look(plan_of(topic(0, count=1)))
+    look.comes(plan_of(topic(0, 1, count=1)))
+    assert look.after(1) is None
+
+
+def test_an_archive_that_is_away_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+    def away() -> None:
+        raise StoreUnavailable("as the test says")
+
+    look = Look(plan_of(topic(0)))
+    look.comes(plan_of(topic(0, 1)))
+    look.trouble = away
+    assert look.after(1) is None
+    assert "as the test says" in caplog.records[-1].reason  # type: ignore[attr-defined]
+    look.trouble = lambda: None
+    assert look.after(AFTER_REFUSAL) is not None
