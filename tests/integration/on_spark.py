@@ -18,20 +18,26 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 QUICK = {"spark.driver.extraJavaOptions": QUICK_JAVA, "spark.executor.extraJavaOptions": QUICK_JAVA}
 
 
-def executors(spark: SparkRunner | None) -> list[Mapping[str, Any]]:
-    """None while Spark is too busy to tell."""
-    if spark is None or spark.ui_url is None:
+def pages_of(spark: SparkRunner | None) -> str | None:
+    """Where Spark's own pages are, once it runs."""
+    return None if spark is None else spark.ui_url
+
+
+def executors(pages: str | None) -> list[Mapping[str, Any]]:
+    """None while Spark begins, is too busy to tell, or is not there."""
+    if pages is None:
         return []
-    pages = f"{spark.ui_url}/api/v1/applications/{spark.application_id}/executors"
     try:
-        with urllib.request.urlopen(pages, timeout=10) as answer:
+        with urllib.request.urlopen(f"{pages}/api/v1/applications", timeout=10) as answer:
+            [application] = json.load(answer)
+        with urllib.request.urlopen(f"{pages}/api/v1/applications/{application['id']}/executors", timeout=10) as answer:
             return list(json.load(answer))
-    except TimeoutError:
+    except (OSError, ValueError):  # "Please wait a while", as text
         return []
 
 
 def killing_one(
-    run: Callable[[], object], spark: Callable[[], SparkRunner | None], cluster: SparkCluster
+    run: Callable[[], object], pages: Callable[[], str | None], cluster: SparkCluster
 ) -> list[Mapping[str, Any]]:
     """Kill a worker once each of two executors has carried out a plan; what Spark said of its executors."""
     failed: list[BaseException] = []
@@ -47,7 +53,7 @@ def killing_one(
     running.start()
 
     def both_worked() -> bool:
-        seen.update({one["id"]: one for one in executors(spark())})
+        seen.update({one["id"]: one for one in executors(pages())})
         done = sum(one["completedTasks"] > 0 for name, one in seen.items() if name != "driver")
         return done >= 2 or not running.is_alive()
 

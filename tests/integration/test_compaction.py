@@ -32,7 +32,7 @@ from replicator.lifecycle import Stop, SystemClock
 from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
 from replicator.store import SegmentStore
 from tests.formats.records import ORIGIN, Row, batch_of, rows_of, sample_rows
-from tests.integration.on_spark import PATIENCE, QUICK, assert_only_plans_cross, killing_one
+from tests.integration.on_spark import PATIENCE, QUICK, assert_only_plans_cross, killing_one, pages_of
 from tests.processes.harness import to_toml
 
 pytestmark = pytest.mark.integration
@@ -162,7 +162,7 @@ def test_a_cluster_that_loses_a_worker(bucket: Bucket, tmp_path: Path) -> None:
             def run() -> None:
                 assert not any(report.failed for report in compaction.compact())
 
-            seen = killing_one(run, lambda: compaction.spark, cluster)
+            seen = killing_one(run, lambda: pages_of(compaction.spark), cluster)
     assert [len(bucket.segments(source)) for source in sources] == [1] * 12
     assert [bucket.read(source) for source in sources] == before
     assert_only_plans_cross(seen)
