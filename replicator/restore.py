@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from formats.scope import Scope
 from infra.kafka.internal_topics import ensure_checkpoint_topic
+from ingress.newcomers import Newcomers
 from ingress.restore_plan import ACCEPTED, Objection, RestorePlan
 from ingress.restore_planner import RestorePlanner, Wishes, sources_of
 from ingress.selection import Selection, checkpoint_topic
@@ -24,7 +25,6 @@ from replicator.config import Config
 from replicator.durable import Step, durable
 from replicator.errors import ConfigError, ReplicatorError, TargetError
 from replicator.lifecycle import Closing, Deadline, Stop, SystemClock
-from replicator.newcomers import Newcomers
 from replicator.protocols import TopicPartition
 from replicator.restore_worker import Outcome, RestoreWorker, Task, Terms, Told, Work, outcome_of, row_of
 from replicator.segment import format_key

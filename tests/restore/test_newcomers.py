@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
+from ingress.newcomers import AFTER_REFUSAL, Newcomers
 from ingress.restore_plan import Objected, Objection, RestorePlan, TopicPlan
 from replicator.errors import StoreUnavailable
-from replicator.newcomers import AFTER_REFUSAL, Newcomers
 from replicator.segment import SourcePartition
 from tests.fakes.executors import HandExecutor
 from tests.fakes.surroundings import HandClock
@@ -28,7 +28,7 @@ def topic(*partitions: int, name: str = "copy", refused: bool = False, count: in
 
 
 def plan_of(*topics: TopicPlan) -> RestorePlan:
-    return RestorePlan(id="x", checkpoint_topic="x", topics=topics)
+    return RestorePlan(id="x", checkpoint_topic="x", topics=list(topics))
 
 
 class Look:
