@@ -2,6 +2,7 @@
 
 bare     the client's own loop: prebuilt lists into a topic, no archive
 restore  `replicator.restore` of the same records from the bucket, exactly once, in one process
+pair     two such processes at a time, each with half of the partitions
 spark    the same on Spark, local[2]; the session is started before
 decode   pyarrow alone: each object read and decoded, nothing looked at
 verify   `replicator.verify` of the archive, each object proven
@@ -17,7 +18,9 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -63,7 +66,8 @@ def spark(spec: Spec) -> dict[str, Any]:
 
 
 def _restore(spec: Spec, options: Options) -> dict[str, Any]:
-    with Restore(from_mapping(spec["config"]), selection(spec["name"]), options=options) as restoring:
+    chosen = replace(selection(spec["name"]), partitions=spec.get("partitions"))
+    with Restore(from_mapping(spec["config"]), chosen, options=options) as restoring:
         if options.spark is not None:
             from infra.spark import SparkRunner  # noqa: PLC0415 -- only this program pays for it
 
@@ -126,7 +130,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--output", type=Path, help="folder of the results; default: none")
     given = parser.parse_args(arguments)
     count = given.partitions * given.segments * given.records
-    results: dict[str, list[Result]] = {name: [] for name in ("bare", *PROGRAMS)}
+    results: dict[str, list[Result]] = {name: [] for name in ("bare", "pair", *PROGRAMS)}
     with (
         tempfile.TemporaryDirectory(prefix="replicator-bench-") as folder,
         LocalStack(regions=("a",), java_options=("-Xmx1g",)) as stack,
@@ -161,10 +165,27 @@ def one(place: Place, name: str, number: int, *, count: int, partitions: int, lo
             return child.run("bench.bare", "produce", spec, log=log, timeout_seconds=TIMEOUT_SECONDS)
     target = f"{name}-{number}.restored"
     spec = {"config": place.archived(PREFIX), "name": target}
+    if name == "pair":
+        with place.topic(target, partitions) as topic:
+            return pair({**spec, "name": topic}, partitions, log)
     try:
         return child.run("bench.restore", name, spec, log=log, timeout_seconds=TIMEOUT_SECONDS)
     finally:
         place.drop(target)
+
+
+def pair(spec: Spec, partitions: int, log: Path) -> Result:
+    """As long as the slower one took; CPU time of both."""
+
+    def half(number: int) -> Result:
+        part = {**spec, "partitions": list(range(number, partitions, 2))}
+        log_file = log.with_name(f"{log.stem}-{number}.log")
+        return child.run("bench.restore", "restore", part, log=log_file, timeout_seconds=TIMEOUT_SECONDS)
+
+    with ThreadPoolExecutor(2) as pool:
+        one, two = pool.map(half, range(2))
+    slower = max(one, two, key=lambda result: result.seconds)
+    return replace(slower, cpu_seconds=one.cpu_seconds + two.cpu_seconds)
 
 
 def table(results: Mapping[str, Sequence[Result]], raw_bytes: int, count: int) -> str:
@@ -192,6 +213,7 @@ def table(results: Mapping[str, Sequence[Result]], raw_bytes: int, count: int) -
         f"| bare produce loop | {rate('bare')} | |",
         f"| restore, exactly once | {rate('restore')} | |",
         f"| … of the bare produce loop | {share('restore', 'bare'):.2f} | ≥ {PRODUCE_SHARE} |",
+        f"| two processes against one, half of the partitions each | {share('pair', 'restore'):.2f} | |",
         f"| restore on Spark local[2] against one process | {share('spark', 'restore'):.2f} | ≥ {SPARK_GAIN} |",
         f"| decode alone | {rate('decode')} | |",
         f"| verify the archive | {rate('verify')} | |",

@@ -126,7 +126,7 @@ class RestorePlanner:
         try:
             facts = self.admin.describe([destination]).get(destination)
             if facts is not None:
-                objections += self._against(facts, partitions, footers)
+                objections += self._against(selection, facts, partitions, footers)
         except TargetError as error:
             objections.append(Objected(what=Objection.NOT_ALLOWED, why=str(error)))
         count = facts.partition_count if facts is not None else wishes.partition_count
@@ -156,9 +156,16 @@ class RestorePlanner:
         )
 
     def _against(
-        self, facts: TopicFacts, partitions: Sequence[PartitionPlan], footers: Sequence[SegmentFooter]
+        self,
+        selection: Selection,
+        facts: TopicFacts,
+        partitions: Sequence[PartitionPlan],
+        footers: Sequence[SegmentFooter],
     ) -> Iterable[Objected]:
-        marks = self.admin.watermarks([TopicPartition(facts.name, n) for n in range(facts.partition_count)])
+        # of a part that was asked for, the rest is somebody else's business
+        part = None if selection.is_whole else {p.target.partition for p in partitions}
+        numbers = [n for n in range(facts.partition_count) if part is None or n in part]
+        marks = self.admin.watermarks([TopicPartition(facts.name, n) for n in numbers])
         begun = [p.checkpoint for p in partitions if p.checkpoint is not None]
         is_ours = any(c.destination_topic_id in ("", facts.topic_id) or not facts.topic_id for c in begun)
         configs = self.admin.configs(facts.name)

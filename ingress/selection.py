@@ -57,6 +57,11 @@ class Selection:
         return by_number and (self.only is None or (topic, partition) in self.only)
 
     @property
+    def is_whole(self) -> bool:
+        """Every partition of what matches."""
+        return self.partitions is None and self.only is None
+
+    @property
     def digest(self) -> str:
         said = {
             "incarnation": self.incarnation,

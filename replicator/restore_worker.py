@@ -179,7 +179,7 @@ class RestoreWorker:
         return []
 
     def _delivery(self, writer: TransactionalWriter, opened: ExitStack) -> Delivery:
-        reading = ThreadPoolExecutor(2, "read")
+        reading = ThreadPoolExecutor(1, "read")  # another one takes 30 MB, and two cores are busy without it
         opened.callback(reading.shutdown, wait=False, cancel_futures=True)
         reader: RunReader = PieceReader(
             self.store, self.format, BATCH_RECORDS, RUN_BYTES, scope=self._terms.scope, change=self._transform

@@ -282,6 +282,14 @@ def test_foreign_data_is_seen() -> None:
     assert not said(only(plan(world))), "none is left"
 
 
+def test_what_other_partitions_hold_is_foreign_to_a_whole_topic_only() -> None:
+    world = existing(partitions=2)
+    world.broker.append(TopicPartition("t", 1), b"somebody else's")
+    assert set(said(only(plan(world)))) == {Objection.FOREIGN_DATA}
+    assert not said(only(plan(world, select(partitions=[0]))))
+    assert set(said(only(plan(world, select(partitions=[1]))))) == {Objection.FOREIGN_DATA}
+
+
 def test_what_this_restore_wrote_is_not_foreign() -> None:
     world = existing()
     world.broker.append(TopicPartition("t", 0), b"ours")
