@@ -10,22 +10,19 @@ from dataclasses import dataclass, field
 from ingress.destinations import CREATED_WITH
 from ingress.listings import list_stored
 from ingress.lives import Life, in_order, life_of
-from ingress.restore_plan import (
+from ingress.objections import (
     BATCH_OVERHEAD_BYTES,
     DEFAULT_LARGEST_BYTES,
     Objected,
     Objection,
-    PartitionPlan,
-    RestorePlan,
-    TopicPlan,
     accepted,
     against_creation,
     against_frozen,
     against_gaps,
     against_settings,
     against_topic,
-    plan_partition,
 )
+from ingress.restore_plan import PartitionPlan, RestorePlan, TopicPlan, plan_partition
 from ingress.selection import Selection, checkpoint_topic, checkpoint_topics
 from replicator.checkpoint import Checkpoint, CheckpointKey
 from replicator.control_store import ControlStore

@@ -10,26 +10,27 @@ Nobody else writes for this restore: its transactional id was taken from whoever
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from queue import Empty
 from typing import assert_never
 
 from ingress.delivery import Delivery
-from ingress.listings import Stored, list_stored
+from ingress.listings import list_stored
 from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
 from ingress.restore_plan import PartitionPlan
+from ingress.restored import Partition
 from ingress.sequencer import Deliver, Effect, Finished, Late, LatePolicy, Lost, Passed, Relist, Sequencer
 from replicator import logkeys
-from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.checkpoint import Checkpoint
 from replicator.control_store import ControlStore
 from replicator.coverage import uncovered
-from replicator.errors import CheckpointConflict, CorruptSegment, ReplicatorError
+from replicator.errors import CheckpointConflict, ReplicatorError
 from replicator.lifecycle import Stop
 from replicator.protocols import CheckpointStore, Clock, Fate
-from replicator.segment import OffsetRange, Segment, SegmentInfo
+from replicator.segment import OffsetRange, SegmentInfo
 from replicator.store import SegmentStore
 from replicator.view import SegmentView
 
@@ -39,57 +40,6 @@ POLL = timedelta(milliseconds=50)
 PATIENCE = timedelta(minutes=10)  # of a partition that makes no progress
 NEVER_FORGETS = 2**31  # entries of a view: the listing is at hand as a whole
 LOOK_AFTER_DAMAGE = timedelta(seconds=1)  # whether anything else holds its records
-
-
-@dataclass(slots=True, eq=False)
-class Partition:
-    """One source partition on its way."""
-
-    plan: PartitionPlan
-    assignment: Assignment
-    sequencer: Sequencer
-    moved_at: datetime  # when it last made progress, as much later as it waited for its turn since
-    waiting_since: datetime
-    records: int = 0
-    size_bytes: int = 0
-    waiting: Deliver | None = None  # for its turn
-    is_under_way: bool = False
-    listing: Future[Stored] | None = None
-    listing_begun_at: datetime | None = None
-    look_at: datetime | None = None
-    positions: Future[Mapping[CheckpointKey, Checkpoint | CheckpointConflict]] | None = None
-    spoiled: dict[Segment, CorruptSegment] = field(default_factory=dict)
-    is_outdated: bool = False  # what is known to be stored: a segment was not there, or not what it says
-    damaged: Segment | None = None  # whose records nothing else held, as far as was known; a listing decides
-    recorded: list[OffsetRange] = field(default_factory=list)  # gaps that were passed over, as they were written down
-    missing: list[OffsetRange] = field(default_factory=list)  # the same of gaps that nobody explained
-    failed: str = ""
-    is_done: bool = False
-
-    @property
-    def fields(self) -> dict[str, object]:
-        source = self.plan.source
-        return {logkeys.REGION: source.region, logkeys.TOPIC: source.place, logkeys.PARTITION: source.partition}
-
-    @property
-    def corrupt(self) -> list[str]:
-        return [f"{segment}: {error.what}" for segment, error in self.spoiled.items()]
-
-    @property
-    def next_offset(self) -> int:
-        return self.sequencer.next_offset or 0
-
-    @property
-    def is_over(self) -> bool:
-        return self.is_done or bool(self.failed)
-
-    @property
-    def share(self) -> float:
-        """How much of it is delivered, about: 0 to 1."""
-        if self.is_done or self.plan.offsets is None:
-            return 1.0
-        begin, end = self.plan.next_offset or 0, self.plan.offsets.next_offset
-        return min(max((self.next_offset - begin) / max(end - begin, 1), 0.0), 1.0)
 
 
 @dataclass(slots=True)

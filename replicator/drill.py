@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any
 from infra.kafka.log_probe import KafkaLogProbe
 from infra.metrics import PrometheusMetrics
 from ingress.report import entry_of, line_of
+from ingress.restored import Outcome
 from ingress.selection import Selection
 from replicator.config import Config
 from replicator.errors import BrokerUnavailable, TargetError
 from replicator.lifecycle import Stop, SystemClock
 from replicator.protocols import TopicPartition
 from replicator.restore import Objection, Options, Restore, Wishes
-from replicator.restore_worker import Outcome
 from replicator.verify import Verification
 
 if TYPE_CHECKING:

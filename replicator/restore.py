@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 from formats.scope import Scope
 from infra.kafka.internal_topics import ensure_checkpoint_topic
 from ingress.newcomers import Newcomers
-from ingress.restore_plan import ACCEPTED, Objection, RestorePlan
+from ingress.objections import ACCEPTED, Objection
+from ingress.restore_plan import RestorePlan
 from ingress.restore_planner import RestorePlanner, Wishes, sources_of
+from ingress.restored import Outcome
 from ingress.selection import Selection, checkpoint_topic
 from replicator.app import for_workers, s3_cold
 from replicator.config import Config
@@ -26,7 +28,8 @@ from replicator.durable import Step, durable
 from replicator.errors import ConfigError, ReplicatorError, TargetError
 from replicator.lifecycle import Closing, Deadline, Stop, SystemClock
 from replicator.protocols import TopicPartition
-from replicator.restore_worker import Outcome, RestoreWorker, Task, Terms, Told, Work, outcome_of, row_of
+from replicator.restore_on_spark import Work, outcome_of, row_of
+from replicator.restore_worker import RestoreWorker, Task, Terms, Told
 from replicator.segment import format_key
 
 if TYPE_CHECKING:

@@ -6,14 +6,13 @@ second attempt of a task, or a task that was thought lost, can write nothing any
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from formats.registry import load as load_format
 from formats.scope import Scope
@@ -26,8 +25,8 @@ from infra.metrics import PrometheusMetrics
 from ingress.delivery import Delivery
 from ingress.pieces import PieceReader, RunReader
 from ingress.restore_plan import PartitionPlan
-from ingress.restore_planner import listed_plan
-from ingress.restoring import Partition, Restorer
+from ingress.restored import Partition
+from ingress.restoring import Restorer
 from ingress.throttle import Throttle, ThrottledReader
 from replicator.app import ROUND_LINGER, archive_objects
 from replicator.checkpoint import Author, Checkpoint
@@ -36,8 +35,7 @@ from replicator.control_store import ControlStore
 from replicator.coverage import Piece
 from replicator.errors import BrokerUnavailable, CheckpointConflict, TargetError
 from replicator.lifecycle import Stop, SystemClock
-from replicator.protocols import TargetRun, TopicPartition
-from replicator.segment import parse_source
+from replicator.protocols import TargetRun
 from replicator.store import SegmentStore
 
 BATCH_RECORDS = 10_000
@@ -231,105 +229,3 @@ def _beside(delivery: Delivery, restorer: Restorer) -> Sequence[Partition]:
     if failure:
         raise failure[0]
     return partitions
-
-
-# --- as tasks of Spark -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What became of one partition."""
-
-    source: str
-    target: str
-    records: int
-    size_bytes: int
-    next_offset: int
-    is_done: bool
-    failed: str = ""
-    corrupt: Sequence[str] = ()
-    recorded: Sequence[Sequence[int]] = ()  # [start, end] of gaps that were passed over, as they were written down
-    missing: Sequence[Sequence[int]] = ()  # the same of gaps that nobody explained
-
-    @staticmethod
-    def of(partition: Partition) -> Outcome:
-        return Outcome(
-            source=str(partition.plan.source),
-            target=str(partition.plan.target),
-            records=partition.records,
-            size_bytes=partition.size_bytes,
-            next_offset=partition.next_offset,
-            is_done=partition.is_done,
-            failed=partition.failed,
-            corrupt=tuple(partition.corrupt),
-            recorded=tuple((gap.start, gap.end) for gap in partition.recorded),
-            missing=tuple((gap.start, gap.end) for gap in partition.missing),
-        )
-
-    @property
-    def is_whole(self) -> bool:
-        return not self.failed and not self.corrupt and not self.missing
-
-    def behind(self, before: Outcome | None) -> Outcome:
-        """This one with what an earlier run of the same partition had found."""
-        if before is None:
-            return self
-        return replace(
-            self,
-            records=before.records + self.records,
-            size_bytes=before.size_bytes + self.size_bytes,
-            corrupt=_union(before.corrupt, self.corrupt),
-            recorded=_union(before.recorded, self.recorded),
-            missing=_union(before.missing, self.missing),
-        )
-
-
-T = TypeVar("T")
-
-
-def _union(first: Sequence[T], second: Sequence[T]) -> Sequence[T]:
-    return (*first, *(one for one in second if one not in first))
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What a worker of Spark does with a row: the partition from its position to its end, whoever began it. It is
-    pickled, credentials written in the configuration with it."""
-
-    config: Config
-    terms: Terms
-
-    def __call__(self, row: str) -> str:
-        said = json.loads(row)
-        source = parse_source(said["source"])
-        target = TopicPartition(said["topic"], source.partition)
-        stop = Stop()
-        with ExitStack() as opened:
-            worker = RestoreWorker(
-                self.config,
-                self.terms,
-                f"{self.terms.checkpoint_topic}.{target.topic}.{target.partition}",
-                stop,
-                opened,
-            )
-            worker.take_over()
-            # listed here: no name of a segment passes through the driver
-            plan = listed_plan(worker.control, worker.store, source, target, self.terms.scope.offsets, SystemClock())
-            task = Task(plan=plan, topic_id=said["topic_id"], clamp=said["clamp"])
-            (partition,) = worker.carry_out([task])
-        return json.dumps(asdict(Outcome.of(partition)))
-
-
-def row_of(task: Task) -> str:
-    plan = task.plan
-    said = {
-        "source": str(plan.source),
-        "topic": plan.target.topic,
-        "topic_id": task.topic_id,
-        "clamp": task.clamp,
-    }
-    return json.dumps(said)
-
-
-def outcome_of(answer: str) -> Outcome:
-    return Outcome(**json.loads(answer))

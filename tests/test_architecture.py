@@ -26,6 +26,7 @@ OURS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("replicator/compaction.py", PACKAGES),
     ("replicator/restore.py", PACKAGES),
     ("replicator/drill.py", PACKAGES),
+    ("replicator/restore_on_spark.py", PACKAGES),
     ("replicator/restore_worker.py", PACKAGES),
     ("replicator/retention.py", PACKAGES),
     ("replicator/verify.py", PACKAGES),
@@ -76,6 +77,7 @@ IMPORTED_BY: dict[str, tuple[str, ...]] = {
         "replicator/commands/*",
         "replicator/compaction.py",
         "replicator/restore.py",
+        "replicator/restore_on_spark.py",
         "replicator/restore_worker.py",
         "replicator/retention.py",
         "replicator/verify.py",
@@ -84,7 +86,8 @@ IMPORTED_BY: dict[str, tuple[str, ...]] = {
     ),
     "replicator.compaction": ("replicator/commands/*", "replicator/retention.py"),
     "replicator.drill": ("replicator/commands/*",),
-    "replicator.restore_worker": ("replicator/restore.py", "replicator/drill.py", "replicator/commands/*"),
+    "replicator.restore_on_spark": ("replicator/restore.py",),
+    "replicator.restore_worker": ("replicator/restore.py", "replicator/restore_on_spark.py", "replicator/commands/*"),
     "replicator.restore": ("replicator/commands/*", "replicator/drill.py"),
     "replicator.verify_on_spark": ("replicator/commands/*",),
     "replicator.verify": ("replicator/commands/*", "replicator/drill.py", "replicator/verify_on_spark.py"),
@@ -96,6 +99,7 @@ IMPORTED_BY: dict[str, tuple[str, ...]] = {
 
 PURE = (
     "egress/partition.py",
+    "ingress/objections.py",
     "ingress/report.py",
     "ingress/restore_plan.py",
     "ingress/selection.py",

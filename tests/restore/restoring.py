@@ -11,7 +11,8 @@ from ingress.pieces import PieceReader
 from ingress.reports import Report
 from ingress.restore_plan import RestorePlan
 from ingress.restore_planner import RestorePlanner, Wishes
-from ingress.restoring import PATIENCE, Partition, Restorer
+from ingress.restored import Partition
+from ingress.restoring import PATIENCE, Restorer
 from ingress.selection import Renaming, Selection
 from replicator.checkpoint import Checkpoint
 from replicator.control_store import ControlStore

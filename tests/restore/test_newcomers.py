@@ -9,7 +9,8 @@ from datetime import timedelta
 import pytest
 
 from ingress.newcomers import AFTER_REFUSAL, Newcomers
-from ingress.restore_plan import Objected, Objection, RestorePlan, TopicPlan
+from ingress.objections import Objected, Objection
+from ingress.restore_plan import RestorePlan, TopicPlan
 from replicator.errors import StoreUnavailable
 from replicator.segment import SourcePartition
 from tests.fakes.executors import HandExecutor

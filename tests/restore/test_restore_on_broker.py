@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from ingress.restore_plan import Objection
-from ingress.restoring import Partition
+from ingress.objections import Objection
+from ingress.restored import Partition
 from ingress.selection import Renaming, Selection
 from replicator.lifecycle import Stop
 from replicator.restore import Options, Restore, Wishes

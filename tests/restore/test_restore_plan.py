@@ -11,22 +11,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingress.lives import Life
-from ingress.restore_plan import (
+from ingress.objections import (
     ACCEPTED,
     BATCH_OVERHEAD_BYTES,
-    BYTES_PER_SECOND,
-    RECORDS_PER_SECOND,
-    START,
     Objected,
     Objection,
-    PartitionPlan,
-    RestorePlan,
-    TopicPlan,
     accepted,
     against_creation,
     against_gaps,
     against_settings,
     against_topic,
+)
+from ingress.restore_plan import (
+    BYTES_PER_SECOND,
+    RECORDS_PER_SECOND,
+    START,
+    PartitionPlan,
+    RestorePlan,
+    TopicPlan,
     plan_partition,
 )
 from replicator.checkpoint import Checkpoint

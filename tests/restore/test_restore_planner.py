@@ -8,7 +8,8 @@ from datetime import timedelta
 import pytest
 
 from ingress.destinations import CREATED_WITH
-from ingress.restore_plan import Objection, RestorePlan, TopicPlan
+from ingress.objections import Objection
+from ingress.restore_plan import RestorePlan, TopicPlan
 from ingress.restore_planner import RestorePlanner, Wishes
 from ingress.selection import CHECKPOINTS, Renaming, Selection, checkpoint_topic
 from replicator.checkpoint import Checkpoint, CheckpointKey

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ingress.restoring import PATIENCE, Partition
+from ingress.restored import Partition
+from ingress.restoring import PATIENCE
 from replicator.checkpoint import Author, Checkpoint
 from replicator.errors import CheckpointConflict
 from replicator.protocols import Fate
