@@ -42,6 +42,8 @@ from replicator.protocols import Clock, Fate, RunFailed, TargetRun, TargetWriter
 
 log = logging.getLogger(__name__)
 
+ROUND_LINGER = timedelta(milliseconds=200)  # how much later records may be seen for a fuller transaction
+
 IDLE = timedelta(milliseconds=50)
 GIVING_UP = timedelta(seconds=5)  # for a round that was told to stop: to abort takes the client a moment
 

@@ -10,14 +10,8 @@ from __future__ import annotations
 import logging
 import random
 import uuid
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from datetime import timedelta
-from functools import partial
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from egress.assembly import Assembly
 from egress.confirm import Confirmations
@@ -32,8 +26,6 @@ from egress.transactions import StuckTransactions
 from egress.watcher import TopicWatcher
 from formats.registry import load as load_format
 from formats.uploads import Uploader
-from infra.aws import AwsCredentials
-from infra.http import HealthServer
 from infra.kafka.admin import KafkaAdmin
 from infra.kafka.checkpoint_editor import KafkaCheckpointEditor
 from infra.kafka.checkpoints import KafkaCheckpointStore
@@ -45,35 +37,25 @@ from infra.kafka.placement import KafkaPlacement
 from infra.kafka.producer import AtLeastOnceWriter
 from infra.kafka.timestamps import TargetTimestamps
 from infra.kafka.transactions import TransactionalWriter
-from infra.metered import MeteredObjectStore
-from infra.metrics import PrometheusMetrics
-from infra.retry import RetryingColdStore, RetryingObjectStore, RetryPolicy
-from infra.s3 import S3ObjectStore, S3PutOptions, make_s3_client
-from infra.s3_cold import S3Cold
-from infra.s3_uploads import S3Uploads
-from infra.sqs import SqsQueue, make_sqs_client
 from ingress.controller import IngressController, IngressParts
-from ingress.delivery import Delivery
+from ingress.delivery import ROUND_LINGER, Delivery
 from ingress.destinations import DestinationFinder
 from ingress.intake import Intake
 from ingress.pieces import PieceReader
 from ingress.wishes import WishFinder
 from replicator import logkeys
-from replicator.config import Config, IngressSettings, S3Settings, SqsSettings
-from replicator.control import is_control_key
+from replicator.config import Config, IngressSettings
 from replicator.control_store import ControlStore
 from replicator.errors import ConfigError, MalformedKey
-from replicator.health import Health
-from replicator.lifecycle import Stop, SystemClock
 from replicator.metrics import Metrics
-from replicator.protocols import ColdStore, ObjectStore, TargetWriter, TopicPartition
+from replicator.protocols import TargetWriter, TopicPartition
 from replicator.segment import Segment
 from replicator.service import Service
 from replicator.store import SegmentStore
-from replicator.threads import ThreadedService
+from replicator.surroundings import Surroundings, program
 
 if TYPE_CHECKING:
-    from mypy_boto3_s3.client import S3Client
+    pass
 
 __all__ = ["build_egress", "build_ingress", "build_sync"]
 
@@ -83,117 +65,8 @@ MIB = 1024 * 1024
 RUN_BYTES = 8 * MIB
 DELIVERY_WIDTH = 8  # pieces read and produced at a time
 ROUND_RECORDS = 50_000  # of a backlog, in one transaction: below 10,000 they cost throughput
-ROUND_LINGER = timedelta(milliseconds=200)  # how much later records may be seen for it
 PRODUCER_BYTES = 64 * MIB
-GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadline
-ARCHIVE_THREADS = 8
-ARCHIVE_ATTEMPTS = 8
 SYNC_SHUTDOWN = timedelta(seconds=10)
-
-
-class Surroundings:
-    """What every service has: clock, stop signals, metrics, health, one HTTP port, and things to close."""
-
-    def __init__(self, config: Config) -> None:
-        self.clock = SystemClock()
-        self.stop, self.abandon = Stop(), Stop()
-        self.resources = ExitStack()
-        self.health = Health()
-        self.metrics = PrometheusMetrics()
-        if config.metrics.listen is not None:
-            server = HealthServer(config.metrics.listen, self.metrics.registry, self.health, clock=self.clock)
-            self.resources.callback(server.close)
-            # the port is news when it was left to the system
-            log.info("listening", extra={logkeys.ADDRESS: server.address})
-
-    @contextmanager
-    def building(self) -> Iterator[None]:
-        """Closes what was opened already when the rest cannot be built."""
-        try:
-            yield
-        except BaseException:
-            self.resources.close()
-            raise
-
-    def pool(self, threads: int, name: str) -> ThreadPoolExecutor:
-        pool = ThreadPoolExecutor(threads, name)
-        self.resources.callback(pool.shutdown, wait=False, cancel_futures=True)  # one may hang in a request
-        return pool
-
-    def objects(self, settings: S3Settings, threads: int) -> ObjectStore:
-        store = s3_store(settings, threads, self.resources)
-
-        def troubled(operation: str, reason: str | None) -> None:
-            what = f"s3://{settings.bucket}: {operation}"
-            if reason is None:
-                self.health.resumed(what)
-            else:
-                self.health.stopped(what, f"fails again and again: {reason}")
-
-        return RetryingObjectStore(MeteredObjectStore(store, self.metrics), stop=self.abandon, troubled=troubled)
-
-    def queue(self, settings: SqsSettings) -> SqsQueue:
-        client = make_sqs_client(
-            endpoint_url=settings.endpoint_url, region_name=settings.region_name, credentials=_credentials(settings)
-        )
-        self.resources.callback(client.close)
-        return SqsQueue(client, settings.queue)
-
-    def service(self, loops: dict[str, Callable[[], None]], shutdown_timeout: timedelta) -> Service:
-        return ThreadedService(loops, self.stop, self.resources, grace=shutdown_timeout + GRACE)
-
-
-def s3_store(settings: S3Settings, threads: int, resources: ExitStack) -> S3ObjectStore:
-    """The bucket, without retries."""
-    client = _s3_client(settings, threads, resources)
-    options = S3PutOptions(
-        storage_class=settings.storage_class or "",
-        # the control plane is read all the time, and an archive's class may not let it be read at all
-        keeps_default_class=partial(is_control_key, settings.prefix),
-        sse=settings.sse or "",
-        kms_key_id=settings.kms_key_id or "",
-    )
-    return S3ObjectStore(client, settings.bucket, put_options=options, part_size_bytes=settings.part_size)
-
-
-def s3_uploads(settings: S3Settings, resources: ExitStack) -> S3Uploads:
-    """Those of the bucket that nobody completed, without retries."""
-    return S3Uploads(_s3_client(settings, 1, resources), settings.bucket)
-
-
-def s3_cold(settings: S3Settings, stop: Stop, resources: ExitStack) -> ColdStore:
-    """Its objects that cannot be read at once; a request is given up as `archive_objects` does."""
-    store = S3Cold(_s3_client(settings, ARCHIVE_THREADS, resources), settings.bucket)
-    return RetryingColdStore(store, stop=stop, policy=RetryPolicy(attempts=ARCHIVE_ATTEMPTS))
-
-
-def _s3_client(settings: S3Settings, threads: int, resources: ExitStack) -> S3Client:
-    client = make_s3_client(
-        endpoint_url=settings.endpoint_url,
-        region_name=settings.region_name,
-        credentials=_credentials(settings),
-        max_pool_connections=threads,
-    )
-    resources.callback(client.close)
-    return client
-
-
-def archive_objects(settings: S3Settings, stop: Stop, resources: ExitStack) -> ObjectStore:
-    """For work that can be done another time: a request is given up after a minute or so."""
-    store = s3_store(settings, ARCHIVE_THREADS, resources)
-    return RetryingObjectStore(store, stop=stop, policy=RetryPolicy(attempts=ARCHIVE_ATTEMPTS))
-
-
-def program() -> str:
-    """As footers name the writer of a segment."""
-    return f"kafka-segment-replicator {version('kafka-segment-replicator')}"
-
-
-def for_workers(config: Config, *needed: str) -> Config:
-    """What is pickled for tasks of Spark: no more than the archive and the sections `needed`."""
-    sections = {"kafka", "egress", "sqs", "ingress", "sync", "compaction", "retention"}
-    left_out: dict[str, Any] = dict.fromkeys(sections - set(needed))
-    return replace(config, **left_out)
 
 
 def build_egress(config: Config) -> Service:
@@ -434,13 +307,3 @@ def _may_thin(admin: KafkaAdmin, segment: Segment) -> bool:
     marks = admin.watermarks([partition]).get(partition)
     trimmed = marks is not None and marks.low > segment.offsets.start
     return trimmed or "compact" in admin.configs(segment.source.topic).get("cleanup.policy", "")
-
-
-def _credentials(settings: S3Settings | SqsSettings) -> AwsCredentials | None:
-    if settings.access_key_id is None or settings.secret_access_key is None:
-        return None
-    return AwsCredentials(
-        access_key_id=settings.access_key_id,
-        secret_access_key=settings.secret_access_key,
-        session_token=settings.session_token,
-    )

@@ -27,7 +27,6 @@ from compaction.worker import Worker
 from formats.registry import load as load_format
 from formats.uploads import Uploader
 from infra.spark import SparkRunner, SparkSettings
-from replicator.app import Surroundings, archive_objects, for_workers, program
 from replicator.config import CompactionJob, Config
 from replicator.control_store import ControlStore
 from replicator.errors import ConfigError, ReplicatorError
@@ -37,6 +36,7 @@ from replicator.protocols import SegmentFormat
 from replicator.segment import Segment
 from replicator.service import Service
 from replicator.store import SegmentStore
+from replicator.surroundings import Surroundings, archive_objects, for_workers, program
 
 log = logging.getLogger(__name__)
 

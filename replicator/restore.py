@@ -22,7 +22,6 @@ from ingress.restore_plan import RestorePlan
 from ingress.restore_planner import RestorePlanner, Wishes, sources_of
 from ingress.restored import Outcome
 from ingress.selection import Selection, checkpoint_topic
-from replicator.app import for_workers, s3_cold
 from replicator.config import Config
 from replicator.durable import Step, durable
 from replicator.errors import ConfigError, ReplicatorError, TargetError
@@ -31,6 +30,7 @@ from replicator.protocols import TopicPartition
 from replicator.restore_on_spark import Work, outcome_of, row_of
 from replicator.restore_worker import RestoreWorker, Task, Terms, Told
 from replicator.segment import format_key
+from replicator.surroundings import for_workers, s3_cold
 
 if TYPE_CHECKING:
     from infra.spark import SparkRunner, SparkSettings

@@ -22,13 +22,12 @@ from infra.kafka.checkpoints import KafkaCheckpointStore
 from infra.kafka.timestamps import TargetTimestamps
 from infra.kafka.transactions import TransactionalWriter
 from infra.metrics import PrometheusMetrics
-from ingress.delivery import Delivery
+from ingress.delivery import ROUND_LINGER, Delivery
 from ingress.pieces import PieceReader, RunReader
 from ingress.restore_plan import PartitionPlan
 from ingress.restored import Partition
 from ingress.restoring import Restorer
 from ingress.throttle import Throttle, ThrottledReader
-from replicator.app import ROUND_LINGER, archive_objects
 from replicator.checkpoint import Author, Checkpoint
 from replicator.config import Config
 from replicator.control_store import ControlStore
@@ -37,6 +36,7 @@ from replicator.errors import BrokerUnavailable, CheckpointConflict, TargetError
 from replicator.lifecycle import Stop, SystemClock
 from replicator.protocols import TargetRun
 from replicator.store import SegmentStore
+from replicator.surroundings import archive_objects
 
 BATCH_RECORDS = 10_000
 # smaller than those of ingress: a restore has to fit beside what runs already, in 400 MB

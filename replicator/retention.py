@@ -15,7 +15,6 @@ from compaction.lease import held, this_process
 from compaction.planner import plan_cleaning
 from compaction.run import Compactor, Selection
 from compaction.run import Report as CleaningReport
-from replicator.app import ARCHIVE_THREADS, archive_objects, s3_uploads
 from replicator.compaction import copies_of, in_process
 from replicator.config import CompactionJob, Config
 from replicator.config.compaction import HIGHEST_LEVEL
@@ -23,6 +22,7 @@ from replicator.control_store import ControlStore
 from replicator.errors import ConfigError
 from replicator.lifecycle import Closing, Stop, SystemClock
 from replicator.store import SegmentStore
+from replicator.surroundings import ARCHIVE_THREADS, archive_objects, s3_uploads
 
 
 class Retention(Closing):

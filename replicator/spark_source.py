@@ -28,7 +28,6 @@ from formats.table import table_of
 from infra.logs import TextFormatter
 from infra.spark_filters import admits, narrowed
 from replicator import logkeys
-from replicator.app import ARCHIVE_THREADS, archive_objects, for_workers
 from replicator.config import Config
 from replicator.control_store import ControlStore
 from replicator.coverage import Gap, Part, parts, uncovered
@@ -39,6 +38,7 @@ from replicator.segment import OffsetRange, SegmentInfo, SourcePartition
 from replicator.spark_options import SOURCE, TOPIC, Options, parse_options
 from replicator.store import SegmentStore
 from replicator.stretches import Stretch, Wanted, stretches
+from replicator.surroundings import ARCHIVE_THREADS, archive_objects, for_workers
 from replicator.topics import LEGAL_NAME
 
 if TYPE_CHECKING:

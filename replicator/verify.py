@@ -23,7 +23,6 @@ from infra.kafka.partition_reader import read_partition
 from ingress.restore_planner import sources_of
 from ingress.selection import Selection
 from ingress.verification import ArchiveVerdict, Proven, SourceVerdict, TargetVerdict, Verifier
-from replicator.app import archive_objects
 from replicator.config import Config
 from replicator.control_store import ControlStore
 from replicator.coverage import joined
@@ -32,6 +31,7 @@ from replicator.lifecycle import Closing, Stop, SystemClock
 from replicator.protocols import TopicPartition, Watermarks
 from replicator.segment import OffsetRange, Segment, SourcePartition, parse_key
 from replicator.store import SegmentStore
+from replicator.surroundings import archive_objects
 
 __all__ = ["Selection", "Verification"]
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from ingress.report import entry_of
 from ingress.selection import Selection
 from ingress.verification import Proven
-from replicator.app import for_workers
 from replicator.config import Config
 from replicator.segment import Segment, SourcePartition, parse_source
+from replicator.surroundings import for_workers
 from replicator.verify import Told, Verification, decode_proven, encode_proven, proven_by_source
 
 if TYPE_CHECKING:

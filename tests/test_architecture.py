@@ -23,6 +23,7 @@ FORMAT_CONTRACT = ("formats.schema", "formats.compare", "formats.scope", "format
 # File → modules of ours that it may import (with all below them). The first row that fits holds.
 OURS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("replicator/app.py", PACKAGES),
+    ("replicator/surroundings.py", PACKAGES),
     ("replicator/compaction.py", PACKAGES),
     ("replicator/restore.py", PACKAGES),
     ("replicator/drill.py", PACKAGES),
@@ -66,14 +67,16 @@ THEIRS: dict[str, tuple[str, ...]] = {
 # The same for imports that only a type checker follows.
 TYPES: dict[str, tuple[str, ...]] = {
     "pyarrow": ("replicator/*",),
-    "mypy_boto3_s3": ("infra/*", "replicator/app.py"),
+    "mypy_boto3_s3": ("infra/*", "replicator/surroundings.py"),
     "mypy_boto3_sqs": ("infra/*",),
     "_typeshed": ("*",),
 }
 
 # Built of everything, so nothing is built of them; a command line needs its entry.
 IMPORTED_BY: dict[str, tuple[str, ...]] = {
-    "replicator.app": (
+    "replicator.app": ("replicator/commands/*",),
+    "replicator.surroundings": (
+        "replicator/app.py",
         "replicator/commands/*",
         "replicator/compaction.py",
         "replicator/restore.py",

@@ -61,8 +61,8 @@ class Reach:
     @cached_property
     def objects(self) -> ObjectStore:
         from infra.retry import RetryingObjectStore, RetryPolicy
-        from replicator.app import s3_store
         from replicator.lifecycle import Stop
+        from replicator.surroundings import s3_store
 
         store = s3_store(self.config.s3, THREADS, self._opened)
         return RetryingObjectStore(store, stop=Stop(), policy=RetryPolicy(attempts=ATTEMPTS))

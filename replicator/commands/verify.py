@@ -80,10 +80,10 @@ def verify(  # noqa: PLR0917 -- options of a command
     """
     from ingress.report import line_of
     from ingress.report import report as report_of
-    from replicator.app import program
     from replicator.config.units import parse_duration
     from replicator.lifecycle import SystemClock
     from replicator.segment import parse_key
+    from replicator.surroundings import program
     from replicator.verify import load_proven, save_proven
     from replicator.verify_on_spark import ARCHIVE, DIRECT, SOURCE, TARGET, Look, Work, here, on_spark
 

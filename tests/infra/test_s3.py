@@ -24,11 +24,11 @@ from infra.s3 import S3ObjectStore, S3PutOptions, make_s3_client
 from infra.s3_body import MOST_PARTS, Slice, cut
 from infra.s3_file import open_object
 from infra.s3_uploads import S3Uploads
-from replicator.app import s3_store
 from replicator.config import S3Settings
 from replicator.control import Place
 from replicator.control_store import ControlStore
 from replicator.errors import SegmentExists, SegmentNotFound, StoreUnavailable
+from replicator.surroundings import s3_store
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
