@@ -30,7 +30,7 @@ from infra.metrics import PrometheusMetrics
 from infra.tuning import tune
 from ingress.delivery import Delivery
 from ingress.reports import Assignment
-from replicator import app
+from replicator import app, surroundings
 from replicator.config import from_mapping
 from replicator.coverage import Piece
 from replicator.errors import ShutdownExpired
@@ -143,12 +143,14 @@ def look_on(marks: Marks) -> None:
         "Delivery": Deliveries,
         "AtLeastOnceWriter": counting(AtLeastOnceWriter),
         "TransactionalWriter": counting(TransactionalWriter),
-        "PrometheusMetrics": Seen,
     }
-    for name, replacement in names.items():
-        if not issubclass(replacement, getattr(app, name)):
-            raise TypeError(f"replicator.app.{name} is another class than the one the benchmark looks on")
-        setattr(app, name, replacement)
+    for module, name, replacement in [
+        *((app, name, one) for name, one in names.items()),
+        (surroundings, "PrometheusMetrics", Seen),
+    ]:
+        if not issubclass(replacement, getattr(module, name)):
+            raise TypeError(f"{module.__name__}.{name} is another class than the one the benchmark looks on")
+        setattr(module, name, replacement)
 
 
 def run(what: str, spec: dict[str, Any]) -> dict[str, Any]:
