@@ -29,6 +29,7 @@ from tests.faults.stored import Bucket, Stretch, Where
 from tests.faults.victim import AFTER, BEFORE, ROOT, CrashPoint, Orders
 from tests.formats.records import ORIGIN, Row, batch_of, sample_rows
 from tests.integration.on_spark import QUICK
+from tests.processes.below import marked
 from tests.processes.harness import to_toml
 
 pytestmark = pytest.mark.integration
@@ -94,7 +95,7 @@ def test_killed_at(archive: Archive, command: str, point: CrashPoint) -> None:
         archive.run("gc", code, rule={})  # removes no record
         archive.judge_end(command)
     assert archive.bucket.uploads() == []
-    assert wait_until(lambda: archive.processes() == [], PATIENCE), archive.processes()
+    assert wait_until(lambda: not marked(str(archive.orders.path)), PATIENCE), marked(str(archive.orders.path))
 
 
 class Archive:
@@ -200,17 +201,6 @@ class Archive:
 
     def left_on_disk(self) -> list[str]:
         return sorted(path.name for path in (self.folder / "tmp").iterdir())
-
-    def processes(self) -> list[str]:
-        """Those that are under our orders."""
-        found = []
-        for process in Path("/proc").glob("[0-9]*"):
-            try:
-                if str(self.orders.path).encode() in (process / "environ").read_bytes():
-                    found.append((process / "cmdline").read_text().replace("\0", " "))
-            except OSError:  # it has ended, or is somebody else's
-                continue
-        return found
 
 
 @pytest.fixture
