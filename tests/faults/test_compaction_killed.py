@@ -149,7 +149,11 @@ class Archive:
             stderr=subprocess.PIPE,
             text=True,
         ) as process:
-            out, err = process.communicate(timeout=PATIENCE.total_seconds())
+            try:
+                out, err = process.communicate(timeout=PATIENCE.total_seconds())
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
         assert process.returncode == code, err + out
         return out
 
@@ -184,9 +188,9 @@ class Archive:
 
     def judge_end(self, command: str) -> None:
         """Every record is there, or known to be gone, once; and nothing else is there."""
-        left_alone, inside = set(self.damaged.values()), set(STORED) - {Stretch(MERGED, 0, 99)}
-        fit = {s for s in STORED if s.where != MERGED or s not in inside} - left_alone
-        stay = joined(fit) if command == "compact" else {s for s in fit if is_kept(s)}
+        left_alone = set(self.damaged.values())
+        fit = {one for one in STORED if one.where != MERGED or one == Stretch(MERGED, 0, 99)} - left_alone
+        stay = joined(fit) if command == "compact" else set(filter(is_kept, fit))
         assert self.judge() == sorted(stay | left_alone)
         lost = offsets(fit) - offsets(stay)
         assert offsets(self.bucket.gaps()) == lost

@@ -93,7 +93,9 @@ class Bucket:
         folder.mkdir(exist_ok=True)
         return folder
 
-    def command(self, *arguments: str, tables: dict[str, Any] | None = None) -> subprocess.Popen[str]:
+    def command(
+        self, *arguments: str, tables: dict[str, Any] | None = None, own_group: bool = False
+    ) -> subprocess.Popen[str]:
         tables = tables or self.tables()
         tables["s3"]["secret_access_key"] = "${SECRET}"
         file = self.folder / "replicator.toml"
@@ -105,7 +107,7 @@ class Bucket:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,
+            start_new_session=own_group,
         )
 
     def segments(self, source: SourcePartition) -> list[Segment]:
@@ -242,9 +244,10 @@ def test_by_the_clock(bucket: Bucket) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("at_work", [True, False], ids=["at-work", "as-spark-starts"])
 @pytest.mark.parametrize("to_all", [False, True], ids=["to-the-process", "to-its-group"])
 @pytest.mark.parametrize(("arguments", "code"), [(("--once",), 1), ((), 0)], ids=["once", "by-the-clock"])
-def test_sigterm_in_mid_run(bucket: Bucket, arguments: tuple[str, ...], code: int, to_all: bool) -> None:
+def test_sigterm_in_mid_run(bucket: Bucket, arguments: tuple[str, ...], code: int, to_all: bool, at_work: bool) -> None:
     """It ends soon and in order, with all that it started, whether or not Java was told as well; what is left undone is
     the next run's."""
     bucket.fill("orders", partitions=6, segments=6, rows=20)
@@ -254,10 +257,18 @@ def test_sigterm_in_mid_run(bucket: Bucket, arguments: tuple[str, ...], code: in
         proxy.break_("GetObject", Slow(0.5))
         tables = bucket.tables({"name": "often", "cron": "* * * * * *", "max_level": 5})
         tables["s3"]["endpoint_url"] = proxy.endpoint_url
-        process = bucket.command(*arguments, tables=tables)
-        assert wait_until(lambda: any("/orders/" in path for path in proxy.asked("GetObject")), PATIENCE)
-        (os.killpg if to_all else os.kill)(process.pid, signal.SIGTERM)
-        out, err = process.communicate(timeout=20)
+        process = bucket.command(*arguments, tables=tables, own_group=True)
+        try:
+            if at_work:
+                assert wait_until(lambda: any("/orders/" in path for path in proxy.asked("GetObject")), PATIENCE)
+            else:
+                assert wait_until(lambda: any("java" in one.command for one in marked(str(bucket.scratch))), PATIENCE)
+            (os.killpg if to_all else os.kill)(process.pid, signal.SIGTERM)
+            out, err = process.communicate(timeout=20)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
     assert process.returncode == code, f"exit code {process.returncode}\n{out}\n{err}"
     assert not any(line.startswith("Traceback") for line in err.splitlines())
     assert code == 0 or err.splitlines()[-1].startswith("replicator: stopped before everything was merged")
