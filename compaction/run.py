@@ -14,6 +14,7 @@ from replicator import logkeys
 from replicator.config import CompactionJob
 from replicator.control import Quarantined
 from replicator.control_store import ControlStore
+from replicator.errors import ReplicatorError
 from replicator.lifecycle import Stop
 from replicator.protocols import Clock
 from replicator.segment import Segment, SegmentInfo, SourcePartition, parse_key
@@ -26,6 +27,13 @@ Execute = Callable[[Sequence[str], CompactionJob], Sequence[str]]
 
 MakePlans = Callable[[Collection[SegmentInfo], CompactionJob, datetime], Iterable[Plan]]
 """For one source partition."""
+
+
+class CompactionStopped(ReplicatorError):
+    """Nothing is lost by it."""
+
+    def __init__(self) -> None:
+        super().__init__("stopped before everything was merged and deleted; the next run plans the rest anew")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,24 +106,35 @@ class Compactor:
     make_plans: MakePlans = plan_partition
 
     def run(self, job: CompactionJob, selection: Selection, *, dry_run: bool = False) -> Report:
-        """Raises what the store and `execute` raise."""
+        """Raises what the store and `execute` raise, and CompactionStopped, which may be what made them raise."""
+        try:
+            return self._run(job, selection, dry_run=dry_run)
+        except CompactionStopped:
+            raise
+        except ReplicatorError as error:
+            if self.stop.is_set():
+                raise CompactionStopped from error
+            raise
+
+    def _run(self, job: CompactionJob, selection: Selection, *, dry_run: bool) -> Report:
         job = selection.narrowed(job)
         report = Report(job.name)
         tried = _Tried()
-        while not self.stop.is_set():
+        while True:
+            if self.stop.is_set():
+                raise CompactionStopped  # what is left is known to nobody, and whoever asked for all of it is told
             plans = list(self._plans(job, selection, report, tried))
             if dry_run:
                 report.plans = plans
                 return report
             if not plans:
-                break
+                return report
             rows = [encode_plan(plan) for plan in plans]
             log.info("compaction_planned", extra={logkeys.COUNT: len(rows)})
             outcomes = [decode_outcome(text) for text in self.execute(rows, job)]
             report.outcomes += outcomes
             tried.add(plans, outcomes)
             self._tell(outcomes, report)
-        return report
 
     def _plans(
         self,

@@ -20,7 +20,7 @@ from compaction.copies import Copies
 from compaction.lease import held, this_process
 from compaction.merge import Merger
 from compaction.rows import decode_plan, encode_outcome
-from compaction.run import Compactor, Execute, Report, Selection
+from compaction.run import CompactionStopped, Compactor, Execute, Report, Selection
 from compaction.schedule import Schedule
 from compaction.scheduler import Scheduler
 from compaction.worker import Worker
@@ -29,7 +29,7 @@ from formats.uploads import Uploader
 from infra.spark import SparkRunner, SparkSettings
 from replicator.config import CompactionJob, Config
 from replicator.control_store import ControlStore
-from replicator.errors import ConfigError, ReplicatorError
+from replicator.errors import ConfigError
 from replicator.lifecycle import Closing, Stop, SystemClock
 from replicator.logkeys import REASON
 from replicator.protocols import SegmentFormat
@@ -43,10 +43,6 @@ log = logging.getLogger(__name__)
 SHUTDOWN = timedelta(seconds=10)
 
 Progress = Callable[[int, int], None]
-
-
-class CompactionStopped(ReplicatorError):
-    pass
 
 
 class Compaction(Closing):
@@ -92,12 +88,13 @@ class Compaction(Closing):
         dry_run: bool = False,
     ) -> list[Report]:
         """Run `jobs` (default: all) now, one after the other, or that part of them. Raises LeaseTaken when another
-        process is at it, PlanFailed or SparkUnavailable when Spark cannot go on, StoreUnavailable."""
+        process is at it, PlanFailed or SparkUnavailable when Spark cannot go on, StoreUnavailable, CompactionStopped.
+        """
         selection = Selection(topics=frozenset({topic} if topic else ()), partitions=frozenset(partitions), level=level)
         reports = []
         for job in self.settings.jobs if jobs is None else jobs:
             if self.stop.is_set():
-                break
+                raise CompactionStopped
             region = job.region or self._config.region
             compactor = Compactor(
                 region=region,
@@ -141,7 +138,7 @@ class Compaction(Closing):
 
     def _go_on(self, done: int, total: int) -> None:
         if self.stop.is_set():
-            raise CompactionStopped("stopped before the plans were carried out; the next run plans the rest anew")
+            raise CompactionStopped
         self._progress(done, total)
 
 

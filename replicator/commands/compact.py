@@ -47,6 +47,7 @@ def compact(  # noqa: PLR0917 -- options of a command
     """Merge segments level by level on Spark, and delete what a merged one is proved to hold.
 
     Exit code 3 when a segment is not what it says (it is named, and left alone), 1 when something could not be done.
+    SIGTERM ends what runs at once, and nothing is lost by it: 0 by the clock, 1 with --once, which was not done.
     """
     settings = load_config(config)
     set_up_logs(settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,10 +15,12 @@ from hypothesis import strategies as st
 
 from compaction.copies import Copies
 from compaction.planner import CleanPlan, MergePlan, plan_partition
-from compaction.run import Report, Selection
+from compaction.run import CompactionStopped, Report, Selection
 from formats.digest import digest_of
 from formats.parquet import ParquetFormat
+from replicator.config import CompactionJob
 from replicator.footer import SegmentFooter
+from replicator.lifecycle import Stop
 from replicator.protocols import ObjectInfo
 from replicator.segment import OffsetRange, Segment, SourcePartition, format_key, parse_key
 from replicator.store import SegmentStore
@@ -344,6 +346,25 @@ def test_a_dry_run_changes_nothing() -> None:
     assert [plan.output for plan in report.plans if isinstance(plan, MergePlan)] == [segment(0, 80, 1)]
     assert archive.segments() == before
     assert (report.objects, len(report.outcomes)) == (3, 0)
+
+
+def test_a_run_that_is_stopped_says_that_it_is_not_done() -> None:
+    """Between two rounds: what is merged stays, and the next run deletes."""
+    archive = Archive()
+    three(archive)
+    before, at_work = archive.read(), archive.compactor()
+
+    def execute(rows: Sequence[str], one: CompactionJob) -> Sequence[str]:
+        archive.stop.set()
+        return at_work.execute(rows, one)
+
+    with pytest.raises(CompactionStopped):
+        replace(at_work, execute=execute).run(job(), ALL)
+    archive.stop = Stop()
+    assert len(archive.segments()) > 1
+    archive.compactor().run(job(), ALL)
+    assert len(archive.segments()) == 1
+    assert archive.read() == before
 
 
 def test_the_store_is_only_asked_for_the_own_region() -> None:

@@ -62,20 +62,35 @@ WAYS: Mapping[Step, Way] = {
     Step.PARK: Way(side=INGRESS, scene=Scene.REFUSED, occurrence=1),
 }
 
-# those of ingress are a restore's too: tests/faults/test_restore_killed.py
+# Those of ingress are a restore's too: tests/faults/test_restore_killed.py.
+
+# Of commands that end by themselves, without traffic: which of the times that a step is made
+# (tests/faults/test_compaction_killed.py).
+COMPACT: Mapping[Step, tuple[int, ...]] = {
+    Step.TAKE_LEASE: (1, 2),  # the second gives it back
+    Step.PUT_SEGMENT: (2,),
+    Step.CREATE_MULTIPART: (1,),
+    Step.PUT_PART: (2,),
+    Step.COMPLETE_MULTIPART: (1,),
+    Step.DELETE_SEGMENTS: (2,),
+    Step.QUARANTINE: (1,),
+}
+GC: Mapping[Step, tuple[int, ...]] = {
+    Step.TAKE_LEASE: (1, 2),
+    Step.RECORD_GAP: (2,),
+    Step.EXPIRE_SEGMENTS: (2,),
+    Step.ABORT_UPLOADS: (1,),
+    Step.DELETE_SEGMENTS: (1,),
+    Step.QUARANTINE: (1,),
+}
+
 _OPERATOR = "an operator's command writes one acknowledged record and ends; said again it changes nothing"
-_COMPACTION = "a state machine dies there at any moment of any compaction and any gc (tests/compaction/test_model.py)"
 ELSEWHERE: Mapping[Step, str] = {
-    Step.EXPIRE_SEGMENTS: _COMPACTION,
-    Step.ABORT_UPLOADS: "nothing is lost by it: a test aborts the rest (tests/compaction/test_collect.py)",
     Step.THAW: "asking again is harmless, and nothing of ours depends on it (tests/restore/test_commands.py)",
-    # egress's; that of gc is made where EXPIRE_SEGMENTS is
+    # egress's, that is
     Step.RECORD_GAP: "wants records deleted from the source: the judge of lost records would have to know them",
     Step.SEED_CHECKPOINT: _OPERATOR,
     Step.RECORD_SKIP: _OPERATOR,
-    Step.DELETE_SEGMENTS: _COMPACTION,
-    Step.QUARANTINE: _COMPACTION,
-    Step.TAKE_LEASE: _COMPACTION,
 }
 """Steps that product code makes and that no process gets to here, each with the reason."""
 

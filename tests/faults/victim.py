@@ -19,6 +19,8 @@ from replicator.durable import AFTER, BEFORE, Step, observe
 
 ORDERS = "FAULT_ORDERS"
 WHENS = (BEFORE, AFTER)
+ROOT = Path(__file__).resolve().parent.parent.parent
+INSIDE = Path(__file__).resolve().parent / "inside"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -54,6 +56,11 @@ class Orders:
     @property
     def environment(self) -> dict[str, str]:
         return {ORDERS: str(self.path)}
+
+    @property
+    def everywhere(self) -> dict[str, str]:
+        """The same for whatever Python that process starts, which counts for itself: one of them is killed."""
+        return {**self.environment, "PYTHONPATH": os.pathsep.join(map(str, (INSIDE, ROOT)))}
 
     @property
     def _done(self) -> Path:
@@ -104,7 +111,10 @@ class Executioner:
                 self._given, self._seen = given, 0
             self._seen += 1
             if self._seen == point.occurrence:
-                os.rename(self.path, f"{self.path}.done")
+                try:
+                    os.rename(self.path, f"{self.path}.done")
+                except FileNotFoundError:  # another process got there first
+                    return
                 os.kill(os.getpid(), signal.SIGKILL)
 
 

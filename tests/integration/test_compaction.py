@@ -5,18 +5,20 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compaction.lease import NAME
 from compaction.run import Compactor, Selection
 from formats.parquet import ParquetFormat
 from infra.local.aws import s3_client, wire
@@ -33,7 +35,9 @@ from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
 from replicator.store import SegmentStore
 from tests.formats.records import ORIGIN, Row, batch_of, rows_of, sample_rows
 from tests.integration.on_spark import PATIENCE, QUICK, assert_only_plans_cross, killing_one, pages_of
+from tests.processes.below import marked
 from tests.processes.harness import to_toml
+from tests.processes.s3_proxy import Slow, proxied
 
 pytestmark = pytest.mark.integration
 
@@ -82,7 +86,16 @@ class Bucket:
             "compaction": {"master": "local[2,4]", "spark": QUICK} | compaction | {"jobs": given},
         }
 
-    def command(self, *arguments: str, tables: dict[str, Any] | None = None) -> subprocess.Popen[str]:
+    @property
+    def scratch(self) -> Path:
+        """Where its commands have their temporary files: a mark of their processes, too."""
+        folder = self.folder / "scratch"
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def command(
+        self, *arguments: str, tables: dict[str, Any] | None = None, own_group: bool = False
+    ) -> subprocess.Popen[str]:
         tables = tables or self.tables()
         tables["s3"]["secret_access_key"] = "${SECRET}"
         file = self.folder / "replicator.toml"
@@ -90,10 +103,11 @@ class Bucket:
         return subprocess.Popen(
             [sys.executable, "-m", "replicator", "compact", "--config", str(file), *arguments],
             cwd=ROOT,
-            env={**os.environ, "SECRET": "test"},
+            env={**os.environ, "SECRET": "test", "TMPDIR": str(self.scratch)},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=own_group,
         )
 
     def segments(self, source: SourcePartition) -> list[Segment]:
@@ -227,6 +241,47 @@ def test_by_the_clock(bucket: Bucket) -> None:
     assert '"compaction_next"' in err
     assert len(bucket.read(source)) == 50
     assert '"segments_merged"' in err
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("at_work", [True, False], ids=["at-work", "as-spark-starts"])
+@pytest.mark.parametrize("to_all", [False, True], ids=["to-the-process", "to-its-group"])
+@pytest.mark.parametrize(("arguments", "code"), [(("--once",), 1), ((), 0)], ids=["once", "by-the-clock"])
+def test_sigterm_in_mid_run(bucket: Bucket, arguments: tuple[str, ...], code: int, to_all: bool, at_work: bool) -> None:
+    """It ends soon and in order, with all that it started, whether or not Java was told as well; what is left undone is
+    the next run's."""
+    bucket.fill("orders", partitions=6, segments=6, rows=20)
+    sources = [SourcePartition("a", "orders", partition) for partition in range(6)]
+    before = [bucket.read(source) for source in sources]
+    with proxied(bucket.endpoint_url) as proxy:
+        proxy.break_("GetObject", Slow(0.5))
+        tables = bucket.tables({"name": "often", "cron": "* * * * * *", "max_level": 5})
+        tables["s3"]["endpoint_url"] = proxy.endpoint_url
+        process = bucket.command(*arguments, tables=tables, own_group=True)
+        try:
+            if at_work:
+                assert wait_until(lambda: any("/orders/" in path for path in proxy.asked("GetObject")), PATIENCE)
+            else:
+                assert wait_until(lambda: any("java" in one.command for one in marked(str(bucket.scratch))), PATIENCE)
+            (os.killpg if to_all else os.kill)(process.pid, signal.SIGTERM)
+            out, err = process.communicate(timeout=20)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
+    assert process.returncode == code, f"exit code {process.returncode}\n{out}\n{err}"
+    assert not any(line.startswith("Traceback") for line in err.splitlines())
+    assert code == 0 or err.splitlines()[-1].startswith("replicator: stopped before everything was merged")
+    assert wait_until(lambda: not marked(str(bucket.scratch)), timedelta(seconds=5)), marked(str(bucket.scratch))
+    assert list(bucket.scratch.iterdir()) == []
+    lease = ControlStore(bucket.objects, "data").lease("a", NAME)
+    assert lease is not None
+    assert lease.until <= datetime.now(UTC), "it was given back"
+    assert any(len(bucket.segments(source)) > 1 for source in sources), "it was over before"
+    assert [bucket.read(source) for source in sources] == before
+    ended(bucket.command("--once"), 0)
+    assert [len(bucket.segments(source)) for source in sources] == [1] * 6
+    assert [bucket.read(source) for source in sources] == before
 
 
 def test_without_a_cron_it_says_what_to_do(bucket: Bucket) -> None:

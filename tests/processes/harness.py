@@ -348,6 +348,15 @@ class Site:
         }
         return self._worker(name, ["compact"], tables)
 
+    def gc(self, name: str) -> Worker:
+        """Of the site's bucket: deletes what larger segments hold, and no record. Not started; it ends by itself."""
+        tables = {
+            "region": A,
+            "s3": self.s3(),
+            "retention": {"delete_grace": "0s", "topics": {f"^{re.escape(self.name)}[.].*": {}}},
+        }
+        return self._worker(name, ["gc", "--covered"], tables)
+
     def s3(self, endpoint_url: str = "", bucket: str = "") -> Tables:
         return {**self._endpoint(endpoint_url), "bucket": bucket or self.bucket, "prefix": PREFIX}
 
