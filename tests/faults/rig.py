@@ -79,7 +79,9 @@ class Rig:
         self.site.wait("the first records", lambda: traffic.taken > 0)
 
     def crashed(self, hand: Hand) -> bool:
-        """Whether it killed itself where it was ordered to; counted."""
+        """Whether it killed itself where it was ordered to; counted, as is a callback that raised."""
+        if (raised := hand.raised()) is not None:
+            self.count(f"exception {raised.name}")
         if (point := hand.crashed()) is None:
             return False
         self.count(f"kill {point.name}")

@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from infra.kafka.admin import KafkaAdmin
 from infra.kafka.placement import KafkaPlacement
 from infra.local.stack import LocalStack
-from replicator.errors import ConfigError
+from replicator.errors import ConfigError, OwnershipLost
 from replicator.lifecycle import Deadline
 from replicator.protocols import ConsumerDisturbed, TopicPartition
 
@@ -129,6 +129,52 @@ def test_what_a_listener_raises_comes_out_of_poll(
     disturbed += placement.poll(TURN)
     assert [d.reason for d in disturbed] == ["ValueError: planned"]
     assert placement.assignment() == partitions
+
+
+@pytest.mark.integration
+def test_a_member_ends_when_its_client_has_what_it_does_not_know_of(
+    make: Callable[[], KafkaPlacement],
+    partitions: set[TopicPartition],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client refuses what a callback asks for, and assigns by itself: nobody would work on these partitions."""
+
+    class Refuses(Consumer):
+        def incremental_assign(self, partitions: object) -> None:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+
+    monkeypatch.setattr("infra.kafka.membership.Consumer", Refuses)
+    owner, placement = Owner(), make()
+    placement.subscribe([topic_name], owner)
+    with pytest.raises(OwnershipLost, match=rf"_STATE.*{topic_name}/0.*nothing.*start the process again"):
+        drive(placement, until=lambda: owner.owned)
+
+
+@pytest.mark.integration
+def test_a_member_ends_when_it_was_not_told_of_a_loss(
+    make: Callable[[], KafkaPlacement],
+    partitions: set[TopicPartition],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would write partitions that are another's. Whoever listens hears that they are lost before the end."""
+
+    class Deaf(Consumer):
+        def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
+            def on_revoke(*_: object) -> None:
+                raise ZeroDivisionError
+
+            super().subscribe(topics, **(callbacks | {"on_revoke": on_revoke}))  # type: ignore[arg-type]
+
+    monkeypatch.setattr("infra.kafka.membership.Consumer", Deaf)
+    a, b, first, second = Owner(), Owner(), make(), make()
+    first.subscribe([topic_name], a)
+    drive(first, until=lambda: a.owned == partitions)
+    second.subscribe([topic_name], b)
+    with pytest.raises(OwnershipLost, match="ZeroDivisionError"):
+        drive(first, second, until=lambda: b.owned)
+    assert (a.owned, a.told[-1]) == (set(), "lost")
 
 
 def test_the_isolation_level_is_not_for_changing() -> None:
