@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tests.faults.place import Place
     from tests.processes.harness import Site
 
-SAMPLE = {(Side.INGRESS, "classic", "inside on-assign")}  # what `make test` has time for
+SAMPLE = {(Side.INGRESS, "classic", "after on-assign")}  # what `make test` has time for
 ANSWER_SECONDS = 10.0
 
 
@@ -63,12 +63,12 @@ def test_raised_in(site: Site, fault_place: Place, side: Side, protocol: str, po
             victim.order(point)
             provoke(site, fault_place, rig, side, point.callback, victim=victim, other=other)
         site.wait(f"{victim.name}: {point.name}", lambda: rig.crashed(victim) or bool(rig.tally.total))
-        rig.flow.wait_for_more()
+        before = rig.flow.delivered()
+        site.wait("it goes on", lambda: not rig.crashed(victim) and rig.flow.delivered() > before)
         rig.drain(hands=hands.values())
         stop(list(hands.values()))
         rig.judge()
         assert rig.tally.faults == Counter({f"exception {point.name}": 1})
-        assert rig.tally.honest, f"nothing was on its way: {rig.tally}"
     print(f"{rig.tally.faults}, ended {victim.gave_up}")
 
 
