@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tests.faults.callbacks import Raise
 from tests.faults.crash_points import Side
 from tests.faults.schedule import SESSION_SECONDS, SLOTS, TRANSACTION, Membership, Slot
-from tests.faults.victim import CrashPoint, Order, Orders
+from tests.faults.victim import WHERE, CrashPoint, Order, Orders
 from tests.processes.harness import A, B
 
 if TYPE_CHECKING:
@@ -121,6 +121,11 @@ class Hand:
             return
         early = code == -signal.SIGTERM and self._young  # told before it listened to signals
         assert code == 0 or early, self.worker.explain(f"ended with {code} after SIGTERM, not with 0")
+
+    def tell_where(self) -> None:
+        """Its threads write into the log where they are."""
+        if self.up:
+            self.worker.signal(WHERE)
 
     def peak_bytes(self) -> int:
         """The most memory that this life ever held; 0 when there is none."""

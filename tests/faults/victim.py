@@ -10,6 +10,7 @@ next life, is not under that order any more.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import threading
@@ -23,6 +24,7 @@ from tests.faults.callbacks import WORD, Callback, Raise, install
 
 ORDERS = "FAULT_ORDERS"
 REPORTS = "FAULT_EVERY_REPORT"  # set: delivery reports of successes are called, too
+WHERE = signal.SIGUSR2  # writes where every thread is into the log
 WHENS = (BEFORE, AFTER)
 
 
@@ -140,6 +142,7 @@ class Executioner:
 
 
 def main() -> None:
+    faulthandler.register(WHERE, all_threads=True)
     executioner = Executioner(os.environ[ORDERS])
     observe(executioner.made)
     install(executioner.raises, every_report=REPORTS in os.environ)
