@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -129,6 +130,34 @@ def test_what_a_listener_raises_comes_out_of_poll(
     disturbed += placement.poll(TURN)
     assert [d.reason for d in disturbed] == ["ValueError: planned"]
     assert placement.assignment() == partitions
+
+
+@pytest.mark.integration
+def test_the_fence_is_there_while_a_partition_is_being_taken(
+    make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str
+) -> None:
+    """Whoever asks for it holds the lock that the revocation waits for, and the client may let nobody else in until the
+    revocation has returned: both would wait for ever (seen)."""
+    answers: list[object] = []
+    in_time: list[bool] = []
+
+    @dataclass(slots=True)
+    class Asked(Owner):
+        def revoked(self, partitions: Collection[TopicPartition]) -> None:
+            asking = threading.Thread(target=lambda: answers.append(first.fence()), daemon=True)
+            asking.start()
+            asking.join(5)
+            in_time.append(bool(answers))
+            Owner.revoked(self, partitions)
+
+    a, b, first, second = Asked(), Owner(), make(), make()
+    first.subscribe([topic_name], a)
+    drive(first, until=lambda: a.owned == partitions)
+    second.subscribe([topic_name], b)
+    drive(first, second, until=lambda: len(a.owned) == 2 == len(b.owned))
+    assert all(in_time), "it waited for the end of the revocation"
+    assert in_time
+    assert None not in answers
 
 
 @pytest.mark.integration
