@@ -23,7 +23,10 @@ from tests.processes.s3_proxy import Fault as S3Fault
 SLOTS = 2  # processes of each side that run when nothing is wrong
 SESSION_SECONDS = 1.5
 TRANSACTION = "6s"  # how long a dead process holds up who takes its partitions, if it was a dynamic member
-CRASH_SECONDS = 3.0  # to get there, or to be called back
+CRASH_SECONDS = 3.0  # to get there
+CALLBACK_SECONDS = (
+    6.0  # to be called back: a process that comes back takes some seconds to take a partition from another
+)
 PER_SITE = 5  # schedules that follow one another on the same processes
 
 PROTOCOLS = ("classic", "consumer")
@@ -246,7 +249,7 @@ def _callback(random: Random, slot: Slot) -> Iterator[Fault]:
     """The order, and what makes the client call back: else few would ever be called in time."""
     callback = random.choice([c for c in Callback if slot.side in CALLBACKS[c]])
     point = Raise(callback=callback, when=random.choice(callback.whens))
-    yield CallbackRaises(side=slot.side, point=point, seconds=CRASH_SECONDS)
+    yield CallbackRaises(side=slot.side, point=point, seconds=CALLBACK_SECONDS)
     match callback:
         case Callback.ON_ASSIGN | Callback.ON_REVOKE:
             yield Leave(slot=slot, seconds=0.3)
