@@ -24,9 +24,7 @@ SLOTS = 2  # processes of each side that run when nothing is wrong
 SESSION_SECONDS = 1.5
 TRANSACTION = "6s"  # how long a dead process holds up who takes its partitions, if it was a dynamic member
 CRASH_SECONDS = 3.0  # to get there
-CALLBACK_SECONDS = (
-    6.0  # to be called back: who comes back takes some seconds to take a partition over
-)
+CALLBACK_SECONDS = 6.0  # to be called back: who comes back takes some seconds to take a partition over
 PER_SITE = 5  # schedules that follow one another on the same processes
 
 PROTOCOLS = ("classic", "consumer")
