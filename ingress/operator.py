@@ -5,13 +5,21 @@ Each step is acknowledged before the next, in an order in which a crash between 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, still_parked
 from replicator.errors import CheckpointConflict, TargetError
-from replicator.protocols import CheckpointEditor, CheckpointStore, ClusterAdmin, ConsumerGroups, TopicFacts
+from replicator.protocols import (
+    CheckpointEditor,
+    CheckpointStore,
+    ClusterAdmin,
+    ConsumerGroups,
+    TopicFacts,
+    TopicPartition,
+)
 from replicator.segment import OffsetRange, SourcePartition
 
 
@@ -21,6 +29,15 @@ class Seed:
     before: Checkpoint | CheckpointConflict | None  # a seed ends a conflict
     after: Checkpoint
     parked: bool
+    claimed: bool  # nobody delivers there, and nobody must begin to while it is written
+
+    @property
+    def target(self) -> TopicPartition:
+        return TopicPartition(self.key.destination_topic, self.key.source.partition)
+
+
+Claim = Callable[[Collection[TopicPartition]], AbstractContextManager[None]]
+"""Holds partitions in ingress's group. Raises TargetError on entry when it cannot have them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +56,7 @@ class Operator:
     admin: ClusterAdmin
     groups: ConsumerGroups
     group_id: str
+    claim: Claim
 
     # --- seed ---
 
@@ -50,17 +68,19 @@ class Operator:
         target = self._target(destination, next_offsets)
         known = self.checkpoints.read()
         parked = self.checkpoints.parked()
+        members = 0 if force else self.groups.facts(self.group_id).members
         seeds = [
             Seed(
                 key=key,
                 before=known.get(key),
                 after=Checkpoint(next_offset, target.topic_id, now, Author.SEED),
                 parked=_parked(parked.get(key), known.get(key)) is not None,
+                claimed=not force and not members,
             )
             for key, next_offset in ((CheckpointKey(s, destination), n) for s, n in sorted(next_offsets.items()))
         ]
         going = [seed for seed in seeds if not seed.parked]
-        if going and not force and (members := self.groups.facts(self.group_id).members):
+        if going and members:
             raise TargetError(
                 f"group {self.group_id} has {members} member(s), and {going[0].key.source} is not parked: its owner "
                 "would go on where it is. Stop ingress first, or use --force if you know that it does not hold it"
@@ -68,10 +88,20 @@ class Operator:
         return seeds
 
     def seed(self, seeds: Iterable[Seed]) -> None:
-        """After an exception, those before it are written; saying all again is harmless."""
+        """After an exception, those before it are written; saying all again is harmless.
+
+        Since they were planned ingress may have been started: it would have its position from before the seed and
+        commit after it, which hides a seed that goes back, and contradicts one that goes on. So this takes the place
+        of ingress meanwhile, and whoever comes later asks for positions after the seed. Of a parked partition whose
+        owner runs, or with force, only the operator knows what the owner does.
+        """
+        seeds = list(seeds)
         editor = self.open_editor()
-        for seed in seeds:
-            editor.seed(seed.key, seed.after)
+        with ExitStack() as around:
+            if claimed := {seed.target for seed in seeds if seed.claimed}:
+                around.enter_context(self.claim(claimed))
+            for seed in seeds:
+                editor.seed(seed.key, seed.after)
 
     # --- skip and release ---
 

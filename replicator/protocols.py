@@ -455,9 +455,9 @@ class Placement(Protocol):
     def poll(self, timeout: timedelta) -> Sequence[ConsumerDisturbed]: ...
 
     def fence(self) -> object:
-        """This member and its generation: what the target refuses once another generation rules. Take it under the
-        lock that the revocation takes, with the look at who owns what, and keep it for the whole transaction: a fresh
-        one would let a member write what it lost. From any thread."""
+        """This member and its generation as of the last `poll`: what the target refuses once another generation rules.
+        Take it under the lock that the revocation takes, with the look at who owns what, and keep it for the whole
+        transaction: a fresh one would let a member write what it lost. From any thread; never waits."""
 
     def settled(self, partitions: Collection[TopicPartition]) -> None:
         """Returns when no transaction of an earlier owner of these is pending any more. From any thread. Raises

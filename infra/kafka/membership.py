@@ -7,7 +7,10 @@ Rules
   2. A partition that comes is paused at an explicit offset. Never at END: the answer to the question where that is
      may arrive after a seek and override it (seen), which reads as a hole.
   3. A partition that goes is given up after the listener was told, so that it can still be committed.
-  4. After a loss the subscription is left alone until the group has assigned anew: the client aborts the process when
+  4. A callback that fails leaves the client to assign or to unassign by itself, and nobody is told: a partition that
+     nobody works on, or one that we write and do not hold (seen). So after any exception both sides are compared, and
+     this member ends when they differ.
+  5. After a loss the subscription is left alone until the group has assigned anew: the client aborts the process when
      it is changed while joining again (seen).
 """
 
@@ -17,8 +20,9 @@ import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from typing import NoReturn
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from infra.kafka.client_log import client_log
@@ -54,6 +58,7 @@ class Membership:
         self._held: set[TopicPartition] = set()
         self._kept: list[BaseException] = []
         self._fatal: KafkaError | None = None
+        self._torn = ""  # why the client and we do not hold the same any more
         self._closed = False
         self._joining_again = False
         self._subscribe_later: frozenset[str] | None = None
@@ -87,18 +92,30 @@ class Membership:
         """As the client's: waits the whole `timeout` if there are fewer than `count`. Empty when it failed, and then
         `disturbances` says so. Raises OwnershipLost when this member can never go on."""
         if self._fatal is not None:
-            self._guarded(self._on_lost)(self.client, [])
-            raise OwnershipLost(f"group member: {told(self._fatal)}. This client is dead; start the process again")
+            self._end(told(self._fatal))
         if self._subscribe_later is not None and not self._joining_again:
             self._subscribe(self._subscribe_later)
         try:
-            return self.client.consume(count, max(timeout.total_seconds(), 0))
+            messages = self.client.consume(count, max(timeout.total_seconds(), 0))
         except Exception as error:
             self._kept.append(error)
-            return []
+            messages = []
         except BaseException as error:  # Ctrl-C inside the call: whoever goes on after it must know
             self._kept.append(_Interrupted(_reason(error)))
             raise
+        if self._kept and self._fatal is None:
+            self._compare(self._kept[-1])
+        return messages
+
+    def _compare(self, error: BaseException) -> None:
+        there = _ours(self.client.assignment())
+        if there != self._held:
+            self._torn = f"{_reason(error)}: its client has {_names(there)}, and it knows of {_names(self._held)}"
+            self._end(self._torn)
+
+    def _end(self, reason: str) -> NoReturn:
+        self._guarded(self._on_lost)(self.client, [])
+        raise OwnershipLost(f"group member: {reason}. This client is dead; start the process again")
 
     @property
     def disturbed(self) -> bool:
@@ -139,7 +156,7 @@ class Membership:
     def _close_client(self) -> None:
         try:
             self.client.close()
-        except (KafkaException, RuntimeError) as error:
+        except Exception as error:
             log.warning("consumer_close_failed", extra={ERROR: repr(error)})
 
     # --- callbacks: on the thread that is in `consume` ------------------------------------------------------------
@@ -173,15 +190,16 @@ class Membership:
             client.incremental_unassign(partitions)
 
     def _on_lost(self, client: Consumer, partitions: list[ClientPartition]) -> None:
-        """After a fatal error the group tells nothing any more, and everything is lost."""
-        gone = self.held if self._fatal is not None else _ours(partitions)
+        """Once this member has ended the group tells nothing any more, and everything is lost."""
+        ended = self._fatal is not None or bool(self._torn)
+        gone = self.held if ended else _ours(partitions)
         self._joining_again = True
         self._held -= gone
         try:
             if self._listener is not None and gone:
                 self._listener.lost(gone)
         finally:
-            if self._fatal is None:
+            if not ended:
                 client.incremental_unassign(partitions)
 
     def _on_error(self, error: KafkaError) -> None:
@@ -197,6 +215,10 @@ class Membership:
 
 def _ours(partitions: Sequence[ClientPartition]) -> frozenset[TopicPartition]:
     return frozenset(TopicPartition(p.topic, p.partition) for p in partitions)
+
+
+def _names(partitions: Collection[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions))) or "nothing"
 
 
 def _reason(error: BaseException) -> str:

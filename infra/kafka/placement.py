@@ -26,13 +26,18 @@ class KafkaPlacement:
         self._group_id = group_id
         config = placement_properties(properties, group_id=group_id)
         self._member = Membership(config, metrics=metrics or NoMetrics())
+        self._fence: object = self._member.client.consumer_group_metadata()
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
         self._member.subscribe(topics, listener)
 
     def poll(self, timeout: timedelta) -> Sequence[ConsumerDisturbed]:
         """Raises OwnershipLost when this member can never go on."""
-        for message in self._member.consume(1, timeout):  # a record that was under way when its partition was paused
+        messages = self._member.consume(1, timeout)
+        # Here, and not when somebody asks: that would wait until no callback is at work (seen), under the very lock
+        # that a revocation waits for. This one is never newer than what the listener was told by now.
+        self._fence = self._member.client.consumer_group_metadata()
+        for message in messages:  # a record that was under way when its partition was paused
             if (error := message.error()) is not None:
                 self._member.count_error(error)
         return self._member.disturbances()
@@ -42,7 +47,7 @@ class KafkaPlacement:
 
     def fence(self) -> object:
         """See Placement. The client's opaque group metadata, for `send_offsets_to_transaction`."""
-        return self._member.client.consumer_group_metadata()
+        return self._fence
 
     def settled(self, partitions: Collection[TopicPartition]) -> None:
         """See Placement. The offsets themselves say nothing: groups expire, are reset, and may be shared. But under

@@ -91,4 +91,5 @@ def operator_of(reach: Reach) -> Operator:
         admin=reach.admin,
         groups=reach.groups,
         group_id=reach.ingress.group_id,
+        claim=reach.claim,
     )

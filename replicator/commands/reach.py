@@ -14,7 +14,8 @@ from replicator.errors import ConfigError
 from replicator.store import SegmentStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from types import TracebackType
 
     from infra.kafka.admin import KafkaAdmin
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from infra.kafka.log_probe import KafkaLogProbe
     from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped
     from replicator.config import Config, IngressSettings
-    from replicator.protocols import CheckpointEditor, CheckpointStore, ObjectStore, SegmentFormat
+    from replicator.protocols import CheckpointEditor, CheckpointStore, ObjectStore, SegmentFormat, TopicPartition
 
 THREADS = 16
 ATTEMPTS = 6  # of a request, some five seconds: somebody waits for the answer
@@ -128,6 +129,12 @@ class Reach:
         editor = KafkaCheckpointEditor(self.config.cluster.properties("producer"), settings.checkpoint_topic)
         self._opened.callback(editor.close)
         return editor
+
+    def claim(self, partitions: Collection[TopicPartition]) -> AbstractContextManager[None]:
+        """Takes the place of ingress for as long as it lasts."""
+        from infra.kafka.claim import KafkaClaim
+
+        return KafkaClaim(self.config.cluster.properties("consumer"), group_id=self.ingress.group_id).held(partitions)
 
 
 class NoCheckpoints:

@@ -2,6 +2,7 @@
 
 placement.assign(P) / revoke(P) / lose(P)     the listener hears of it in the next `poll`
 placement.disturb("why")                      the next `poll` says so
+placement.pending.append(end)                 what an owner before has under way: ends when it is waited for
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ class FakePlacement:
     topics: frozenset[str] = frozenset()
     held: set[TopicPartition] = field(default_factory=set)
     closed: bool = False
+    pending: list[Callable[[], None]] = field(default_factory=list)
     _listener: GroupListener | None = None
     _changes: deque[Callable[[], None]] = field(default_factory=deque)
     _disturbed: list[ConsumerDisturbed] = field(default_factory=list)
@@ -50,7 +52,8 @@ class FakePlacement:
         return object()
 
     def settled(self, partitions: Collection[TopicPartition]) -> None:
-        pass
+        while self.pending:
+            self.pending.pop()()
 
     def close(self, timeout: timedelta) -> None:
         if not self.closed and self.held:

@@ -1,4 +1,4 @@
-"""A process of the product that may be ordered to kill itself, and how it is a member of its group."""
+"""A process of the product that may be ordered to kill itself or to fail, and how it is a member of its group."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.faults.callbacks import Raise
 from tests.faults.crash_points import Side
 from tests.faults.schedule import SESSION_SECONDS, SLOTS, TRANSACTION, Membership, Slot
-from tests.faults.victim import CrashPoint, Orders
+from tests.faults.victim import WHERE, CrashPoint, Order, Orders
 from tests.processes.harness import A, B
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 LEAVE = timedelta(seconds=30)
 CLIENT_IS_DEAD = "This client is dead; start the process again"
+PLANNED = "planned"  # as `Planned` says it
 
 
 class Hand:
@@ -29,7 +31,8 @@ class Hand:
         self._frozen = False
         self._leaving = False
         self._young = False
-        self.gave_up = 0  # lives that ended because the client library said that it cannot go on
+        self._shaken = False  # a callback raised in this life, as ordered
+        self.gave_up = 0  # lives that ended because the client library said that it cannot go on, or by an exception
 
     @property
     def name(self) -> str:
@@ -40,16 +43,16 @@ class Hand:
         """It runs, and nothing is being done to it."""
         return self.worker.expected and not self._frozen and not self._leaving and self.worker.exit_code is None
 
-    def start(self, point: CrashPoint | None = None) -> None:
+    def start(self, point: Order | None = None) -> None:
         """No error if it runs."""
         if self.worker.expected:
             return
-        self._frozen = self._leaving = False
+        self._frozen = self._leaving = self._shaken = False
         if point is not None:
             self._orders.give(point)
         self.worker.start(module="tests.faults.victim", environment=self._orders.environment)
 
-    def order(self, point: CrashPoint) -> None:
+    def order(self, point: Order) -> None:
         self._orders.give(point)
 
     @property
@@ -59,24 +62,33 @@ class Hand:
     def withdraw(self) -> None:
         self._orders.withdraw()
 
+    def raised(self) -> Raise | None:
+        """Which of its callbacks raised, as ordered, since this was asked last; it may run or not."""
+        point = self._orders.carried_out(Raise)
+        self._shaken |= point is not None
+        return point
+
     def crashed(self) -> CrashPoint | None:
         """Where it killed itself since it was asked last; it is down then. Raises AssertionError if it ended of
-        anything else."""
+        anything else. To be asked after `raised`."""
         if not self.worker.expected or self._leaving or (code := self.worker.exit_code) is None:
             return None
-        if code == 1 and any(
-            CLIENT_IS_DEAD in str(line.get("error")) for line in self.worker.logged("service_failed")[-1:]
-        ):
-            # what the client library calls fatal ends the process, and whoever keeps it running starts it again
+        if code == 1 and self._says_why():
+            # what cannot be mended inside ends the process, and whoever keeps it running starts it again
             self.gave_up += 1
             self.worker.end()
             self.start()
             return None
-        point = self._orders.carried_out()
+        point = self._orders.carried_out(CrashPoint)
         if code != -signal.SIGKILL or point is None:
             raise AssertionError(self.worker.explain(f"died: exit code {code}"))
         self.worker.end()
         return point
+
+    def _says_why(self) -> bool:
+        """Whether its last words are that the client library cannot go on, or name the exception that was ordered."""
+        last = "".join(str(line.get("error")) for line in self.worker.logged("service_failed")[-1:])
+        return CLIENT_IS_DEAD in last or (self._shaken and PLANNED in last)
 
     def kill(self) -> None:
         self.worker.kill()
@@ -103,10 +115,17 @@ class Hand:
             return
         self._leaving = False
         code = self.worker.wait(LEAVE)
-        if code == -signal.SIGKILL and self._orders.carried_out() is not None:
+        if code == -signal.SIGKILL and self._orders.carried_out(CrashPoint) is not None:
             return  # by its own hand, the moment before it was told to leave
+        if code == 1 and self._shaken and self._says_why():
+            return
         early = code == -signal.SIGTERM and self._young  # told before it listened to signals
         assert code == 0 or early, self.worker.explain(f"ended with {code} after SIGTERM, not with 0")
+
+    def tell_where(self) -> None:
+        """Its threads write into the log where they are."""
+        if self.up:
+            self.worker.signal(WHERE)
 
     def peak_bytes(self) -> int:
         """The most memory that this life ever held; 0 when there is none."""
@@ -117,8 +136,8 @@ class Hand:
         return next((int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmHWM:")), 0)
 
 
-def hand(site: Site, worker: Worker) -> Hand:
-    return Hand(worker, Orders(site.folder / f"{worker.name}.orders"))
+def hand(site: Site, worker: Worker, *, every_report: bool = False) -> Hand:
+    return Hand(worker, Orders(site.folder / f"{worker.name}.orders", every_report))
 
 
 def crew(
@@ -142,7 +161,8 @@ def crew(
                     kafka=kafka,
                     transaction_timeout=TRANSACTION,
                 )
-            found[slot] = hand(site, worker)
+            # half of them report as the product wants it, the other half so that there is something to raise in
+            found[slot] = hand(site, worker, every_report=number % 2 == 1)
     return found
 
 

@@ -12,6 +12,7 @@ from tests.faults.crash_points import Side
 from tests.faults.schedule import (
     BrokerFrozen,
     BrokerKilled,
+    CallbackRaises,
     Crash,
     Fault,
     Freeze,
@@ -65,7 +66,7 @@ class Player:
             self._restore()
 
     def _nothing_but_orders(self, left: Sequence[Moment]) -> bool:
-        return all(not begins and isinstance(fault, Crash) for _, _, begins, fault in left)
+        return all(not begins and isinstance(fault, Crash | CallbackRaises) for _, _, begins, fault in left)
 
     def _begin(self, fault: Fault) -> None:
         """What is down or frozen already is left alone, and not counted."""
@@ -74,7 +75,7 @@ class Player:
                 if self.hands[slot].up:
                     self.rig.count(family(fault))
                     self.hands[slot].kill()
-            case Crash(side=side, point=point):
+            case Crash(side=side, point=point) | CallbackRaises(side=side, point=point):
                 for hand in self._of(side):
                     hand.order(point)  # counted when it happens
             case Freeze(slot=slot):
@@ -104,7 +105,7 @@ class Player:
         match fault:
             case Kill(slot=slot):
                 self.hands[slot].start()
-            case Crash(side=side):
+            case Crash(side=side) | CallbackRaises(side=side):
                 for hand in self._of(side):
                     hand.withdraw()
             case Freeze(slot=slot):
@@ -134,10 +135,12 @@ class Player:
     def _bury(self) -> None:
         """Who killed himself is started again."""
         for slot, hand in self.hands.items():
+            before = self.rig.tally.total
             if self.rig.crashed(hand):
+                hand.start()
+            if self.rig.tally.total > before:  # the first to get there is enough
                 for other in self._of(slot.side):
                     other.withdraw()
-                hand.start()
 
     def _of(self, side: Side) -> Sequence[Hand]:
         return [hand for slot, hand in self.hands.items() if slot.side is side]

@@ -79,7 +79,9 @@ class Rig:
         self.site.wait("the first records", lambda: traffic.taken > 0)
 
     def crashed(self, hand: Hand) -> bool:
-        """Whether it killed itself where it was ordered to; counted."""
+        """Whether it killed itself where it was ordered to; counted, as is a callback that raised."""
+        if (raised := hand.raised()) is not None:
+            self.count(f"exception {raised.name}")
         if (point := hand.crashed()) is None:
             return False
         self.count(f"kill {point.name}")
@@ -98,22 +100,27 @@ class Rig:
         """No more faults: everything arrives. Raises AssertionError if it does not. `hands` that end because their
         client gave up are started again."""
         assert self._traffic is not None, "nothing was produced"
+        hands = list(hands)
         words = self._traffic.finish()
 
-        def there(check: Callable[[], bool]) -> bool:
+        self._wait(f"the last words of {self.flow.topic}", lambda: self.flow.has_arrived(words), timeout, hands)
+        ends = {p: log.next_offset for p, log in self.flow.source().items()}
+        self._wait(
+            f"an archive of {self.flow.topic}", lambda: self.site.archived(self.flow.topic, ends), timeout, hands
+        )
+
+    def _wait(self, what: str, check: Callable[[], bool], timeout: timedelta, hands: Iterable[Hand]) -> None:
+        def checked() -> bool:
             for each in hands:
                 self.crashed(each)
             return check()
 
-        self.site.wait(
-            f"the last words of {self.flow.topic}", lambda: there(lambda: self.flow.has_arrived(words)), timeout
-        )
-        ends = {p: log.next_offset for p, log in self.flow.source().items()}
-        self.site.wait(
-            f"an archive of {self.flow.topic}",
-            lambda: there(lambda: self.site.archived(self.flow.topic, ends)),
-            timeout,
-        )
+        try:
+            self.site.wait(what, checked, timeout)
+        except AssertionError:
+            for each in hands:
+                each.tell_where()  # who stands still says nothing by itself
+            raise
 
     def judge(self) -> Mapping[int, Verdict]:
         """Of everything that is there now. Raises judge.Guilty."""

@@ -7,11 +7,12 @@ Pure: faults are values; `player.py` makes them happen.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from replicator.durable import Step
+from tests.faults.callbacks import Callback, Raise
 from tests.faults.crash_points import WAYS, Scene, Side
 from tests.faults.victim import WHENS, CrashPoint
 from tests.faults.wire import Api, Severed, Silent, Unanswered, WireFault, apis
@@ -23,6 +24,7 @@ SLOTS = 2  # processes of each side that run when nothing is wrong
 SESSION_SECONDS = 1.5
 TRANSACTION = "6s"  # how long a dead process holds up who takes its partitions, if it was a dynamic member
 CRASH_SECONDS = 3.0  # to get there
+CALLBACK_SECONDS = 6.0  # to be called back: who comes back takes some seconds to take a partition over
 PER_SITE = 5  # schedules that follow one another on the same processes
 
 PROTOCOLS = ("classic", "consumer")
@@ -67,6 +69,15 @@ class Crash:
 
     side: Side
     point: CrashPoint
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackRaises:
+    """An exception in a callback of the Kafka client: the first of a side whose callback is called, if any is."""
+
+    side: Side
+    point: Raise
     seconds: float
 
 
@@ -118,7 +129,7 @@ class Network:
     seconds: float
 
 
-Fault = Kill | Crash | Freeze | Leave | Store | BrokerFrozen | BrokerKilled | Network
+Fault = Kill | Crash | CallbackRaises | Freeze | Leave | Store | BrokerFrozen | BrokerKilled | Network
 
 
 def family(fault: Fault) -> str:
@@ -128,6 +139,8 @@ def family(fault: Fault) -> str:
             return "kill -9 at any moment"
         case Crash(point=point):
             return f"kill {point.name}"
+        case CallbackRaises(point=point):
+            return f"exception {point.name}"
         case Freeze(slot=slot):
             return f"{slot.side.value} frozen {'past' if fault.seconds > SESSION_SECONDS else 'within'} its session"
         case Leave():
@@ -193,7 +206,8 @@ def _faults(random: Random, steps: Sequence[Step], brokers: Sequence[str], count
     brokers_hit = False
     for _ in range(count):
         (kind,) = random.choices(
-            ("kill", "crash", "freeze", "leave", "store", "network", "broker"), weights=(3, 6, 3, 2, 3, 3, 1)
+            ("kill", "crash", "callback", "freeze", "leave", "store", "network", "broker"),
+            weights=(3, 6, 4, 3, 2, 3, 3, 1),
         )
         if kind == "broker" and brokers_hit:
             kind = "crash"  # one is enough for a schedule of a few seconds
@@ -206,6 +220,8 @@ def _faults(random: Random, steps: Sequence[Step], brokers: Sequence[str], count
                 step = random.choice(crashable)
                 point = CrashPoint(step=step, when=random.choice(WHENS), occurrence=random.choice((1, 1, 2, 3)))
                 yield Crash(side=WAYS[step].side, point=point, seconds=CRASH_SECONDS)
+            case "callback":
+                yield from _callback(random, slot)
             case "freeze":
                 yield Freeze(slot=slot, seconds=random.choice((0.5, SESSION_SECONDS + 0.7, SESSION_SECONDS + 1.5)))
             case "leave":
@@ -226,6 +242,29 @@ def _faults(random: Random, steps: Sequence[Step], brokers: Sequence[str], count
                 else:
                     yield BrokerFrozen(region=region, seconds=random.choice((0.7, SESSION_SECONDS + 1.0)))
 
+
+def _callback(random: Random, slot: Slot) -> Iterator[Fault]:
+    """The order, and what makes the client call back: else few would ever be called in time."""
+    callback = random.choice([c for c in Callback if slot.side in CALLBACKS[c]])
+    point = Raise(callback=callback, when=random.choice(callback.whens))
+    yield CallbackRaises(side=slot.side, point=point, seconds=CALLBACK_SECONDS)
+    match callback:
+        case Callback.ON_ASSIGN | Callback.ON_REVOKE:
+            yield Leave(slot=slot, seconds=0.3)
+        case Callback.ON_LOST:
+            yield Freeze(slot=slot, seconds=SESSION_SECONDS + 0.7)
+        case Callback.ERROR_CB | Callback.LOGGER:
+            yield Network(region="a" if slot.side is Side.EGRESS else "b", fault=Severed(), seconds=0.3)
+        case Callback.ON_COMMIT | Callback.DELIVERY_REPORT:
+            pass  # all the time
+
+
+CALLBACKS: Mapping[Callback, Sequence[Side]] = {
+    **dict.fromkeys(Callback, tuple(Side)),
+    Callback.ON_COMMIT: (Side.EGRESS,),
+    Callback.DELIVERY_REPORT: (Side.INGRESS,),
+}
+"""Who has it."""
 
 NETWORK: Sequence[tuple[str, WireFault]] = (
     ("a", apis(Api.OFFSET_COMMIT)),

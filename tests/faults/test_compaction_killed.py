@@ -85,7 +85,7 @@ def test_killed_at(archive: Archive, command: str, point: CrashPoint) -> None:
         archive.judge()
         archive.run(command, code)
         assert all(name.startswith("replicator-spark-") for name in archive.left_on_disk())
-    assert archive.orders.carried_out() == point
+    assert archive.orders.carried_out(CrashPoint) == point
     archive.judge_end(command)
     before = archive.keys()
     said = archive.run(command, code)

@@ -98,7 +98,7 @@ def test_killed_at(restoring: Restoring, point: CrashPoint) -> None:
     with restoring.start() as process:
         process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
-    assert restoring.orders.carried_out() == point
+    assert restoring.orders.carried_out(CrashPoint) == point
     restoring.finish()
     restoring.judge()
 

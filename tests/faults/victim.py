@@ -1,23 +1,30 @@
-"""The product's own command line, in a process that kills itself at a named moment when it is ordered to.
+"""The product's own command line, in a process that fails at a named moment when it is ordered to.
 
     echo "put-segment before 2" > FILE; FAULT_ORDERS=FILE python -m tests.faults.victim egress --config FILE
 
-SIGKILL before, or after, the second time that the step is made from then on. An order may be given at any time. It is
-renamed to FILE.done the moment before: who finds that knows that the process got there, and did not die of anything
-else; and the next life is not under that order any more.
+SIGKILL by its own hand before, or after, the second time that the step is made from then on; or an exception in a
+callback of the Kafka client (`raise on-assign before 1`). An order may be given at any time. It is renamed to FILE.done
+the moment before: who finds that knows that the process got there, and did not fail of anything else; and it, or its
+next life, is not under that order any more.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from replicator.durable import AFTER, BEFORE, Step, observe
+from tests.faults.callbacks import WORD, Callback, Raise, install
 
 ORDERS = "FAULT_ORDERS"
+REPORTS = "FAULT_EVERY_REPORT"  # set: delivery reports of successes are called, too
+WHERE = signal.SIGUSR2  # writes where every thread is into the log
 WHENS = (BEFORE, AFTER)
 ROOT = Path(__file__).resolve().parent.parent.parent
 INSIDE = Path(__file__).resolve().parent / "inside"
@@ -47,15 +54,24 @@ class CrashPoint:
         return CrashPoint(step=Step(step), when=when, occurrence=int(occurrence))
 
 
+Order = CrashPoint | Raise
+Wanted = TypeVar("Wanted", CrashPoint, Raise)
+
+
+def parse(text: str) -> Order:
+    return Raise.parse(text) if text.startswith(WORD) else CrashPoint.parse(text)
+
+
 @dataclass(frozen=True, slots=True)
 class Orders:
     """The other side: who gives an order and sees whether it was carried out."""
 
     path: Path
+    every_report: bool = False
 
     @property
     def environment(self) -> dict[str, str]:
-        return {ORDERS: str(self.path)}
+        return {ORDERS: str(self.path), **({REPORTS: "1"} if self.every_report else {})}
 
     @property
     def everywhere(self) -> dict[str, str]:
@@ -66,7 +82,7 @@ class Orders:
     def _done(self) -> Path:
         return self.path.with_name(f"{self.path.name}.done")
 
-    def give(self, point: CrashPoint) -> None:
+    def give(self, point: Order) -> None:
         """Appears whole."""
         new = self.path.with_name(f"{self.path.name}.new")
         new.write_text(str(point), encoding="ascii")
@@ -79,48 +95,65 @@ class Orders:
     def withdraw(self) -> None:
         self.path.unlink(missing_ok=True)
 
-    def carried_out(self) -> CrashPoint | None:
-        """Tells it once."""
-        if not self._done.exists():
+    def carried_out(self, kind: type[Wanted]) -> Wanted | None:
+        """An order of this kind; tells it once."""
+        try:
+            point = parse(self._done.read_text(encoding="ascii"))
+        except FileNotFoundError:
             return None
-        point = CrashPoint.parse(self._done.read_text(encoding="ascii"))
+        if not isinstance(point, kind):
+            return None
         self._done.unlink()
         return point
 
 
 @dataclass(slots=True)
 class Executioner:
-    """An observer. Steps are made on several threads."""
+    """Asked on several threads."""
 
     path: str
     _given: int = 0  # when the order that is being counted was written
     _seen: int = 0
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
-    def __call__(self, step: Step, when: str) -> None:
+    def made(self, step: Step, when: str) -> None:
+        """An observer of durable steps."""
+        if self._due(lambda order: isinstance(order, CrashPoint) and (order.step, order.when) == (step, when)):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def raises(self, callback: Callback, when: str) -> bool:
+        """Whether this call of a callback has to raise."""
+        return self._due(lambda order: isinstance(order, Raise) and (order.callback, order.when) == (callback, when))
+
+    def _due(self, concerns: Callable[[Order], bool]) -> bool:
+        """Whether this is the time that was ordered; true once for each order."""
         try:
             given = os.stat(self.path).st_mtime_ns
             with open(self.path, encoding="ascii") as file:
-                point = CrashPoint.parse(file.read())
+                order = parse(file.read())
         except FileNotFoundError:
-            return
-        if step is not point.step or when != point.when:
-            return
+            return False
+        if not concerns(order):
+            return False
         with self._mutex:
             if given != self._given:
                 self._given, self._seen = given, 0
             self._seen += 1
-            if self._seen == point.occurrence:
-                try:
-                    os.rename(self.path, f"{self.path}.done")
-                except FileNotFoundError:  # another process got there first
-                    return
-                os.kill(os.getpid(), signal.SIGKILL)
+            if self._seen != order.occurrence:
+                return False
+            try:
+                os.rename(self.path, f"{self.path}.done")
+            except FileNotFoundError:
+                return False  # withdrawn just now, or another process got there first
+            return True
 
 
 def main() -> None:
-    observe(Executioner(os.environ[ORDERS]))
-    from replicator.cli import main as command_line  # noqa: PLC0415 -- the observer comes first
+    faulthandler.register(WHERE, all_threads=True)
+    executioner = Executioner(os.environ[ORDERS])
+    observe(executioner.made)
+    install(executioner.raises, every_report=REPORTS in os.environ)
+    from replicator.cli import main as command_line  # noqa: PLC0415 -- observer and callbacks come first
 
     command_line()
 

@@ -1,16 +1,17 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from infra.kafka.admin import KafkaAdmin
 from infra.kafka.placement import KafkaPlacement
 from infra.local.stack import LocalStack
-from replicator.errors import ConfigError
+from replicator.errors import ConfigError, OwnershipLost
 from replicator.lifecycle import Deadline
 from replicator.protocols import ConsumerDisturbed, TopicPartition
 
@@ -129,6 +130,80 @@ def test_what_a_listener_raises_comes_out_of_poll(
     disturbed += placement.poll(TURN)
     assert [d.reason for d in disturbed] == ["ValueError: planned"]
     assert placement.assignment() == partitions
+
+
+@pytest.mark.integration
+def test_the_fence_is_there_while_a_partition_is_being_taken(
+    make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str
+) -> None:
+    """Whoever asks for it holds the lock that the revocation waits for, and the client may let nobody else in until the
+    revocation has returned: both would wait for ever (seen)."""
+    answers: list[object] = []
+    in_time: list[bool] = []
+
+    @dataclass(slots=True)
+    class Asked(Owner):
+        def revoked(self, partitions: Collection[TopicPartition]) -> None:
+            asking = threading.Thread(target=lambda: answers.append(first.fence()), daemon=True)
+            asking.start()
+            asking.join(5)
+            in_time.append(bool(answers))
+            Owner.revoked(self, partitions)
+
+    a, b, first, second = Asked(), Owner(), make(), make()
+    first.subscribe([topic_name], a)
+    drive(first, until=lambda: a.owned == partitions)
+    second.subscribe([topic_name], b)
+    drive(first, second, until=lambda: len(a.owned) == 2 == len(b.owned))
+    assert all(in_time), "it waited for the end of the revocation"
+    assert in_time
+    assert None not in answers
+
+
+@pytest.mark.integration
+def test_a_member_ends_when_its_client_has_what_it_does_not_know_of(
+    make: Callable[[], KafkaPlacement],
+    partitions: set[TopicPartition],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client refuses what a callback asks for, and assigns by itself: nobody would work on these partitions."""
+
+    class Refuses(Consumer):
+        def incremental_assign(self, partitions: object) -> None:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+
+    monkeypatch.setattr("infra.kafka.membership.Consumer", Refuses)
+    owner, placement = Owner(), make()
+    placement.subscribe([topic_name], owner)
+    with pytest.raises(OwnershipLost, match=rf"_STATE.*{topic_name}/0.*nothing.*start the process again"):
+        drive(placement, until=lambda: owner.owned)
+
+
+@pytest.mark.integration
+def test_a_member_ends_when_it_was_not_told_of_a_loss(
+    make: Callable[[], KafkaPlacement],
+    partitions: set[TopicPartition],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would write partitions that are another's. Whoever listens hears that they are lost before the end."""
+
+    class Deaf(Consumer):
+        def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
+            def on_revoke(*_: object) -> None:
+                raise ZeroDivisionError
+
+            super().subscribe(topics, **(callbacks | {"on_revoke": on_revoke}))  # type: ignore[arg-type]
+
+    monkeypatch.setattr("infra.kafka.membership.Consumer", Deaf)
+    a, b, first, second = Owner(), Owner(), make(), make()
+    first.subscribe([topic_name], a)
+    drive(first, until=lambda: a.owned == partitions)
+    second.subscribe([topic_name], b)
+    with pytest.raises(OwnershipLost, match="ZeroDivisionError"):
+        drive(first, second, until=lambda: b.owned)
+    assert (a.owned, a.told[-1]) == (set(), "lost")
 
 
 def test_the_isolation_level_is_not_for_changing() -> None:

@@ -364,6 +364,48 @@ def round_under_way(hand: Hand) -> Iterator[SlowWriter]:
         loop.join(20)
 
 
+class FencedWriter(SlowWriter):
+    """Notes under which generation it was to deliver."""
+
+    def __init__(self, inner: object) -> None:
+        super().__init__(inner)
+        self.fences: list[object] = []
+        self.go.set()
+
+    def deliver(
+        self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
+    ) -> Sequence[RunFailed]:
+        self.fences.append(fence)
+        return super().deliver(runs, should_stop=should_stop)
+
+
+def test_the_fence_is_taken_with_the_look_at_who_owns_what() -> None:
+    """A member that loses a partition meanwhile is told only after the look, so the fence is of before the loss, too:
+    a later one would let it write what is another's."""
+    world = World()
+    hand = Hand(world)
+    given = hand.begin(world.put(0, 3))
+    writer = hand.delivery.writer = FencedWriter(hand.delivery.writer)
+    generation = ["before"]
+    losing: list[threading.Thread] = []
+
+    def lose() -> None:
+        hand.delivery.release([given.epoch], timedelta())
+        generation[0] = "after"
+
+    def fence() -> object:
+        losing.append(threading.Thread(target=lose))
+        losing[-1].start()
+        losing[-1].join(0.3)  # more than it takes when nothing holds it up
+        return generation[0]
+
+    hand.delivery.fence = fence
+    hand.delivery.turn()
+    for each in losing:
+        each.join(20)
+    assert (writer.fences, generation) == (["before"], ["after"])
+
+
 def test_release_waits_for_the_round_under_way() -> None:
     world = World()
     hand = Hand(world)

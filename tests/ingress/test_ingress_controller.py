@@ -51,6 +51,15 @@ def test_everything_stored_is_delivered(world: World) -> None:
     assert process.ready
 
 
+def test_the_position_is_asked_for_when_nothing_of_an_owner_before_is_pending(world: World) -> None:
+    """Its transaction ends as the next owner waits for it: what it delivered shows in the checkpoint from then on."""
+    world.put(0, 4)
+    process = world.process()
+    process.placement.pending.append(lambda: world.set_checkpoint(3))
+    process.join(C)
+    assert world.offsets(C) == [3, 4]
+
+
 def test_goes_on_from_the_checkpoint_in_the_middle_of_a_segment(world: World) -> None:
     world.set_checkpoint(3)
     world.put(0, 4)

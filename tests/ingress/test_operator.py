@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from ingress.operator import Operator
 from replicator.checkpoint import Author, Checkpoint, Parked, Skipped, still_parked
 from replicator.errors import BrokerUnavailable, CheckpointConflict, TargetError
+from replicator.protocols import TopicPartition
 from replicator.segment import OffsetRange, SourcePartition
 from tests.fakes.cluster_facts import FakeGroups
 from tests.fakes.kafka_target import Crashed, FakeEditor, FakeTarget
@@ -25,6 +28,8 @@ class Desk:
         self.world = World()
         self.world.broker.create("copy", partitions=2)
         self.groups = FakeGroups(members={GROUP: members})
+        self.claims: list[tuple[set[TopicPartition], int, int]] = []  # what, edits before, edits at its end
+        self.came_first = False  # a worker that joined while seeds were planned
 
     @property
     def target(self) -> FakeTarget:
@@ -37,7 +42,16 @@ class Desk:
             admin=self.world.admin,
             groups=self.groups,
             group_id=GROUP,
+            claim=self.claim,
         )
+
+    @contextmanager
+    def claim(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
+        if self.came_first:
+            raise TargetError("planned: somebody came first")
+        before = len(self.target.edits)
+        yield
+        self.claims.append((set(partitions), before, len(self.target.edits)))
 
     def park(self, next_offset: int | None = 4, *, checkpoint: int | None = 4) -> None:
         self.target.parked[key()] = Parked(next_offset, "too large", T0)
@@ -78,6 +92,27 @@ class TestSeed:
         ]
         desk.operator().seed(seeds)
         assert desk.target.checkpoints == {s.key: s.after for s in seeds}
+
+    def test_nobody_delivers_while_it_is_written(self) -> None:
+        desk = Desk()
+        desk.operator().seed(desk.operator().plan_seeds(sources(5, 6), "copy", NOW, force=False))
+        assert desk.claims == [({TopicPartition("copy", 0), TopicPartition("copy", 1)}, 0, 2)]
+
+    def test_nothing_is_written_when_ingress_came_meanwhile(self) -> None:
+        desk = Desk()
+        seeds = desk.operator().plan_seeds(sources(5, 6), "copy", NOW, force=False)
+        desk.came_first = True
+        with pytest.raises(TargetError, match="came first"):
+            desk.operator().seed(seeds)
+        assert desk.target.edits == []
+
+    def test_what_an_owner_has_or_may_have_is_not_claimed(self) -> None:
+        parked, forced = Desk(members=1), Desk(members=1)
+        parked.park()
+        parked.operator().seed(parked.operator().plan_seeds(sources(5), "copy", NOW, force=False))
+        forced.operator().seed(forced.operator().plan_seeds(sources(5), "copy", NOW, force=True))
+        assert (parked.claims, forced.claims) == ([], [])
+        assert parked.world.checkpoint() == forced.world.checkpoint() == 5
 
     def test_refused_while_ingress_runs(self) -> None:
         desk = Desk(members=2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
 from pathlib import Path
@@ -45,6 +46,7 @@ class Desk:
     ) -> None:
         self.topic, bucket, queue = unique("topic"), unique("bucket"), unique("queue")
         self.checkpoints, self.copy = unique("checkpoints"), f"{self.topic}.ingress"
+        self.group = unique("ingress")
         wire(stack.moto.endpoint_url, bucket, queue)
         self.a, self.b = Cluster(stack.brokers["a"]), Cluster(stack.brokers["b"])
         aws = {
@@ -54,7 +56,7 @@ class Desk:
             "secret_access_key": "${SECRET}",
         }
         ingress = {
-            "group_id": unique("ingress"),
+            "group_id": self.group,
             "segment_events_topic": unique("events"),
             "checkpoint_topic": self.checkpoints,
             "topic_refresh_interval": "1s",
@@ -164,6 +166,9 @@ def test_a_parked_partition_is_seen_skipped_and_goes_on(desk: Desk) -> None:
     assert "skipped on the way" in desk.run("gaps")[1]
     assert desk.run("skip", where, "5", "--reason", "more", "--yes")[0] == 1, "it is not parked any more"
 
+    with closing(Consumer({**desk.b.properties, "group.id": desk.group})) as anybody:
+        # groups are reset, expire, and are shared by sources: what they say is no position
+        anybody.commit(offsets=[Place(desk.copy, 0, 9)], asynchronous=False)
     service = build_ingress(load(desk.files["b"]))
     service.start()
     try:

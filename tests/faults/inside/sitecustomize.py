@@ -6,4 +6,4 @@ import os
 from tests.faults.victim import ORDERS, Executioner, observe
 
 if ORDERS in os.environ:
-    observe(Executioner(os.environ[ORDERS]))
+    observe(Executioner(os.environ[ORDERS]).made)
