@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,13 +19,13 @@ from infra.local.stack import LocalStack
 from replicator.durable import Step
 from tests.fakes.kafka_target import target_records
 from tests.faults.victim import AFTER, BEFORE, CrashPoint, Orders
-from tests.restore.large import fill, rows
+from tests.restore.large import ROWS, fill, rows
 from tests.restore.place import Place
 
 pytestmark = pytest.mark.integration
 
 PARTITIONS, SEGMENTS = 2, 3
-SLOWLY = "3MiB"  # a second: so that there are many rounds
+SLOWLY, SLOWER = "3MiB", "1MiB"  # a second: so that there are many rounds, and most of a life is spent in them
 OCCURRENCES: Mapping[Step, int] = {
     Step.CREATE_TOPIC: 1,
     Step.BEGIN_TRANSACTION: 3,  # the first is that of the checkpoints which say that it begins
@@ -35,6 +35,11 @@ OCCURRENCES: Mapping[Step, int] = {
 }
 SAMPLE = {(Step.COMMIT_TRANSACTION, BEFORE), (Step.COMMIT_TRANSACTION, AFTER)}  # what `make test` has time for
 KILLS = 50
+LIVES: Mapping[str, tuple[Sequence[str], tuple[float, float]]] = {  # options, and how many seconds a life lasts
+    "here": ((), (1.0, 4.0)),
+    "follow": (("--follow", "--every", "200ms"), (1.0, 4.0)),
+    "spark": (("--spark",), (5.0, 14.0)),
+}
 
 
 def points() -> list[object]:
@@ -56,15 +61,16 @@ class Restoring:
     place: Place
     topic: str
     orders: Orders
+    rate: str = SLOWLY
 
     @property
     def command(self) -> list[str]:
-        return ["restore", "orders", "--rename", f"orders={self.topic}", "--max-rate", SLOWLY, "--json"]
+        return ["restore", "orders", "--rename", f"orders={self.topic}", "--max-rate", self.rate, "--json"]
 
-    def start(self) -> subprocess.Popen[str]:
+    def start(self, *options: str) -> subprocess.Popen[str]:
         module = [sys.executable, "-m", "tests.faults.victim"]
         return subprocess.Popen(
-            [*module, *self.command, "--config", str(self.place.file)],
+            [*module, *self.command, *options, "--config", str(self.place.file)],
             env={**os.environ, **self.orders.environment, "SECRET": "test"},
             cwd=Path(__file__).parents[2],
             stdout=subprocess.PIPE,
@@ -72,10 +78,26 @@ class Restoring:
             text=True,
         )
 
-    def finish(self) -> None:
-        with self.start() as process:
+    def finish(self, *options: str) -> None:
+        with self.start(*options) as process:
             said, complaint = process.communicate(timeout=120)
             assert process.returncode == 0, complaint + said
+
+    def killed_after(self, seconds: float, *options: str) -> bool:
+        """Or it ended by itself before."""
+        with self.start(*options) as process:
+            try:
+                process.communicate(timeout=seconds)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.communicate()
+        return process.returncode == -signal.SIGKILL
+
+    def restored(self) -> int:
+        """Records that consumers see by now."""
+        if self.topic not in self.place.cluster.topics():
+            return 0
+        return sum(len(self.place.restored(self.topic, partition)) for partition in range(PARTITIONS))
 
     def judge(self) -> None:
         for partition in range(PARTITIONS):
@@ -104,20 +126,19 @@ def test_killed_at(restoring: Restoring, point: CrashPoint) -> None:
 
 
 @pytest.mark.long
-def test_killed_at_any_moment(restoring: Restoring, unique: Callable[[str], str]) -> None:
-    random, kills, seen = Random(KILLS), 0, []
+@pytest.mark.parametrize("mode", LIVES)
+def test_killed_at_any_moment(restoring: Restoring, unique: Callable[[str], str], mode: str) -> None:
+    options, (shortest, longest) = LIVES[mode]
+    restoring.rate = SLOWER
+    random, kills, in_flight, restores = Random(KILLS), 0, 0, 1
     while kills < KILLS:
-        with restoring.start() as process:
-            try:
-                process.communicate(timeout=random.uniform(1.0, 4.0))
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.communicate()
-                kills += 1
-        if process.returncode == 0:
+        kills += restoring.killed_after(random.uniform(shortest, longest), *options)
+        count = restoring.restored()
+        in_flight += 0 < count < PARTITIONS * SEGMENTS * ROWS
+        if count >= PARTITIONS * SEGMENTS * ROWS:
             restoring.judge()
-            seen.append(restoring.topic)
-            restoring.topic = unique("restored")
-    restoring.finish()
+            restoring.topic, restores = unique("restored"), restores + 1
+    restoring.finish(*(() if mode == "follow" else options))
     restoring.judge()
-    print(f"{kills} kills, {len(seen) + 1} restores")
+    print(f"{mode}: {kills} kills, {in_flight} of them in mid-restore, {restores} restores")
+    assert in_flight >= KILLS // 4
