@@ -11,7 +11,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ingress.restore_plan import RestorePlan
+from ingress.restore_plan import PartitionPlan, RestorePlan, TopicPlan
 from replicator import logkeys
 from replicator.errors import ReplicatorError
 from replicator.protocols import Clock
@@ -19,6 +19,7 @@ from replicator.segment import SourcePartition
 
 log = logging.getLogger(__name__)
 
+SETTLED_AFTER = timedelta(minutes=30)  # as ingress waits for what comes before the first segment it knows
 AFTER_REFUSAL = 10  # intervals: a whole plan costs a listing of each partition
 
 
@@ -59,13 +60,20 @@ class Newcomers:
             self._tell("")
             return None
         plan = self.make_plan()
+        before = {topic.destination: topic for topic in self.plan.topics}
         refused = [*plan.objections, *(o for topic in plan.topics if topic.refused for o in topic.objections)]
-        self._tell("; ".join(f"{o.what}: {o.why}" for o in refused if not o.accepted))
+        reasons = [f"{o.what}: {o.why}" for o in refused if not o.accepted]
+        kept = {
+            t.destination for t in plan.topics if t.destination in before and not _goes_on(before[t.destination], t)
+        }
+        reasons += [
+            f"{name}: another life of its source is stored; restore that one by itself" for name in sorted(kept)
+        ]
+        self._tell("; ".join(reasons))
         if any(not o.accepted for o in plan.objections):
             return None
         # a topic that was begun goes on, whatever is to be said against what is new of it
-        before = {topic.destination: topic for topic in self.plan.topics}
-        topics = [before.get(topic.destination) if topic.refused else topic for topic in plan.topics]
+        topics = [before.get(t.destination) if t.refused or t.destination in kept else t for t in plan.topics]
         fit = replace(plan, topics=[topic for topic in topics if topic is not None])
         return None if _carried_out(fit) <= known else fit
 
@@ -74,6 +82,28 @@ class Newcomers:
         if reasons and reasons != self._told:
             log.warning("newcomers_not_restored", extra={logkeys.REASON: reasons})
         self._told = reasons
+
+
+def settled(plan: RestorePlan, now: datetime) -> RestorePlan:
+    """Without partitions of which what is stored first may not be the first: segments may arrive out of order, and what
+    a follower has begun behind would never be delivered. They are newcomers once it has come, or after a while."""
+    topics = [replace(t, partitions=[p for p in t.partitions if _is_settled(p, now)]) for t in plan.topics]
+    return replace(plan, topics=[topic for topic in topics if topic.partitions])
+
+
+def _is_settled(partition: PartitionPlan, now: datetime) -> bool:
+    if partition.checkpoint is not None or not partition.infos or partition.offsets is None:
+        return True
+    first = partition.infos[0]
+    start = first.segment.offsets.start
+    begins_inside = partition.offsets.start > start  # it was asked for
+    explained = any(gap.next_offset == start for gap in partition.recorded)
+    return start == 0 or begins_inside or explained or now - first.stored_at > SETTLED_AFTER
+
+
+def _goes_on(before: TopicPlan, now: TopicPlan) -> bool:
+    """Whether all that is carried out is still in the plan."""
+    return {p.source for p in before.partitions} <= {p.source for p in now.partitions}
 
 
 def _carried_out(plan: RestorePlan) -> set[SourcePartition]:

@@ -35,7 +35,7 @@ def report(found: Sequence[Mapping[str, Any]], at: datetime, *, program: str, ke
         "at": at.isoformat(),
         "program": program,
         "entries": entries,
-        "equal": all(entry["equal"] for entry in entries),
+        "equal": bool(entries) and all(entry["equal"] for entry in entries),
         "chain": chain,
         "signature": _sign(chain, key) if key else None,
     }
@@ -49,7 +49,7 @@ def check(said: Mapping[str, Any], key: bytes = b"") -> None:
             chain = _link(chain, {name: value for name, value in entry.items() if name != "chain"})
             if chain != entry["chain"]:
                 raise DataError(f"entry {number} of the report ({entry.get('source')}) was changed")
-        whole = said["equal"] == all(entry["equal"] for entry in said["entries"])
+        whole = said["equal"] == (bool(said["entries"]) and all(entry["equal"] for entry in said["entries"]))
         if chain != said["chain"] or not whole:
             raise DataError("the report was changed: its end does not follow from its entries")
         if key and not hmac.compare_digest(_sign(chain, key), said["signature"] or ""):
@@ -74,6 +74,7 @@ def entry_of(verdict: Verdict) -> dict[str, Any]:
                 "digests": {str(segment): proven.digest for segment, proven in verdict.read.items()},
                 "corrupt": {str(segment): why for segment, why in verdict.corrupt.items()},
                 "disagreeing": list(verdict.disagreeing),
+                "unsettled": sorted(map(str, verdict.unsettled)),
                 "thinned": list(verdict.thinned),
                 "missing": [_range(gap) for gap in verdict.missing],
                 "recorded_gaps": [[*(_range(g.offsets) or ()), g.reason] for g in verdict.recorded],

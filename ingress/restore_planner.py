@@ -74,9 +74,9 @@ class RestorePlanner:
     ) -> RestorePlan:
         """`checkpoints` of this restore from before; None: it begins. One listing of each partition concerned. Raises
         ConfigError when nothing of what is named is stored, StoreUnavailable, BrokerUnavailable."""
-        lives = lives_of(self.store, self.control, selection)
+        wanted = wanted_of(self.store, self.control, selection)
         positions = {} if checkpoints is None else checkpoints.read()
-        topics = [self._topic(selection, life, wishes, positions) for life in lives]
+        topics = [self._topic(selection, life, sources, wishes, positions) for life, sources in wanted.items()]
         topics.sort(key=lambda topic: sum(p.size_bytes for p in topic.partitions))
         names = [topic.destination for topic in topics]
         objections = [
@@ -92,17 +92,10 @@ class RestorePlanner:
 
     # --- what is stored ---
 
-    def _partitions(
-        self, selection: Selection, life: Life, destination: str, positions: Positions
-    ) -> Sequence[PartitionPlan]:
-        numbers = self.store.partitions(selection.region, life.place)
-        wanted = [n for n in numbers if selection.wants(life.topic, n)]
-        return list(self.pool.map(lambda n: self._partition(selection, life, n, destination, positions), wanted))
-
     def _partition(
-        self, selection: Selection, life: Life, number: int, destination: str, positions: Positions
+        self, selection: Selection, source: SourcePartition, destination: str, positions: Positions
     ) -> PartitionPlan:
-        source, target = life.source(selection.region, number), TopicPartition(destination, number)
+        target = TopicPartition(destination, source.partition)
         checkpoint = positions.get(CheckpointKey(source, destination))
         if isinstance(checkpoint, CheckpointConflict):
             raise checkpoint
@@ -110,15 +103,26 @@ class RestorePlanner:
 
     # --- the target ---
 
-    def _topic(self, selection: Selection, life: Life, wishes: Wishes, positions: Positions) -> TopicPlan:
+    def _topic(
+        self,
+        selection: Selection,
+        life: Life,
+        sources: Sequence[SourcePartition],
+        wishes: Wishes,
+        positions: Positions,
+    ) -> TopicPlan:
         destination = selection.renaming(life.topic)
-        partitions = self._partitions(selection, life, destination, positions)
+        partitions = list(
+            self.pool.map(lambda source: self._partition(selection, source, destination, positions), sources)
+        )
         cold = self._cold(partitions)
         frozen = [info for info, state in cold.items() if state is Thaw.FROZEN]
         objections = [*against_gaps(partitions), *against_frozen(frozen, len(cold) - len(frozen))]
         facts: TopicFacts | None = None
         configs: Mapping[str, str] = {}
-        chosen = [info for info in _telling(partitions) if info not in cold]
+        # of what cannot be read at once, and is not needed, nobody asked whether it can
+        at_hand = {info for p in partitions for info in p.left} - set(cold)
+        chosen = [info for info in _telling(partitions) if info in at_hand or not info.is_frozen]
         footers = [f for f in self.pool.map(self._footer, chosen) if f is not None]
         try:
             facts = self.admin.describe([destination]).get(destination)
@@ -199,12 +203,25 @@ class RestorePlanner:
 
 def sources_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[SourcePartition]:
     """By the names of folders alone: nothing is listed. Raises ConfigError as `lives_of` does, StoreUnavailable."""
-    return [
-        life.source(selection.region, number)
-        for life in lives_of(store, control, selection)
-        for number in store.partitions(selection.region, life.place)
-        if selection.wants(life.topic, number)
-    ]
+    return [source for sources in wanted_of(store, control, selection).values() for source in sources]
+
+
+def wanted_of(
+    store: SegmentStore, control: ControlStore, selection: Selection
+) -> Mapping[Life, Sequence[SourcePartition]]:
+    """Of each topic that is selected the partitions that are, at least one; topics without are left out. Raises as
+    `sources_of`, also when that leaves nothing."""
+    found: dict[Life, Sequence[SourcePartition]] = {}
+    stored = []
+    for life in lives_of(store, control, selection):
+        numbers = store.partitions(selection.region, life.place)
+        stored.append(f"{life.place} has {', '.join(map(str, numbers)) or 'none'}")
+        if wanted := [life.source(selection.region, n) for n in numbers if selection.wants(life.topic, n)]:
+            found[life] = wanted
+    if not found:
+        problem = f"nothing is stored of the partitions that are asked for: {'; '.join(stored)}"
+        raise ConfigError([problem], source="archive")
+    return found
 
 
 def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[Life]:

@@ -79,6 +79,12 @@ class Restorer:
             self.turn()
         return self._partitions
 
+    def last_words(self) -> None:
+        """What was delivered after the last turn, once the delivery has ended."""
+        for report in self._reports(wait=False):
+            if isinstance(report, Progressed):
+                self._reported(self._partitions[report.assignment.epoch - 1], report)
+
     def turn(self) -> None:
         for report in self._reports():
             self._reported(self._partitions[report.assignment.epoch - 1], report)
@@ -222,11 +228,12 @@ class Restorer:
                 partition.waiting, partition.is_under_way = None, True
                 free -= 1
 
-    def _reports(self) -> list[Report]:
+    def _reports(self, *, wait: bool = True) -> list[Report]:
         """The loop's only wait."""
         found: list[Report] = []
         try:
-            found.append(self.delivery.reports.get(timeout=POLL.total_seconds()))
+            if wait:
+                found.append(self.delivery.reports.get(timeout=POLL.total_seconds()))
             while True:
                 found.append(self.delivery.reports.get_nowait())
         except Empty:

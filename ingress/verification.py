@@ -6,7 +6,7 @@ Nothing that was written down is believed: objects are decoded to the last recor
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -29,6 +29,8 @@ from replicator.stretches import Stretch
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
+LOOKS = 3  # at a partition that changes meanwhile
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proven:
@@ -40,6 +42,13 @@ class Proven:
     records: int
     digest: str
     proven_at: datetime  # UTC
+
+
+@dataclass(slots=True)
+class _Compared:
+    disagreeing: list[str] = field(default_factory=list)
+    thinned: list[str] = field(default_factory=list)
+    unsettled: set[Segment] = field(default_factory=set)  # of pairs that disagree, or could not be compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +66,7 @@ class ArchiveVerdict:
     thinned: Sequence[str] = ()  # copies of which one holds fewer records, equal ones: the source was compacted
     missing: Sequence[OffsetRange] = ()  # covered by nothing, and nobody explained it
     recorded: Sequence[RecordedGap] = ()
+    unsettled: Collection[Segment] = ()  # beside others: to be looked at again, whatever was proven of them before
 
     @property
     def is_whole(self) -> bool:
@@ -108,41 +118,51 @@ class Verifier:
     def archive(
         self, source: SourcePartition, proven: Mapping[Segment, Proven], *, read_again_after: timedelta | None
     ) -> ArchiveVerdict:
-        """`proven` objects that are unchanged and not too old are not read. Raises StoreUnavailable."""
-        recorded = self.control.gaps(source)
-        infos = self.store.list(source)
-        now = self.clock.now()
-        read: dict[Segment, Proven] = {}
-        corrupt: dict[Segment, str] = {}
-        known: dict[Segment, Proven] = {}
-        for info in infos:
-            before = proven.get(info.segment)
-            if before is not None and _still_holds(before, info, now, read_again_after):
-                known[info.segment] = before
-                continue
-            try:
-                read[info.segment] = self._prove(info, now)
-            except CorruptSegment as error:
-                corrupt[info.segment] = error.what
-            except SegmentNotFound:
-                continue  # merged or removed since it was listed; what holds its records now is listed, or will be
-        whole = [*known, *read]
-        extent = joined(segment.offsets for segment in whole)
-        offsets = None if extent.start is None else OffsetRange(extent.start, (extent.next_offset or 1) - 1)
-        disagreeing, thinned = self._compare(whole, set(read))
-        covered = [*extent.runs, *(gap.offsets for gap in recorded)]
+        """`proven` objects that are unchanged and not too old are not read. Raises StoreUnavailable.
+
+        What is merged, removed or stored meanwhile is no damage: when something is missing that was listed, or covered
+        by nothing, it is looked at once more.
+        """
+        read: dict[SegmentInfo, Proven] = {}
+        corrupt: dict[SegmentInfo, str] = {}
+        for _ in range(LOOKS):
+            recorded = self.control.gaps(source)
+            infos = self.store.list(source)
+            now, vanished = self.clock.now(), False
+            known: dict[Segment, Proven] = {}
+            for info in infos:
+                before = proven.get(info.segment)
+                if before is not None and _still_holds(before, info, now, read_again_after):
+                    known[info.segment] = before
+                elif info not in read and info not in corrupt:
+                    try:
+                        read[info] = self._prove(info, now)
+                    except CorruptSegment as error:
+                        corrupt[info] = error.what
+                    except SegmentNotFound:
+                        vanished = True
+            news = {info.segment: read[info] for info in infos if info in read}
+            extent = joined(segment.offsets for segment in (*known, *news))
+            offsets = None if extent.start is None else OffsetRange(extent.start, (extent.next_offset or 1) - 1)
+            covered = [*extent.runs, *(gap.offsets for gap in recorded)]
+            missing = uncovered(covered, offsets) if offsets is not None else ()
+            if not vanished and not missing:
+                break
+        compared = self._compare([*known, *news], set(news))
         return ArchiveVerdict(
             source=source,
             offsets=offsets,
             objects=len(infos),
             size_bytes=sum(info.size_bytes for info in infos),
-            read=read,
+            # those that are not settled are to be looked at again
+            read={segment: one for segment, one in news.items() if segment not in compared.unsettled},
             skipped=len(known),
-            corrupt=corrupt,
-            disagreeing=disagreeing,
-            thinned=thinned,
-            missing=uncovered(covered, offsets) if offsets is not None else (),
+            corrupt={info.segment: why for info, why in corrupt.items() if info in set(infos)},
+            disagreeing=compared.disagreeing,
+            thinned=compared.thinned,
+            missing=missing,
             recorded=recorded,
+            unsettled=compared.unsettled,
         )
 
     def beside_source(
@@ -153,12 +173,19 @@ class Verifier:
         records: Iterator[RecordBatch],
         *,
         may_thin: bool,
+        unreadable: str = "",
     ) -> SourceVerdict:
-        """`records` of the topic inside `held`, which is what both can have. Raises StoreUnavailable, and what reading
-        the topic raises."""
+        """`records` of the topic inside `held`, which is what both can have; `unreadable`: why there are none. Raises
+        StoreUnavailable, and what reading the topic raises."""
         if held is None:
+            nothing = compare(iter(()), iter(()))
             return SourceVerdict(
-                source=source, topic=topic, offsets=None, comparison=compare(iter(()), iter(())), may_thin=may_thin
+                source=source,
+                topic=topic,
+                offsets=None,
+                comparison=nothing,
+                may_thin=may_thin,
+                unreadable=unreadable,
             )
         extent = joined(info.segment.offsets for info in self.store.list(source))
         missing = uncovered(extent.runs, held)
@@ -209,11 +236,11 @@ class Verifier:
             digest = reader.footer.digest.whole if reader.footer.digest is not None else ""
         return Proven(size_bytes=info.size_bytes, stored_at=info.stored_at, records=count, digest=digest, proven_at=now)
 
-    def _compare(self, segments: Sequence[Segment], news: set[Segment]) -> tuple[list[str], list[str]]:
+    def _compare(self, segments: Sequence[Segment], news: set[Segment]) -> _Compared:
         """Every segment with what a reader would choose instead of it; what was compared before is not again."""
         chosen = [step for step in from_first(segments) if isinstance(step, Piece)]
         starts = [piece.from_offset for piece in chosen]
-        disagreeing, thinned = [], []
+        found = _Compared()
         for segment in segments:
             first = max(bisect_right(starts, segment.offsets.start) - 1, 0)
             for piece in chosen[first : bisect_right(starts, segment.offsets.end)]:
@@ -223,14 +250,20 @@ class Verifier:
                 low = max(piece.offsets.start, segment.offsets.start)
                 both = OffsetRange(low, min(piece.offsets.end, segment.offsets.end))
                 try:
-                    found = compare(self._within(piece.segment, both), self._within(segment, both))
+                    result = compare(self._within(piece.segment, both), self._within(segment, both))
                 except SegmentNotFound:
+                    found.unsettled |= {piece.segment, segment}
                     continue
-                if found.offset is not None:
-                    disagreeing.append(f"{piece.segment} and {segment}: offset {found.offset}, {found.detail}")
-                elif not found.equal:
-                    thinned.append(f"{piece.segment} and {segment}: {found.detail}")
-        return disagreeing, thinned
+                except CorruptSegment as error:  # since it was proven
+                    found.unsettled |= {piece.segment, segment}
+                    found.disagreeing.append(f"{piece.segment} and {segment}: {error}")
+                    continue
+                if result.offset is not None:
+                    found.unsettled |= {piece.segment, segment}
+                    found.disagreeing.append(f"{piece.segment} and {segment}: offset {result.offset}, {result.detail}")
+                elif not result.equal:
+                    found.thinned.append(f"{piece.segment} and {segment}: {result.detail}")
+        return found
 
     def _within(self, segment: Segment, offsets: OffsetRange) -> Iterator[RecordBatch]:
         with closing(self.format.open(self.store.open(segment), segment)) as reader:

@@ -18,7 +18,7 @@ from replicator.errors import CheckpointConflict, MalformedEvent
 from replicator.segment import OffsetRange, SourcePartition
 
 VERSION = 1
-POSITION, PARKED, SKIPPED = "", "parked", "skipped"  # kinds of records, as their keys say it
+POSITION, PARKED, SKIPPED, OWNER = "", "parked", "skipped", "owner"  # kinds of records, as their keys say it
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -127,6 +127,26 @@ def encode_skipped_key(skipped: Skipped) -> bytes:
 
 def encode_skipped(skipped: Skipped) -> bytes:
     return _dump({"at": skipped.at.isoformat(), "reason": skipped.reason, "v": VERSION})
+
+
+def encode_owner_key(transactional_id: str) -> bytes:
+    return _dump({"kind": OWNER, "transactional_id": transactional_id})
+
+
+def encode_owner(token: str) -> bytes:
+    """Who writes under a transactional id that no group fences: a name that one process made up for itself."""
+    return _dump({"token": token, "v": VERSION})
+
+
+def decode_owner(key: bytes, data: bytes) -> tuple[str, str]:
+    """Transactional id and token. Raises MalformedEvent, also for a newer version."""
+    try:
+        k, d = json.loads(key), json.loads(data)
+        if d["v"] != VERSION:
+            raise ValueError(f"version {d['v']}, this program reads {VERSION}")
+        return str(k["transactional_id"]), str(d["token"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedEvent(f"not an owner: {data[:200]!r} ({error})") from error
 
 
 def decode_skipped(key: bytes, data: bytes) -> Skipped:

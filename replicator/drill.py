@@ -21,14 +21,19 @@ from ingress.report import entry_of, line_of
 from ingress.restored import Outcome
 from ingress.selection import Selection
 from replicator.config import Config
-from replicator.errors import BrokerUnavailable, TargetError
+from replicator.errors import BrokerUnavailable, ReplicatorError, TargetError
 from replicator.lifecycle import Stop, SystemClock
 from replicator.protocols import TopicPartition
 from replicator.restore import Objection, Options, Restore, Wishes
+from replicator.stretches import Span
 from replicator.verify import Verification
 
 if TYPE_CHECKING:
     from infra.spark import SparkSettings
+
+
+class DrillStopped(ReplicatorError):
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +80,16 @@ class Drill:
         options = Options(restore_id=f"drill-{at:%Y%m%d%H%M%S}", spark=self.spark)
         began = time.monotonic()
         with Restore(into, selection, wishes, options, stop=stop) as restore:
-            outcomes = restore.run(restore.plan())
+            plan = restore.plan()
+            outcomes = restore.run(plan)
+        if stop.is_set():
+            raise DrillStopped("stopped before everything was restored: nothing was measured")
         restored = time.monotonic()
         differences = list(_differences(outcomes))
+        # the archive may have more by now; what was planned is what was restored
+        planned = {p.source: Span(p.offsets.start, p.offsets.end) for p in plan.partitions if p.offsets is not None}
         with Verification(into, selection, stop=stop) as verification:
-            verdicts = list(verification.beside_target(into))
+            verdicts = [verification.same_as_target(s, into, offsets=offsets) for s, offsets in planned.items()]
         differences += [line_of(entry_of(verdict)) for verdict in verdicts if not verdict.is_equal]
         return Drilled(
             region=selection.region,

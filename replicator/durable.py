@@ -43,6 +43,7 @@ class Step(StrEnum):
     QUARANTINE = "quarantine"
     TAKE_LEASE = "take-lease"
     # restore, beside those of ingress
+    TAKE_OVER = "take-over"
     THAW = "thaw"
     # operator
     SEED_CHECKPOINT = "seed-checkpoint"

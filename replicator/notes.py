@@ -1,4 +1,5 @@
-"""What the checkpoint topic holds beside positions: partitions that are parked, and offsets that were given up.
+"""What the checkpoint topic holds beside positions: partitions that are parked, offsets that were given up, and who
+writes under a transactional id.
 
 Pure: records in, tables out. The later record of a key holds, one without a value removes it.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from replicator.checkpoint import (
+    OWNER,
     PARKED,
     POSITION,
     SKIPPED,
@@ -15,6 +17,7 @@ from replicator.checkpoint import (
     Parked,
     Skipped,
     decode_key,
+    decode_owner,
     decode_parked,
     decode_skipped,
     kind_of,
@@ -26,6 +29,7 @@ class Notes:
     """Not thread safe."""
 
     parked: dict[CheckpointKey, Parked] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)  # by transactional id
     _skipped: dict[bytes, Skipped] = field(default_factory=dict)  # by the record's key
 
     @property
@@ -48,4 +52,7 @@ class Notes:
                 self._skipped.pop(key, None)
             else:
                 self._skipped[key] = decode_skipped(key, value)
+        elif kind == OWNER and value is not None:
+            transactional_id, token = decode_owner(key, value)
+            self.owners[transactional_id] = token
         return kind != POSITION

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from formats.scope import Scope
 from infra.kafka.internal_topics import ensure_checkpoint_topic
-from ingress.newcomers import Newcomers
+from ingress.newcomers import Newcomers, settled
 from ingress.objections import ACCEPTED, Objection
-from ingress.restore_plan import RestorePlan
+from ingress.restore_plan import RestorePlan, TopicPlan
 from ingress.restore_planner import RestorePlanner, Wishes, sources_of
 from ingress.restored import Outcome
 from ingress.selection import Selection, checkpoint_topic
@@ -90,6 +90,7 @@ class Restore(Closing):
         )
         self._worker = RestoreWorker(config, self._terms, topic, self.stop, self._opened)
         self._cold = s3_cold(config.s3, self.stop, self._opened)
+        self._made: set[str] = set()  # topics
         self.spark: SparkRunner | None = None
 
     def plan(self) -> RestorePlan:
@@ -117,8 +118,8 @@ class Restore(Closing):
     def take_over(self) -> None:
         """End what an earlier process of this restore left open, and that process too, if it still runs: planning need
         not wait for it then. Raises BrokerUnavailable."""
-        self._worker.admin.cluster_id()  # says at once, and better than a producer, that nobody is there
-        self._worker.take_over()
+        if self._terms.checkpoint_topic in self._worker.admin.describe([self._terms.checkpoint_topic]):
+            self._worker.take_over()
 
     def run(
         self,
@@ -131,6 +132,8 @@ class Restore(Closing):
         SparkUnavailable."""
         if plan.refused:
             raise TargetError("this restore would not end well:\n" + "\n".join(objections_text(plan)))
+        if self._options.follow is not None:
+            plan = settled(plan, self._clock.now())
         newcomers = self._newcomers(plan)
         found = self._run(plan, told, told_on_spark, newcomers)
         outcomes = {outcome.source: outcome for outcome in found}
@@ -149,7 +152,7 @@ class Restore(Closing):
         return Newcomers(
             plan=plan,
             stored=lambda: sources_of(worker.store, worker.control, self.selection),
-            make_plan=self.plan,
+            make_plan=lambda: settled(self.plan(), self._clock.now()),
             pool=worker.pool,
             clock=self._clock,
             interval=self._options.follow,
@@ -216,7 +219,7 @@ class Restore(Closing):
     def _make_topics(self, plan: RestorePlan) -> Mapping[str, str]:
         """All of them before the first record. Their ids."""
         for topic in plan.topics:
-            if topic.facts is None:
+            if topic.facts is None and topic.destination not in self._made:
                 with durable(Step.CREATE_TOPIC):
                     is_new = self._worker.admin.create_topic(
                         topic.destination,
@@ -224,10 +227,16 @@ class Restore(Closing):
                         replication_factor=self._wishes.replication_factor,
                         configs=topic.configs,
                     )
-                if not is_new:
+                if not is_new and (self.selection.is_whole or self._holds_records(topic)):
                     raise TargetError(f"{topic.destination} was created by somebody else meanwhile: plan again")
+                self._made.add(topic.destination)
         names = [topic.destination for topic in plan.topics]
         return {name: facts.topic_id for name, facts in self._worker.admin.describe(names).items()}
+
+    def _holds_records(self, topic: TopicPlan) -> bool:
+        """Where this restore will write. Others may share the topic, each with its own partitions."""
+        marks = self._worker.admin.watermarks([p.target for p in topic.partitions])
+        return any(mark.high > mark.low for mark in marks.values())
 
     def _wait_for_markers(self, targets: Sequence[TopicPartition]) -> None:
         """The answer to a commit may come before its marker is in the log; whoever reads now should see everything."""

@@ -19,6 +19,7 @@ from formats.scope import Scope
 from formats.transform import load as load_transform
 from infra.kafka.admin import KafkaAdmin
 from infra.kafka.checkpoints import KafkaCheckpointStore
+from infra.kafka.owner import Owner
 from infra.kafka.timestamps import TargetTimestamps
 from infra.kafka.transactions import TransactionalWriter
 from infra.metrics import PrometheusMetrics
@@ -97,10 +98,10 @@ class RestoreWorker:
         return self._checkpoints
 
     def take_over(self) -> TransactionalWriter:
-        """End what an earlier process left open, and that process too, if it still runs: what is read then holds.
-        Raises BrokerUnavailable."""
+        """End what an earlier process left open, and that process too, if it still runs or comes back: what is read
+        then holds. The checkpoint topic exists. Raises BrokerUnavailable."""
         if self._writer is None:
-            self._writer = TransactionalWriter(
+            writer = TransactionalWriter(
                 self._config.cluster.properties("producer"),
                 transactional_id=self._transactional_id,
                 exclusive=False,
@@ -108,8 +109,9 @@ class RestoreWorker:
                 checkpoint_topic=self._terms.checkpoint_topic,
                 memory_bytes=PRODUCER_BYTES,
             )
-            self._opened.callback(self._writer.close, timedelta(seconds=2))
-            self._writer.take_over(TAKE_OVER_WITHIN)
+            self._opened.callback(writer.close, timedelta(seconds=2))
+            writer.take_over(TAKE_OVER_WITHIN, Owner(self._transactional_id, self.checkpoints))
+            self._writer = writer
         return self._writer
 
     def begin(self, tasks: Sequence[Task]) -> None:
@@ -228,4 +230,5 @@ def _beside(delivery: Delivery, restorer: Restorer) -> Sequence[Partition]:
         thread.join()
     if failure:
         raise failure[0]
+    restorer.last_words()
     return partitions

@@ -31,6 +31,7 @@ from replicator.lifecycle import Closing, Stop, SystemClock
 from replicator.protocols import TopicPartition, Watermarks
 from replicator.segment import OffsetRange, Segment, SourcePartition, parse_key
 from replicator.store import SegmentStore
+from replicator.stretches import Span
 from replicator.surroundings import archive_objects
 
 __all__ = ["Selection", "Verification"]
@@ -107,24 +108,28 @@ class Verification(Closing):
         admin, properties = KafkaAdmin(cluster.cluster.properties("admin")), cluster.cluster.properties("consumer")
         topic = TopicPartition(source.topic, source.partition)
         marks = admin.watermarks([topic]).get(topic)
+        if marks is None:
+            why = f"there is no partition {topic}"
+            return self._verifier.beside_source(source, topic, None, iter(()), may_thin=False, unreadable=why)
         extent = joined(info.segment.offsets for info in self._store.list(source))
         held = None
-        if marks is not None and extent.start is not None and extent.next_offset is not None:
+        if extent.start is not None and extent.next_offset is not None:
             low, end = max(marks.low, extent.start), min(marks.high, extent.next_offset) - 1
             held = OffsetRange(low, end) if low <= end else None
-        compacted = marks is not None and "compact" in admin.configs(source.topic).get("cleanup.policy", "")
+        compacted = "compact" in admin.configs(source.topic).get("cleanup.policy", "")
         bounds = (held.start, held.next_offset) if held is not None else (0, 0)
         records = read_partition(properties, topic, *bounds)
         return self._verifier.beside_source(source, topic, held, records, may_thin=compacted)
 
-    def same_as_target(self, source: SourcePartition, cluster: Config) -> TargetVerdict:
+    def same_as_target(self, source: SourcePartition, cluster: Config, *, offsets: Span | None = None) -> TargetVerdict:
+        """`offsets`: those that were delivered; None: those of the selection."""
         admin, properties = KafkaAdmin(cluster.cluster.properties("admin")), cluster.cluster.properties("consumer")
         target = TopicPartition(self.selection.renaming(source.topic), source.partition)
         marks = admin.watermarks([target]).get(target)
         if why := _unalignable(target, marks):
             return TargetVerdict(source=source, target=target, result=None, unreadable=why)
         assert marks is not None
-        scope = Scope(offsets=self.selection.offsets, stamps=self.selection.stamps)
+        scope = Scope(offsets=offsets or self.selection.offsets, stamps=self.selection.stamps)
         records = read_partition(properties, target, marks.low, marks.high)
         return self._verifier.beside_target(source, target, scope, records)
 

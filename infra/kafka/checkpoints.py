@@ -71,6 +71,11 @@ class KafkaCheckpointStore:
         with self._lock:
             return self._notes.skipped
 
+    def owner(self, transactional_id: str) -> str | None:
+        """As of the last `read`."""
+        with self._lock:
+            return self._notes.owners.get(transactional_id)
+
     def close(self) -> None:
         with self._lock:
             self._log.close()

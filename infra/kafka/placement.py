@@ -35,7 +35,8 @@ class KafkaPlacement:
         """Raises OwnershipLost when this member can never go on."""
         messages = self._member.consume(1, timeout)
         # Here, and not when somebody asks: that would wait until no callback is at work (seen), under the very lock
-        # that a revocation waits for. This one is never newer than what the listener was told by now.
+        # that a revocation waits for. It may be newer than what the listener was told: what the group takes in the new
+        # generation stays this member's until the listener was told, so what is written under it is still its own.
         self._fence = self._member.client.consumer_group_metadata()
         for message in messages:  # a record that was under way when its partition was paused
             if (error := message.error()) is not None:

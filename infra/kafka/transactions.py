@@ -27,6 +27,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from infra.kafka.errors import told
 from infra.kafka.idempotent import SECONDARY, SLICE, IdempotentProducer, transactional_properties
+from infra.kafka.owner import Owner
 from infra.kafka.refusals import BATCH_BYTES, BatchSizes, run_failed
 from replicator.checkpoint import Author, encode, encode_key
 from replicator.durable import Step, durable
@@ -83,19 +84,22 @@ class TransactionalWriter:
         self._memory_bytes = memory_bytes
         self._sizes = BatchSizes()
         self._producers: dict[int, _Transactions] = {}  # by batch size
+        self._owner: Owner | None = None  # asked after each init; None: a group fences
 
     def lane(self, topic: str) -> int:
         return self._sizes.of(topic)
 
-    def take_over(self, within: timedelta) -> None:
+    def take_over(self, within: timedelta, owner: Owner) -> None:
         """When this returns, whoever had this id before can write nothing more, and its transactions have ended: what
         is read now holds. Raises BrokerUnavailable."""
         deadline = Deadline(within)
         for lane in BATCH_BYTES:
-            if lane not in self._producers:
-                self._connect(lane, lambda: deadline.expired)
+            self._connect(lane, lambda: deadline.expired)
+        for lane in BATCH_BYTES:  # each has an id of its own: the word of each keeps out who comes back to that one
+            self._say(lane, owner.record, lambda: deadline.expired)
         for lane in BATCH_BYTES[1:]:  # seldom needed again
             self._producers.pop(lane).end(timedelta())
+        self._owner = owner
 
     def deliver(
         self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
@@ -159,14 +163,36 @@ class TransactionalWriter:
         except (_Refused, BrokerUnavailable) as error:
             producer.end(timedelta())
             raise BrokerUnavailable(f"transactional id {self._id}.{lane}: {error}") from error
+        if self._owner is not None:
+            try:
+                self._owner.confirm()
+            except ReplicatorError:
+                producer.end(timedelta())
+                raise
         self._producers[lane] = producer
         return producer
+
+    def _say(self, lane: int, record: tuple[bytes, bytes], should_stop: Callable[[], bool]) -> None:
+        key, value = record
+        producer = self._producers[lane]
+        try:
+            producer.begin()
+            producer.put(
+                self._checkpoint_topic, key=key, value=value, owner=CHECKPOINTS, wait=producer.going(should_stop)
+            )
+            producer.acknowledged(should_stop)
+            with durable(Step.TAKE_OVER):
+                producer.commit(should_stop)
+        except (_Refused, _Unknown) as error:
+            self._producers.pop(lane).end(timedelta())
+            raise BrokerUnavailable(f"take over the transactional id {self._id}.{lane}: {error}") from error
 
     def _renew(self, lane: int, producer: _Transactions) -> None:
         """A new producer, at once if it can be: the checkpoint topic cannot be read past an open transaction."""
         self._producers.pop(lane, None)
         producer.end(timedelta())
-        if not self._exclusive and producer.fatal is not None and producer.fatal.code() == KafkaError._FENCED:
+        fenced = producer.fatal is not None and producer.fatal.code() == KafkaError._FENCED
+        if fenced and not self._exclusive and self._owner is None:  # an owner is asked, once connected
             raise OwnershipLost(
                 f"another process has the transactional id {self._id}, or this one was frozen: is the same "
                 "group.instance.id given twice? This process ends; start it again if it is the right one"

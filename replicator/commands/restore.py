@@ -127,7 +127,7 @@ def restore(  # noqa: PLR0917 -- options of a command
     )
     stop = Stop()
     with Restore(settings, selection, wishes, options, stop=stop) as restoring:
-        if not dry_run:
+        if not dry_run and not thaw:
             restoring.take_over()
         plan = restoring.plan()
         if dry_run:

@@ -105,6 +105,8 @@ def verify(  # noqa: PLR0917 -- options of a command
         *([Look(kind=TARGET, cluster=load_config(target))] if target is not None and not direct else []),
         *([Look(kind=DIRECT, cluster=load_config(target), beside=load_config(source))] if direct else []),
     ]
+    if not looks:
+        raise typer.BadParameter("--no-archive leaves nothing to look at: say --source, --target, or both")
     on = spark_if(spark, settings)
     proven = load_proven(state) if state is not None else {}
     saved_at = time.monotonic()
@@ -119,7 +121,7 @@ def verify(  # noqa: PLR0917 -- options of a command
             for entry, read in found:
                 entries.append(entry)
                 proven.update(read)
-                for name in entry.get("corrupt", ()):
+                for name in (*entry.get("corrupt", ()), *entry.get("unsettled", ())):
                     proven.pop(parse_key("", name), None)
                 if not as_json:
                     print_text(line_of(entry))

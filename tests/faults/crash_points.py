@@ -62,10 +62,16 @@ WAYS: Mapping[Step, Way] = {
     Step.PARK: Way(side=INGRESS, scene=Scene.REFUSED, occurrence=1),
 }
 
-# Those of ingress are a restore's too: tests/faults/test_restore_killed.py.
-
 # Of commands that end by themselves, without traffic: which of the times that a step is made
-# (tests/faults/test_compaction_killed.py).
+# (tests/faults/test_restore_killed.py, test_compaction_killed.py).
+RESTORE: Mapping[Step, int] = {
+    Step.CREATE_TOPIC: 1,
+    Step.TAKE_OVER: 2,  # once for each batch size
+    Step.BEGIN_TRANSACTION: 3,  # the first is that of the checkpoints which say that it begins
+    Step.PRODUCE_RECORDS: 3,
+    Step.PRODUCE_CHECKPOINT: 1,
+    Step.COMMIT_TRANSACTION: 3,
+}
 COMPACT: Mapping[Step, tuple[int, ...]] = {
     Step.TAKE_LEASE: (1, 2),  # the second gives it back
     Step.PUT_SEGMENT: (2,),

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from replicator.durable import Step
-from tests.faults.crash_points import COMPACT, ELSEWHERE, GC, WAYS, Scene, Side, Way, made
+from tests.faults.crash_points import COMPACT, ELSEWHERE, GC, RESTORE, WAYS, Scene, Side, Way, made
 from tests.faults.hand import Hand, hand, member
 from tests.faults.rig import Rig, stop
 from tests.faults.schedule import TRANSACTION, Membership
@@ -48,7 +48,7 @@ def points() -> list[object]:
 
 
 def test_every_step_has_a_way() -> None:
-    known = {*WAYS, *COMPACT, *GC, *ELSEWHERE}
+    known = {*WAYS, *COMPACT, *GC, *RESTORE, *ELSEWHERE}
     assert {step: where for step, where in made().items() if step not in known} == {}
 
 

@@ -10,14 +10,17 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from infra.local.stack import LocalStack
+from infra.local.waiting import wait_until
 from replicator.durable import Step
 from tests.fakes.kafka_target import target_records
+from tests.faults.crash_points import RESTORE
 from tests.faults.victim import AFTER, BEFORE, CrashPoint, Orders
 from tests.restore.large import ROWS, fill, rows
 from tests.restore.place import Place
@@ -26,15 +29,9 @@ pytestmark = pytest.mark.integration
 
 PARTITIONS, SEGMENTS = 2, 3
 SLOWLY, SLOWER = "3MiB", "1MiB"  # a second: so that there are many rounds, and most of a life is spent in them
-OCCURRENCES: Mapping[Step, int] = {
-    Step.CREATE_TOPIC: 1,
-    Step.BEGIN_TRANSACTION: 3,  # the first is that of the checkpoints which say that it begins
-    Step.PRODUCE_RECORDS: 3,
-    Step.PRODUCE_CHECKPOINT: 1,
-    Step.COMMIT_TRANSACTION: 3,
-}
 SAMPLE = {(Step.COMMIT_TRANSACTION, BEFORE), (Step.COMMIT_TRANSACTION, AFTER)}  # what `make test` has time for
 KILLS = 50
+PATIENCE = timedelta(seconds=60)
 LIVES: Mapping[str, tuple[Sequence[str], tuple[float, float]]] = {  # options, and how many seconds a life lasts
     "here": ((), (1.0, 4.0)),
     "follow": (("--follow", "--every", "200ms"), (1.0, 4.0)),
@@ -49,7 +46,7 @@ def points() -> list[object]:
             id=f"{when}-{step.value}",
             marks=() if (step, when) in SAMPLE else pytest.mark.long,
         )
-        for step, occurrence in OCCURRENCES.items()
+        for step, occurrence in RESTORE.items()
         for when in (BEFORE, AFTER)
     ]
 
@@ -76,6 +73,7 @@ class Restoring:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     def finish(self, *options: str) -> None:
@@ -122,6 +120,25 @@ def test_killed_at(restoring: Restoring, point: CrashPoint) -> None:
     assert process.returncode == -signal.SIGKILL
     assert restoring.orders.carried_out(CrashPoint) == point
     restoring.finish()
+    restoring.judge()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("mode", ["here", "spark"])
+def test_frozen_while_another_one_finishes(restoring: Restoring, mode: str) -> None:
+    """It comes back when everything is done, and must not do the rest of its own again."""
+    options, _ = LIVES[mode]
+    restoring.rate = SLOWER
+    with restoring.start(*options) as frozen:
+        try:
+            assert wait_until(lambda: restoring.restored() > 0, PATIENCE)
+            os.killpg(frozen.pid, signal.SIGSTOP)
+            restoring.finish(*options)
+        finally:
+            os.killpg(frozen.pid, signal.SIGCONT)
+        _, complaint = frozen.communicate(timeout=120)
+    # a task of Spark is tried again, and finds that nothing is left to do
+    assert frozen.returncode == (0 if mode == "spark" else 1), complaint
     restoring.judge()
 
 

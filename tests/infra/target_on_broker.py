@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from infra.local.stack import LocalStack
-from replicator.checkpoint import Checkpoint, CheckpointKey, decode, decode_key
+from replicator.checkpoint import POSITION, Checkpoint, CheckpointKey, decode, decode_key, kind_of
 from replicator.protocols import TargetRun, TopicPartition
 from tests.contracts.target import STAMP, TargetContract, row
 from tests.fakes.kafka_target import TargetRecord
@@ -44,6 +44,7 @@ class BrokerTargetContract(TargetContract):
         return {
             decode_key(message.key() or b""): decode(message.value() or b"")
             for message in self._cluster.messages(TopicPartition(self._checkpoint_topic, 0))
+            if kind_of(message.key() or b"") == POSITION
         }
 
     def refused(self, run: TargetRun) -> TargetRun:

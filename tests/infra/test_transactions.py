@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 
 import pytest
@@ -14,6 +14,7 @@ from confluent_kafka import TopicPartition as Place
 
 from infra.kafka.checkpoints import KafkaCheckpointStore
 from infra.kafka.idempotent import transactional_properties
+from infra.kafka.owner import Owner as ClaimedId
 from infra.kafka.placement import KafkaPlacement
 from infra.kafka.transactions import TransactionalWriter
 from replicator.errors import BrokerUnavailable, ConfigError, OwnershipLost
@@ -141,6 +142,39 @@ class TestTransactionalWriter(BrokerTargetContract):
         third = run_of(partitions[0], [row(3)])
         assert younger.deliver([third], should_stop=never) == []
         assert self.read(partitions[0], 3) == expected(first, second, third)
+
+    def test_who_was_taken_over_from_cannot_take_it_back(
+        self,
+        make: Callable[..., TransactionalWriter],
+        partitions: Sequence[TopicPartition],
+        cluster: Cluster,
+        checkpoint_topic: str,
+        unique: Callable[[str], str],
+    ) -> None:
+        """Without a group: it was frozen, say, its producer failed meanwhile, and a new one has the id once more."""
+        name = unique("restore")
+        with ExitStack() as around:
+
+            def begun() -> TransactionalWriter:
+                writer = make(name=name, exclusive=False)
+                store = around.enter_context(closing(KafkaCheckpointStore(cluster.properties, checkpoint_topic)))
+                writer.take_over(PATIENCE, ClaimedId(name, store))
+                return writer
+
+            older, first = begun(), run_of(partitions[0], [row(0)])
+            assert older.deliver([first], should_stop=never) == []
+            younger, second = begun(), run_of(partitions[0], [row(1)])
+            assert younger.deliver([second], should_stop=never) == []
+            older.close(timedelta())
+            zombie, third = run_of(partitions[0], [row(2)]), run_of(partitions[0], [row(3)])
+            with pytest.raises(OwnershipLost, match="another process has begun"):
+                older.deliver([zombie], should_stop=never)
+            # which has fenced the younger one's producer, and not the younger one
+            deadline = Deadline(PATIENCE)
+            while self.checkpoints()[third.key] != third.checkpoint and not deadline.expired:
+                with suppress(BrokerUnavailable):
+                    younger.deliver([third], should_stop=never)
+            assert self.read(partitions[0], 3) == expected(first, second, third)
 
     def test_a_transaction_that_its_owner_left_is_over_by_its_timeout(
         self,
