@@ -190,7 +190,7 @@ def test_a_topic_beside_its_copy_without_the_archive(place: Place, commands: Com
 
 def test_archived_objects_are_asked_for_first(place: Place, commands: Commands) -> None:
     WHOLE.write(place.objects, "orders")
-    key = format_key("data", Segment(WHOLE.histories[0].source("orders"), 0, LEVEL_0[2].offsets))
+    key = format_key("data", Segment(WHOLE.histories[0].source("orders"), 0, LEVEL_0[3].offsets))  # the newest
     place.client.copy_object(
         Bucket=place.bucket,
         Key=key,
@@ -201,6 +201,8 @@ def test_archived_objects_are_asked_for_first(place: Place, commands: Commands) 
     arguments = ["restore", "orders", "--rename", f"orders={place.unique('thawed')}"]
     code, plan = commands.json(*arguments, "--dry-run")
     assert (code, plan["topics"][0]["frozen"]) == (3, 1)
+    part = ["restore", "orders", "--rename", f"orders={place.unique('part')}", "--offsets", "-39"]
+    assert commands.run(*part)[0] == 0, "nothing of it is archived"
     assert "--thaw" in plan["topics"][0]["objections"][0]["why"]
     assert commands.run(*arguments)[0] == 1
     code, text = commands.run(*arguments, "--thaw")

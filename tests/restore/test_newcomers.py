@@ -8,14 +8,14 @@ from datetime import timedelta
 
 import pytest
 
-from ingress.newcomers import AFTER_REFUSAL, Newcomers
+from ingress.newcomers import AFTER_REFUSAL, Newcomers, settled
 from ingress.objections import Objected, Objection
 from ingress.restore_plan import RestorePlan, TopicPlan
 from replicator.errors import StoreUnavailable
-from replicator.segment import SourcePartition
+from replicator.segment import OffsetRange, SourcePartition
 from tests.fakes.executors import HandExecutor
 from tests.fakes.surroundings import HandClock
-from tests.restore.test_restore_plan import info, planned, topic_plan
+from tests.restore.test_restore_plan import at, info, planned, topic_plan
 
 INTERVAL = timedelta(seconds=30)
 REFUSED = Objected(what=Objection.FOREIGN_DATA, why="it holds something")
@@ -106,6 +106,30 @@ def test_a_partition_that_the_destination_lacks_is_no_news() -> None:
     look = Look(plan_of(topic(0, count=1)))
     look.comes(plan_of(topic(0, 1, count=1)))
     assert look.after(1) is None
+
+
+def test_another_life_of_the_source_does_not_take_the_place_of_the_one_that_is_followed() -> None:
+    look = Look(plan_of(topic(0)))
+    later = [replace(p, source=replace(p.source, incarnation="later")) for p in topic(0).partitions]
+    new = topic(1, name="another")
+    look.comes(plan_of(replace(topic(0), partitions=later), new))
+    assert look.after(1) == plan_of(topic(0), new)
+
+
+@pytest.mark.parametrize(
+    ("start", "recorded", "minutes", "begins"),
+    [(0, [], 0, True), (10, [], 0, False), (10, [], 29, False), (10, [], 31, True), (10, [OffsetRange(0, 9)], 0, True)],
+)
+def test_what_may_not_be_the_first_is_waited_for(
+    start: int, recorded: list[OffsetRange], minutes: int, begins: bool
+) -> None:
+    partition = replace(planned([info(start, 19)]), recorded=recorded)
+    plan = plan_of(replace(topic(0), partitions=[partition]))
+    now = info(0, 9).stored_at + timedelta(minutes=minutes)
+    assert settled(plan, now) == (plan if begins else plan_of())
+    begun = replace(partition, checkpoint=at(5))
+    plan = plan_of(replace(topic(0), partitions=[begun]))
+    assert settled(plan, now) == plan
 
 
 def test_an_archive_that_is_away_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -127,6 +127,21 @@ def test_only_the_partitions_that_are_wanted() -> None:
     assert found.partition_count == 4
 
 
+def test_partitions_of_which_nothing_is_stored_are_refused_by_name() -> None:
+    world = World()
+    for p in (0, 2):
+        world.put(0, 9, partition=p)
+    with pytest.raises(ConfigError, match="t has 0, 2"):
+        plan(world, select(partitions=[1]))
+
+
+def test_topics_without_a_wanted_partition_are_left_out() -> None:
+    world = World()
+    world.put(0, 9, partition=0)
+    world.put(0, 9, partition=5, topic="u")
+    assert [t.destination for t in plan(world, select("t", "u", partitions=[5])).topics] == ["u"]
+
+
 def test_renamed_topics_go_where_they_are_told() -> None:
     world = World()
     world.put(0, 9)
