@@ -143,6 +143,7 @@ def test_frozen_while_another_one_finishes(restoring: Restoring, mode: str) -> N
 
 
 @pytest.mark.long
+@pytest.mark.longest
 @pytest.mark.parametrize("mode", LIVES)
 def test_killed_at_any_moment(restoring: Restoring, unique: Callable[[str], str], mode: str) -> None:
     options, (shortest, longest) = LIVES[mode]
