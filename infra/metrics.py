@@ -64,8 +64,12 @@ class PrometheusMetrics:
         child.observe(value)
 
     def write(self, file: Path) -> None:
-        """As text, in one step: for Prometheus' textfile collector."""
-        write_to_textfile(str(file), self.registry)
+        """Gauges that were set, as text, in one step: for Prometheus' textfile collector. The others are of services
+        that are asked themselves."""
+        registry = CollectorRegistry()
+        for name in sorted({name for name, _ in self._gauge_children}):
+            registry.register(self._gauges[name])
+        write_to_textfile(str(file), registry)
 
     def forget(self, name: GaugeName, **labels: str) -> None:
         """No error when it was never set."""

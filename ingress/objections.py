@@ -86,7 +86,10 @@ def against_topic(
         yield Objected(what=Objection.OTHER_TARGET, why=f"{why}{', '.join(sorted(others))}): begin another, by --id")
     elif not is_ours and (filled := sorted(p.partition for p, mark in marks.items() if mark.high > mark.low)):
         why = f"{facts.name} holds records that this restore did not write, in {_named(filled)}: restore into another "
-        yield Objected(what=Objection.FOREIGN_DATA, why=f"{why}topic by --rename, or empty this one")
+        yield Objected(
+            what=Objection.FOREIGN_DATA,
+            why=f"{why}topic by --rename, or empty this one; a restore goes on only with the selection that it began with",
+        )
     beyond = [p.target.partition for p in partitions if p.target.partition >= facts.partition_count]
     if beyond:
         why = f"{facts.name} has {facts.partition_count} partitions, and partition i goes to partition i: add "

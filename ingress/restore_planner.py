@@ -235,6 +235,10 @@ def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -
         for pattern in selection.topics
         if not any(pattern.matches(topic) for topic in stored)
     ]
+    problems += [
+        f"--rename {name}={selection.renaming.names[name]}: {name} is none of the topics ({', '.join(sorted(stored))})"
+        for name in sorted(selection.renaming.names.keys() - stored.keys())
+    ]
     chosen = []
     for topic, lives in sorted(stored.items()):
         try:

@@ -48,6 +48,7 @@ class Drilled:
     restore_seconds: float
     verify_seconds: float
     behind_seconds: float | None
+    bad: int  # partitions that were not restored, or not equal
     differences: Sequence[str]
 
     @property
@@ -100,6 +101,10 @@ class Drill:
             restore_seconds=restored - began,
             verify_seconds=time.monotonic() - restored,
             behind_seconds=behind,
+            bad=len(
+                {o.source for o in outcomes if not (o.is_whole and o.is_done)}
+                | {str(v.source) for v in verdicts if not v.is_equal}
+            ),
             differences=differences,
         )
 
@@ -147,7 +152,7 @@ def write_metrics(file: Path, drilled: Drilled) -> None:
     if drilled.behind_seconds is not None:
         metrics.gauge("drill_behind_seconds", drilled.behind_seconds, **labels)
     metrics.gauge("drill_records", drilled.records, **labels)
-    metrics.gauge("drill_differences", len(drilled.differences), **labels)
+    metrics.gauge("drill_differences", drilled.bad, **labels)
     metrics.write(file)
 
 

@@ -104,7 +104,7 @@ def _first_ms(text: str) -> int:
     except ValueError:
         raise ValueError(f"{text!r} is not a time, such as 2026-01-31T12:00:00Z") from None
     if at.tzinfo is None:
-        raise ValueError(f"{text!r} has no time zone: write {text}Z for UTC")
+        raise ValueError(f"{text!r} has no time zone: write {at.isoformat()}Z for UTC")
     return -((_EPOCH - at) // timedelta(milliseconds=1))
 
 

@@ -80,5 +80,5 @@ def instant(text: str) -> datetime:
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is not a time, such as 2026-01-31T12:00:00Z") from error
     if at.tzinfo is None:
-        raise typer.BadParameter(f"{text!r} has no time zone: write {text}Z for UTC")
+        raise typer.BadParameter(f"{text!r} has no time zone: write {at.isoformat()}Z for UTC")
     return at

@@ -49,7 +49,7 @@ def drill(  # noqa: PLR0917 -- options of a command
     metrics_file: Annotated[
         Path | None, typer.Option("--metrics-file", metavar="FILE", help="For Prometheus' textfile collector.")
     ] = None,
-    spark: Annotated[bool, typer.Option("--spark", help="On [compaction] master.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="On Spark: compaction.master of the file.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Rehearse the bad day: restore from the archive into a scratch cluster, compare every record, measure RTO and RPO.
@@ -113,7 +113,7 @@ def _scratch(settings: Config, into: Path | None) -> Iterator[Config]:
 def _print(found: Drilled) -> None:
     for what in found.differences:
         print_text(what)
-    equal = "every one of them equal" if found.is_good else f"{len(found.differences)} differences"
+    equal = "every one of them equal" if found.is_good else f"{found.bad} partitions NOT restored, or not equal"
     print_text(f"{found.partitions} partitions, {found.records:_} records, {size_text(found.size_bytes)}: {equal}")
     print_text(f"RTO {found.restore_seconds:.1f} s (and {found.verify_seconds:.1f} s to prove it)")
     behind = "unknown: the source cluster does not answer" if found.behind_seconds is None else None

@@ -43,7 +43,7 @@ def gc(  # noqa: PLR0917 -- options of a command
     covered: Covered = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove segments that [retention] does not keep, and uploads that were never completed.
+    """Remove segments that `retention` of the file does not keep, and uploads that were never completed.
 
     What is removed is written down first, so that readers do not wait for it. Exit code 3 when something was refused
     (it is told why, and nothing of it is removed), 1 when something could not be done.

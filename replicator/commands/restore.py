@@ -80,7 +80,7 @@ def restore(  # noqa: PLR0917 -- options of a command
     max_rate: Annotated[str | None, typer.Option("--max-rate", metavar="SIZE", help="A second, such as 50MiB.")] = None,
     follow: Annotated[bool, typer.Option("--follow", help="Go on with new segments, until it is stopped.")] = False,
     every: Annotated[str, typer.Option("--every", help="How often --follow looks for new segments.")] = "30s",
-    spark: Annotated[bool, typer.Option("--spark", help="On [compaction] master: a task for each partition.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="On compaction.master: a task for each partition.")] = False,
     thaw: Annotated[bool, typer.Option("--thaw", help="Ask for archived objects (Glacier), and end.")] = False,
     thaw_days: Annotated[int, typer.Option("--thaw-days", min=1, help="How long they are to be readable.")] = 7,
     as_json: AsJson = False,

@@ -46,6 +46,12 @@ def print_sample(changed: Sequence[tuple[Mapping[str, object], Mapping[str, obje
         )
 
 
+REMEDY = (
+    "a corrupt segment: put a good copy below the same key (another bucket's, or an earlier version), then give the same "
+    "command again"
+)
+
+
 def print_result(outcomes: Sequence[Outcome], transforms: Sequence[str], took: timedelta) -> None:
     rows = [[o.source, o.target, o.records, size_text(o.size_bytes), o.next_offset, _state(o)] for o in outcomes]
     print_text(table(["from", "to", "records", "size", "next offset", "state"], rows))
@@ -62,6 +68,10 @@ def print_result(outcomes: Sequence[Outcome], transforms: Sequence[str], took: t
             print_text(f"missing: {outcome.source} [{start},{end}]")
         if outcome.failed:
             print_text(f"not restored: {outcome.source} from offset {outcome.next_offset}: {outcome.failed}")
+    if any(outcome.corrupt for outcome in outcomes):
+        print_text(REMEDY)
+    if not records and all(outcome.is_done for outcome in outcomes):
+        print_text("nothing was left to do")
 
 
 def _state(outcome: Outcome) -> str:

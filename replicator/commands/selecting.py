@@ -78,7 +78,10 @@ def _offsets(text: str | None) -> Span:
     low, dash, high = text.partition("-")
     if not dash or not (low or "0").isdecimal() or not (high or "0").isdecimal():
         raise typer.BadParameter(f"{text!r} are no offsets: write A-B, A- or -B")
-    return Span(int(low or 0), int(high) if high else ANY_OFFSET.high)
+    span = Span(int(low or 0), int(high) if high else ANY_OFFSET.high)
+    if span.low > span.high:
+        raise typer.BadParameter(f"{text!r} are no offsets: the first lies behind the last")
+    return span
 
 
 def _renaming(texts: Sequence[str]) -> Renaming:

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from replicator.commands.restore_text import REMEDY
 from replicator.commands.selecting import (
     AnyTopics,
     From,
@@ -69,7 +70,7 @@ def verify(  # noqa: PLR0917 -- options of a command
     check_report: Annotated[
         Path | None, typer.Option("--check-report", metavar="FILE", help="Only see that a report is unchanged.")
     ] = None,
-    spark: Annotated[bool, typer.Option("--spark", help="On [compaction] master: a task for each partition.")] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="On compaction.master: a task for each partition.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Prove the archive: every object is what its key and footer say, to the last record; together they leave no hole;
@@ -140,6 +141,8 @@ def verify(  # noqa: PLR0917 -- options of a command
         result = (
             "everything is as it should be" if said["equal"] else f"{bad} of {len(entries)} are not as they should be"
         )
+        if any(entry.get("corrupt") for entry in entries):
+            print_text(REMEDY)
         print_text(f"{result}; chain {said['chain'][:16]}, {'signed' if key else 'not signed'}")
     if not said["equal"]:
         raise typer.Exit(DIFFERENCES)
@@ -148,7 +151,10 @@ def verify(  # noqa: PLR0917 -- options of a command
 def _check(file: Path, key: bytes) -> None:
     from ingress.report import check
 
-    said: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    try:
+        said: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise typer.BadParameter(f"--check-report {file}: not a report: {error}") from error
     check(said, key)
     state = "everything was as it should be" if said["equal"] else "not everything was as it should be"
     signed = "signed with the key" if key else "signature not checked: no key" if said["signature"] else "not signed"

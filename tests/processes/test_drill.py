@@ -43,6 +43,7 @@ def test_a_good_day_and_a_bad_one(site: Site, moved_metrics: set[str]) -> None:
         damage(site, flow.topic)
         bad = drilled(site, flow.topic, "--into", str(file_of(site, B)), code=3)
         assert (bad["good"], any("corrupt" in what for what in bad["differences"])) == (False, True), bad
+        assert bad["bad"] == 1
         assert bad["behind_seconds"] > 0
     assert [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines()] == [good, bad]
     moved_metrics.update(Metrics((site.folder / "drill.prom").read_text(encoding="utf-8")).moved())

@@ -186,6 +186,10 @@ def test_a_topic_beside_its_copy_without_the_archive(place: Place, commands: Com
     assert (code, [e["equal"] for e in report["entries"] if e["kind"] == "direct"]) == (3, [True, False])
     assert "the second goes on" in report["entries"][-1]["difference"]
     assert commands.run("verify", topic, "--direct")[0] == 2
+    assert commands.run("verify", "--check-report", str(place.folder / "none"))[0] == 2
+    assert commands.run("restore", topic, "--offsets", "9-1")[0] == 2
+    code, result = commands.json("restore", topic, "--rename", f"{topic}={place.unique('part')}", "--offsets", "-9")
+    assert (code, {p["next_offset"] for p in result["partitions"]}) == (0, {10})
 
 
 def test_archived_objects_are_asked_for_first(place: Place, commands: Commands) -> None:

@@ -127,6 +127,13 @@ def test_only_the_partitions_that_are_wanted() -> None:
     assert found.partition_count == 4
 
 
+def test_a_renaming_of_what_is_not_asked_for_is_refused() -> None:
+    world = World()
+    world.put(0, 9)
+    with pytest.raises(ConfigError, match=r"--rename x=y: x is none of the topics \(t\)"):
+        plan(world, select(renaming=Renaming({"x": "y"})))
+
+
 def test_partitions_of_which_nothing_is_stored_are_refused_by_name() -> None:
     world = World()
     for p in (0, 2):
