@@ -88,7 +88,7 @@ def against_topic(
         why = f"{facts.name} holds records that this restore did not write, in {_named(filled)}: restore into another "
         yield Objected(
             what=Objection.FOREIGN_DATA,
-            why=f"{why}topic by --rename, or empty this one; a restore goes on only with the selection that it began with",
+            why=f"{why}topic by --rename, or empty this one; a restore goes on with the selection it began with",
         )
     beyond = [p.target.partition for p in partitions if p.target.partition >= facts.partition_count]
     if beyond:

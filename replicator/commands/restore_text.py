@@ -47,8 +47,8 @@ def print_sample(changed: Sequence[tuple[Mapping[str, object], Mapping[str, obje
 
 
 REMEDY = (
-    "a corrupt segment: put a good copy below the same key (another bucket's, or an earlier version), then give the same "
-    "command again"
+    "a corrupt segment: put a good copy below the same key (another bucket's, or an earlier version), then give the "
+    "same command again"
 )
 
 
