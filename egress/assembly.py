@@ -15,7 +15,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
-from queue import Empty, SimpleQueue
+from queue import Empty, Queue
 from typing import TYPE_CHECKING
 
 from egress.building import Building, Strand
@@ -63,7 +63,7 @@ class Assembly:
         self._mutex = threading.Lock()
         self._idle = threading.Condition(self._mutex)
         self._uploading = 0
-        self._outcomes: SimpleQueue[Outcome] = SimpleQueue()
+        self._outcomes: Queue[Outcome] = Queue()  # see Delivery.reports
 
     @property
     def held_bytes(self) -> int:

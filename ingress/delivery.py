@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import timedelta
-from queue import SimpleQueue
+from queue import Queue
 
 from ingress.pace import Pace
 from ingress.pieces import PieceRun, RunReader
@@ -88,7 +88,8 @@ class Delivery:
     width: int = 8
     round_records: int = 1  # a round takes what is at hand, and goes on until it has so many
     linger: timedelta = timedelta()  # how long it waits for them
-    reports: SimpleQueue[Report] = field(default_factory=SimpleQueue)
+    # no SimpleQueue: its `get` waits for ever when a signal interrupts it as its timeout ends (CPython 3.11; seen)
+    reports: Queue[Report] = field(default_factory=Queue)
     _readings: Readings = field(init=False)
     _pace: Pace = field(init=False)
     _in_round: frozenset[int] = frozenset()

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from queue import SimpleQueue
+from queue import Queue
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -56,8 +56,8 @@ class HandExecutor(Executor):
             self._jobs.clear()
 
 
-class NeverWaits(SimpleQueue, Generic[T]):  # type: ignore[type-arg]
+class NeverWaits(Queue, Generic[T]):  # type: ignore[type-arg]
     """A queue for loops that are driven by hand: `get` answers at once, or raises Empty."""
 
     def get(self, block: bool = True, timeout: float | None = None) -> T:
-        return super().get_nowait()  # type: ignore[no-any-return]
+        return super().get(block=False)  # type: ignore[no-any-return]
