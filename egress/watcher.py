@@ -80,7 +80,7 @@ class TopicWatcher:
         facts = self.admin.describe(chosen)
         if self._first_look is None:
             self._first_look = everything
-        idle = (r.pattern for r in self.rules if not any(map(r.pattern.matches, everything)))
+        idle = (r.pattern for r in self.rules if not r.pattern.matches_any(everything))
         topics = {n: Selected(chosen[n], facts[n], n not in self._first_look) for n in sorted(facts)}
         return _Look(topics, None, frozenset(map(str, idle)))
 

@@ -61,8 +61,7 @@ class Newcomers:
             return None
         plan = self.make_plan()
         before = {topic.destination: topic for topic in self.plan.topics}
-        refused = [*plan.objections, *(o for topic in plan.topics if topic.refused for o in topic.objections)]
-        reasons = [f"{o.what}: {o.why}" for o in refused if not o.accepted]
+        reasons = [f"{o.what}: {o.why}" for o in plan.everything_objected if not o.accepted]
         kept = {
             t.destination for t in plan.topics if t.destination in before and not _goes_on(before[t.destination], t)
         }

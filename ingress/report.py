@@ -35,7 +35,7 @@ def report(found: Sequence[Mapping[str, Any]], at: datetime, *, program: str, ke
         "at": at.isoformat(),
         "program": program,
         "entries": entries,
-        "equal": bool(entries) and all(entry["equal"] for entry in entries),
+        "equal": _equal(entries),
         "chain": chain,
         "signature": _sign(chain, key) if key else None,
     }
@@ -49,13 +49,17 @@ def check(said: Mapping[str, Any], key: bytes = b"") -> None:
             chain = _link(chain, {name: value for name, value in entry.items() if name != "chain"})
             if chain != entry["chain"]:
                 raise DataError(f"entry {number} of the report ({entry.get('source')}) was changed")
-        whole = said["equal"] == (bool(said["entries"]) and all(entry["equal"] for entry in said["entries"]))
-        if chain != said["chain"] or not whole:
+        if chain != said["chain"] or said["equal"] != _equal(said["entries"]):
             raise DataError("the report was changed: its end does not follow from its entries")
         if key and not hmac.compare_digest(_sign(chain, key), said["signature"] or ""):
             raise DataError("the report is not signed with this key")
     except (KeyError, TypeError, AttributeError) as error:
         raise DataError(f"not a report of this version: {error!r}") from error
+
+
+def _equal(entries: Sequence[Mapping[str, Any]]) -> bool:
+    """Nothing seen is nothing equal."""
+    return bool(entries) and all(entry["equal"] for entry in entries)
 
 
 def entry_of(verdict: Verdict) -> dict[str, Any]:

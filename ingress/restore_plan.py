@@ -104,8 +104,13 @@ class RestorePlan:
         return [partition for topic in self.topics for partition in topic.partitions]
 
     @property
+    def everything_objected(self) -> Sequence[Objected]:
+        """Against all of it, then against each topic."""
+        return [*self.objections, *(o for topic in self.topics for o in topic.objections)]
+
+    @property
     def refused(self) -> bool:
-        return any(topic.refused for topic in self.topics) or any(not o.accepted for o in self.objections)
+        return any(not o.accepted for o in self.everything_objected)
 
     @property
     def objects(self) -> int:

@@ -99,7 +99,15 @@ class RestorePlanner:
         checkpoint = positions.get(CheckpointKey(source, destination))
         if isinstance(checkpoint, CheckpointConflict):
             raise checkpoint
-        return listed_plan(self.control, self.store, source, target, selection.offsets, self.clock, checkpoint)
+        return listed_plan(
+            self.control,
+            self.store,
+            source,
+            target,
+            wanted=selection.offsets,
+            clock=self.clock,
+            checkpoint=checkpoint,
+        )
 
     # --- the target ---
 
@@ -273,11 +281,12 @@ def _life(control: ControlStore, selection: Selection, topic: str, lives: Sequen
     return ordered[-1]
 
 
-def listed_plan(  # noqa: PLR0917
+def listed_plan(
     control: ControlStore,
     store: SegmentStore,
     source: SourcePartition,
     target: TopicPartition,
+    *,
     wanted: Span,
     clock: Clock,
     checkpoint: Checkpoint | None = None,

@@ -86,14 +86,15 @@ class Outcome:
 
     @staticmethod
     def of(partition: Partition) -> Outcome:
-        last = partition.plan.offsets.end if partition.is_done and partition.plan.offsets is not None else None
+        wanted, next_offset = partition.plan.offsets, partition.next_offset
+        if partition.is_done and wanted is not None:
+            next_offset = min(next_offset, wanted.next_offset)  # a segment is read to its end, which may lie behind it
         return Outcome(
             source=str(partition.plan.source),
             target=str(partition.plan.target),
             records=partition.records,
             size_bytes=partition.size_bytes,
-            # a segment is read to its end, which may lie behind the last offset that is wanted
-            next_offset=min(partition.next_offset, last + 1) if last is not None else partition.next_offset,
+            next_offset=next_offset,
             is_done=partition.is_done,
             failed=partition.failed,
             corrupt=tuple(partition.corrupt),

@@ -157,7 +157,7 @@ class Verifier:
             # those that are not settled are to be looked at again
             read={segment: one for segment, one in news.items() if segment not in compared.unsettled},
             skipped=len(known),
-            corrupt={info.segment: why for info, why in corrupt.items() if info in set(infos)},
+            corrupt={info.segment: corrupt[info] for info in infos if info in corrupt},
             disagreeing=compared.disagreeing,
             thinned=compared.thinned,
             missing=missing,

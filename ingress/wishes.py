@@ -78,7 +78,7 @@ class WishFinder:
         """A source that matches nothing: perhaps a slip of the pen, perhaps an archive that is still to come."""
         for source in self.settings.sources:
             rule = (region, str(source.topic))
-            if source.region != region or any(map(source.topic.matches, topics)):
+            if source.region != region or source.topic.matches_any(topics):
                 self._idle.discard(rule)
             elif rule not in self._idle:
                 self._idle.add(rule)

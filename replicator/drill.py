@@ -90,7 +90,9 @@ class Drill:
         # the archive may have more by now; what was planned is what was restored
         planned = {p.source: Span(p.offsets.start, p.offsets.end) for p in plan.partitions if p.offsets is not None}
         with Verification(into, selection, stop=stop) as verification:
-            verdicts = [verification.same_as_target(s, into, offsets=offsets) for s, offsets in planned.items()]
+            verdicts = list(
+                verification.each(lambda s: verification.same_as_target(s, into, offsets=planned[s]), of=planned)
+            )
         differences += [line_of(entry_of(verdict)) for verdict in verdicts if not verdict.is_equal]
         return Drilled(
             region=selection.region,

@@ -95,7 +95,7 @@ class Restore(Closing):
 
     def plan(self) -> RestorePlan:
         """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable."""
-        worker, topic = self._worker, self._terms.checkpoint_topic
+        worker = self._worker
         planner = RestorePlanner(
             store=worker.store,
             control=worker.control,
@@ -105,8 +105,7 @@ class Restore(Closing):
             pool=worker.pool,
             cold=self._cold,
         )
-        known = topic in worker.admin.describe([topic])
-        return planner.plan(self.selection, self.id, self._wishes, worker.checkpoints if known else None)
+        return planner.plan(self.selection, self.id, self._wishes, worker.checkpoints if self._has_begun() else None)
 
     def thaw(self, plan: RestorePlan, days: int) -> int:
         """Ask for every object that cannot be read at once; how many. Raises StoreUnavailable."""
@@ -118,7 +117,7 @@ class Restore(Closing):
     def take_over(self) -> None:
         """End what an earlier process of this restore left open, and that process too, if it still runs: planning need
         not wait for it then. Raises BrokerUnavailable."""
-        if self._terms.checkpoint_topic in self._worker.admin.describe([self._terms.checkpoint_topic]):
+        if self._has_begun():
             self._worker.take_over()
 
     def run(
@@ -134,16 +133,19 @@ class Restore(Closing):
             raise TargetError("this restore would not end well:\n" + "\n".join(objections_text(plan)))
         if self._options.follow is not None:
             plan = settled(plan, self._clock.now())
-        newcomers = self._newcomers(plan)
-        found = self._run(plan, told, told_on_spark, newcomers)
-        outcomes = {outcome.source: outcome for outcome in found}
-        while newcomers is not None and newcomers.found is not None and not self.stop.is_set():
-            # planned, so carried out from its beginning: what is done is seen by the checkpoints
-            newcomers = self._newcomers(newcomers.found)
-            assert newcomers is not None
-            found = self._run(newcomers.plan, told, told_on_spark, newcomers)
+        outcomes: dict[str, Outcome] = {}
+        while True:
+            newcomers = self._newcomers(plan)
+            found = self._run(plan, told, told_on_spark, newcomers)
             outcomes |= {outcome.source: outcome.behind(outcomes.get(outcome.source)) for outcome in found}
-        return list(outcomes.values())
+            if newcomers is None or newcomers.found is None or self.stop.is_set():
+                return list(outcomes.values())
+            plan = newcomers.found  # carried out from its beginning: what is done is seen by the checkpoints
+
+    def _has_begun(self) -> bool:
+        """Some process of this restore was here before, or is."""
+        topic = self._terms.checkpoint_topic
+        return topic in self._worker.admin.describe([topic])
 
     def _newcomers(self, plan: RestorePlan) -> Newcomers | None:
         if self._options.follow is None:
@@ -254,10 +256,9 @@ def _never() -> bool:
 
 def objections_text(plan: RestorePlan) -> list[str]:
     """One line for each, with what to do."""
-    everything = [*plan.objections, *(o for topic in plan.topics for o in topic.objections)]
     return [
         f"  {o.what}: {o.why}"
         + (f"; or --accept {o.what}: {ACCEPTED[o.what]}" if o.what in ACCEPTED and not o.accepted else "")
         + (" (accepted)" if o.accepted else "")
-        for o in everything
+        for o in plan.everything_objected
     ]

@@ -38,7 +38,9 @@ class Work:
             )
             worker.take_over()
             # listed here: no name of a segment passes through the driver
-            plan = listed_plan(worker.control, worker.store, source, target, self.terms.scope.offsets, SystemClock())
+            plan = listed_plan(
+                worker.control, worker.store, source, target, wanted=self.terms.scope.offsets, clock=SystemClock()
+            )
             task = Task(plan=plan, topic_id=said["topic_id"], clamp=said["clamp"])
             (partition,) = worker.carry_out([task])
         return json.dumps(asdict(Outcome.of(partition)))

@@ -52,6 +52,10 @@ class TopicPattern:
             return name == self.text
         return self._expression.fullmatch(name) is not None
 
+    def matches_any(self, names: Collection[str]) -> bool:
+        """A name is only looked up."""
+        return self.text in names if self._expression is None else any(map(self.matches, names))
+
     def __str__(self) -> str:
         return self.text
 

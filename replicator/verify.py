@@ -8,12 +8,12 @@ with Verification(load("replicator.toml"), Selection(region="us-east-1", topics=
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from formats.alongside import alongside
 from formats.registry import load as load_format
@@ -28,11 +28,14 @@ from replicator.control_store import ControlStore
 from replicator.coverage import joined
 from replicator.errors import ConfigError, DataError
 from replicator.lifecycle import Closing, Stop, SystemClock
-from replicator.protocols import TopicPartition, Watermarks
+from replicator.protocols import TopicPartition
 from replicator.segment import OffsetRange, Segment, SourcePartition, parse_key
 from replicator.store import SegmentStore
 from replicator.stretches import Span
 from replicator.surroundings import archive_objects
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 __all__ = ["Selection", "Verification"]
 
@@ -81,22 +84,6 @@ class Verification(Closing):
         by_source = proven_by_source(proven or {})
         return self.each(lambda s: self.archived_whole(s, by_source.get(s, {}), read_again_after), told)
 
-    def beside_source(
-        self,
-        cluster: Config,
-        told: Told = lambda done, total: None,  # noqa: ARG005
-    ) -> Iterator[SourceVerdict]:
-        """With the topics of the cluster that the archive came from, for the offsets that both can have."""
-        return self.each(lambda source: self.same_as_source(source, cluster), told)
-
-    def beside_target(
-        self,
-        cluster: Config,
-        told: Told = lambda done, total: None,  # noqa: ARG005
-    ) -> Iterator[TargetVerdict]:
-        """With the topics that the records were delivered or restored to."""
-        return self.each(lambda source: self.same_as_target(source, cluster), told)
-
     # --- one partition ---
 
     def archived_whole(
@@ -123,14 +110,11 @@ class Verification(Closing):
 
     def same_as_target(self, source: SourcePartition, cluster: Config, *, offsets: Span | None = None) -> TargetVerdict:
         """`offsets`: those that were delivered; None: those of the selection."""
-        admin, properties = KafkaAdmin(cluster.cluster.properties("admin")), cluster.cluster.properties("consumer")
         target = TopicPartition(self.selection.renaming(source.topic), source.partition)
-        marks = admin.watermarks([target]).get(target)
-        if why := _unalignable(target, marks):
+        records, why = _from_its_beginning(cluster, target)
+        if why:
             return TargetVerdict(source=source, target=target, result=None, unreadable=why)
-        assert marks is not None
         scope = Scope(offsets=offsets or self.selection.offsets, stamps=self.selection.stamps)
-        records = read_partition(properties, target, marks.low, marks.high)
         return self._verifier.beside_target(source, target, scope, records)
 
     def source_as_target(self, source: SourcePartition, cluster: Config, copied_to: Config) -> TargetVerdict:
@@ -138,31 +122,36 @@ class Verification(Closing):
         difference."""
         topic = TopicPartition(source.topic, source.partition)
         target = TopicPartition(self.selection.renaming(source.topic), source.partition)
-        streams = []
-        for where, partition in ((cluster, topic), (copied_to, target)):
-            marks = KafkaAdmin(where.cluster.properties("admin")).watermarks([partition]).get(partition)
-            if why := _unalignable(partition, marks):
-                return TargetVerdict(source=source, target=target, result=None, unreadable=why)
-            assert marks is not None
-            properties = where.cluster.properties("consumer")
-            streams.append(read_partition(properties, partition, marks.low, marks.high))
-        return TargetVerdict(source=source, target=target, result=alongside(*streams))
+        (ours, why), (theirs, why_theirs) = _from_its_beginning(cluster, topic), _from_its_beginning(copied_to, target)
+        if why or why_theirs:
+            return TargetVerdict(source=source, target=target, result=None, unreadable=why or why_theirs)
+        return TargetVerdict(source=source, target=target, result=alongside(ours, theirs))
 
     def close(self) -> None:
         self._opened.close()
 
-    def each(self, verdict: Callable[[SourcePartition], T], told: Told) -> Iterator[T]:
-        sources = self.sources()
+    def each(
+        self,
+        verdict: Callable[[SourcePartition], T],
+        told: Told = lambda done, total: None,  # noqa: ARG005
+        *,
+        of: Collection[SourcePartition] | None = None,
+    ) -> Iterator[T]:
+        """Side by side, answers in order. `of`: None: of all that is selected."""
+        sources = self.sources() if of is None else of
         for done, answer in enumerate(self._pool.map(verdict, sources), start=1):
             told(done, len(sources))
             yield answer
 
 
-def _unalignable(partition: TopicPartition, marks: Watermarks | None) -> str:
-    """Why nothing says which record of it is to be the first; empty when it begins at its beginning."""
+def _from_its_beginning(cluster: Config, partition: TopicPartition) -> tuple[Iterator[RecordBatch], str]:
+    """All that it holds; or why nothing says which record of it is the first."""
+    marks = KafkaAdmin(cluster.cluster.properties("admin")).watermarks([partition]).get(partition)
     if marks is None:
-        return f"there is no partition {partition}"
-    return f"the first {marks.low} offsets of {partition} were deleted: which records were they?" if marks.low else ""
+        return iter(()), f"there is no partition {partition}"
+    if marks.low > 0:
+        return iter(()), f"the first {marks.low} offsets of {partition} were deleted: which records were they?"
+    return read_partition(cluster.cluster.properties("consumer"), partition, marks.low, marks.high), ""
 
 
 # --- what was proven before -----------------------------------------------------------------------------------------

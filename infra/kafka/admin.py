@@ -90,8 +90,7 @@ class KafkaAdmin:
         return {name: entry.value for name, entry in entries.items() if entry.value is not None}
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(configs))
-        created = self._create(topic, configs)
+        created = self._create(name, partitions, replication_factor, configs)
         # The controller has it; other brokers hear of it later, and a client that asks one of those gets "unknown".
         deadline, least = Deadline(self._timeout), partitions if created else 1
         while (facts := self.describe([name]).get(name)) is None or facts.partition_count < least:
@@ -102,21 +101,22 @@ class KafkaAdmin:
     def check_creation(
         self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> None:
-        topic = NewTopic(name, num_partitions=partitions, replication_factor=replication_factor, config=dict(configs))
-        self._create(topic, configs, only_check=True)
+        self._create(name, partitions, replication_factor, configs, only_check=True)
 
-    def _create(self, topic: NewTopic, configs: Mapping[str, str], *, only_check: bool = False) -> bool:
+    def _create(
+        self, name: str, partitions: int, replicas: int, configs: Mapping[str, str], *, only_check: bool = False
+    ) -> bool:
         """False when it was there: just now by another instance, maybe."""
-        doing = f"create topic {topic.topic} of {topic.num_partitions} partitions"
+        doing = f"create topic {name} of {partitions} partitions"
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(configs))
         asked = self._client.create_topics(
             [topic], operation_timeout=self._seconds, request_timeout=self._seconds, validate_only=only_check
         )
         try:
-            self._wait(asked[topic.topic], doing)
+            self._wait(asked[name], doing)
         except KafkaException as error:
             if _unknown_limits(error) and (older := for_older(configs)) is not None:
-                topic.config = dict(older)
-                return self._create(topic, older, only_check=only_check)
+                return self._create(name, partitions, replicas, older, only_check=only_check)
             if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise translate(error, doing) from error
             return False

@@ -173,14 +173,10 @@ class TransactionalWriter:
         return producer
 
     def _say(self, lane: int, record: tuple[bytes, bytes], should_stop: Callable[[], bool]) -> None:
-        key, value = record
         producer = self._producers[lane]
         try:
             producer.begin()
-            producer.put(
-                self._checkpoint_topic, key=key, value=value, owner=CHECKPOINTS, wait=producer.going(should_stop)
-            )
-            producer.acknowledged(should_stop)
+            self._write(producer, [record], should_stop)
             with durable(Step.TAKE_OVER):
                 producer.commit(should_stop)
         except (_Refused, _Unknown) as error:
@@ -207,15 +203,17 @@ class TransactionalWriter:
         self, producer: _Transactions, last: Mapping[TopicPartition, TargetRun], should_stop: Callable[[], bool]
     ) -> None:
         with durable(Step.PRODUCE_CHECKPOINT):
-            for run in last.values():
-                producer.put(
-                    self._checkpoint_topic,
-                    key=encode_key(run.key),
-                    value=encode(run.checkpoint),
-                    owner=CHECKPOINTS,
-                    wait=producer.going(should_stop),
-                )
-            producer.acknowledged(should_stop)
+            self._write(producer, [(encode_key(r.key), encode(r.checkpoint)) for r in last.values()], should_stop)
+
+    def _write(
+        self, producer: _Transactions, records: Iterable[tuple[bytes, bytes]], should_stop: Callable[[], bool]
+    ) -> None:
+        """Into the checkpoint topic, acknowledged."""
+        for key, value in records:
+            producer.put(
+                self._checkpoint_topic, key=key, value=value, owner=CHECKPOINTS, wait=producer.going(should_stop)
+            )
+        producer.acknowledged(should_stop)
 
     def _aborted(
         self,

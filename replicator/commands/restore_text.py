@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from replicator.commands.terminal import print_text, size_text, table
 
 if TYPE_CHECKING:
+    from ingress.objections import Objected
     from ingress.restore_plan import PartitionPlan, RestorePlan
     from ingress.restored import Outcome
     from replicator.restore_worker import Told
@@ -119,10 +120,10 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
     }
 
 
-def _objected_json(objected: object) -> Mapping[str, object]:
+def _objected_json(objected: Objected) -> Mapping[str, object]:
     from dataclasses import asdict
 
-    return asdict(objected)  # type: ignore[call-overload, no-any-return]
+    return asdict(objected)
 
 
 def result_json(

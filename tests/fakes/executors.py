@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from queue import Queue
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -56,8 +56,8 @@ class HandExecutor(Executor):
             self._jobs.clear()
 
 
-class NeverWaits(Queue, Generic[T]):  # type: ignore[type-arg]
+class NeverWaits(Queue[T]):
     """A queue for loops that are driven by hand: `get` answers at once, or raises Empty."""
 
     def get(self, block: bool = True, timeout: float | None = None) -> T:
-        return super().get(block=False)  # type: ignore[no-any-return]
+        return super().get(block=False)

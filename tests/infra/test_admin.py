@@ -46,6 +46,15 @@ def test_a_topic_is_made_once_and_shown(admin: KafkaAdmin, topic_name: str) -> N
 
 
 @pytest.mark.integration
+def test_a_creation_that_is_only_checked_creates_nothing(admin: KafkaAdmin, topic_name: str) -> None:
+    admin.check_creation(topic_name, partitions=3, replication_factor=1, configs={"retention.ms": "-1"})
+    for configs, replicas in (({"retention": "1"}, 1), ({"retention.ms": "much"}, 1), ({}, 3)):
+        with pytest.raises(TargetError, match=topic_name):
+            admin.check_creation(topic_name, partitions=3, replication_factor=replicas, configs=configs)
+    assert topic_name not in admin.topics()
+
+
+@pytest.mark.integration
 def test_topic_ids_are_fit_for_keys(admin: KafkaAdmin, unique: Callable[[str], str]) -> None:
     """The client prints them with "+" and "/": about one in five has a slash."""
     names = [unique("topic") for _ in range(15)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
 
@@ -21,7 +21,9 @@ from ingress.selection import Renaming, Selection
 from replicator.lifecycle import Stop
 from replicator.restore import Options, Restore, Wishes
 from replicator.segment import OffsetRange
+from replicator.stretches import Span
 from replicator.topics import TopicPattern
+from replicator.verify import Verification
 from tests.fakes.kafka_target import TargetRecord
 from tests.restore.history import PARTITIONS, REGION, Archive, Choice, History, Stored, archives, choices
 from tests.restore.place import Place, expected
@@ -96,14 +98,42 @@ def test_any_part_of_any_history(make_place: Callable[[], Place], examples: int)
     check()
 
 
+def one_segment(partition: int, start: int = 0, end: int = 29) -> History:
+    return History(partition, "", [Stored(OffsetRange(start, end), 0)], [], ())
+
+
+def test_machines_that_share_a_topic_may_both_find_it_absent(make_place: Callable[[], Place]) -> None:
+    with closing(make_place()) as place, ExitStack() as opened:
+        parts = [one_segment(0), one_segment(1)]
+        Archive(parts, has_second_life=False).write(place.objects, TOPIC)
+        name = place.unique("shared")
+        choices = [Choice(partitions=frozenset({number})) for number in range(2)]
+        restores = [opened.enter_context(Restore(place.config, select(name, choice))) for choice in choices]
+        plans = [restore.plan() for restore in restores]
+        for restore, plan in zip(restores, plans, strict=True):
+            assert all(outcome.is_done for outcome in restore.run(plan))
+        for number, part in enumerate(parts):
+            assert place.restored(name, number) == expected([r for r in part.rows if r["offset"] <= 29])
+
+
+def test_what_was_delivered_is_compared_although_the_archive_has_more_by_now(make_place: Callable[[], Place]) -> None:
+    with closing(make_place()) as place:
+        Archive([one_segment(0)], has_second_life=False).write(place.objects, TOPIC)
+        selection = select(place.unique("drilled"), Choice())
+        with Restore(place.config, selection) as restore:
+            restore.run(restore.plan())
+        one_segment(0, 30, 59).write(place.objects, TOPIC)
+        with Verification(place.config, selection) as verification:
+            [source] = verification.sources()
+            assert verification.same_as_target(source, place.config, offsets=Span(0, 29)).is_equal
+            assert not verification.same_as_target(source, place.config).is_equal
+
+
 def test_followed_it_goes_on_with_what_is_stored_later(make_place: Callable[[], Place]) -> None:
     """A warm standby: nobody tells it of new segments, and it ends when it is told to."""
 
-    def stored(start: int, end: int, partition: int = 0) -> History:
-        return History(partition, "", [Stored(OffsetRange(start, end), 0)], [], ())
-
     with closing(make_place()) as place:
-        first, later = stored(0, 29), stored(30, 59)
+        first, later = one_segment(0), one_segment(0, 30, 59)
         Archive([first], has_second_life=False).write(place.objects, TOPIC)
         name, stop = place.unique("standby"), Stop()
         options = Options(follow=timedelta(milliseconds=200))
@@ -114,7 +144,7 @@ def test_followed_it_goes_on_with_what_is_stored_later(make_place: Callable[[], 
                 assert wait_until(lambda: len(restored(place, name)) == 30, PATIENCE)
                 later.write(place.objects, TOPIC)
                 assert wait_until(lambda: len(restored(place, name)) == 60, PATIENCE)
-                stored(0, 9, partition=1).write(place.objects, TOPIC)  # of which nothing was stored before
+                one_segment(1, 0, 9).write(place.objects, TOPIC)  # of which nothing was stored before
                 assert wait_until(lambda: len(place.restored(name, 1)) == 10, PATIENCE)
                 assert wait_until(lambda: len(restored(place, name)) == 60, PATIENCE), "nor again"
             finally:
