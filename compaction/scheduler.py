@@ -36,7 +36,7 @@ class Scheduler:
     def loop(self) -> None:
         """Until `stop`. A run that fails is told, and comes again at its time."""
         self._tell_next()
-        self.health.ready(True)
+        self.health.started(True)
         with ThreadPoolExecutor(1, "compaction-run") as pool:
             while not self.stop.is_set():
                 now = self.clock.now()
@@ -51,7 +51,7 @@ class Scheduler:
                     self.health.turn(self.clock.now())  # a run takes hours, and is no hanging process
                 running.result()
                 self._tell_next()
-        self.health.ready(False)
+        self.health.started(False)
 
     def _run(self, job: CompactionJob) -> None:
         what = f"compaction job {job.name}"

@@ -141,7 +141,7 @@ class EgressController:
         log.info("topics_selected", extra={logkeys.COUNT: len(topics), logkeys.TOPIC: sorted(topics)[:20]})
         if topics:
             self.parts.consumer.subscribe(sorted(topics), self)
-        self.parts.health.ready(True)
+        self.parts.health.started(True)
 
     def _look(self, now: datetime) -> None:
         """The cluster may be another, and a topic another life of its name, without the consumer noticing."""

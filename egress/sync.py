@@ -184,7 +184,7 @@ class SyncLoop:
         while not self.stop.is_set():
             try:
                 self.sync.once()
-                self.health.ready(True)
+                self.health.started(True)
             except TransientError as error:
                 log.warning("sync_round_failed", extra={logkeys.ERROR: str(error)})
             self._rest()

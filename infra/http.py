@@ -1,7 +1,7 @@
 """One port for those who watch: `/metrics`, `/healthz`, `/readyz`.
 
 /healthz   200 while every loop turns, 503 when one did not for a minute: restart the process
-/readyz    200 when the work has begun and no partition is stopped; else 503 with the reason of each
+/readyz    200 when the work has begun and there is nothing to look at; else 503 with what is stopped or wrong, and why
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def liveness(snapshot: HealthSnapshot, *, now: datetime, started_at: datetime) -
     """Status and detail. A process that is not ready yet has as long as a turn may take; one that is ready and has no
     loop to watch is alive."""
     ages = {loop: now - turned_at for loop, turned_at in snapshot.turns.items()}
-    if not ages and not snapshot.is_ready:
+    if not ages and not snapshot.is_started:
         ages = {"start": now - started_at}
     stalled = sorted(loop for loop, age in ages.items() if age >= STALLED_AFTER)
     detail: dict[str, object] = {
@@ -122,9 +122,21 @@ def liveness(snapshot: HealthSnapshot, *, now: datetime, started_at: datetime) -
 
 
 def readiness(snapshot: HealthSnapshot) -> tuple[int, dict[str, object]]:
-    good = snapshot.is_ready and not snapshot.stopped
-    status = "ready" if good else "stopped partitions" if snapshot.is_ready else "not ready"
-    return (200 if good else 503), {"status": status, "ready": snapshot.is_ready, "stopped": dict(snapshot.stopped)}
+    """Status 200 exactly when "ready" is true. "started" alone: it works, but not on everything."""
+    if not snapshot.is_started:
+        status = "not started"
+    elif snapshot.stopped:
+        status = "stopped partitions"
+    else:
+        status = "problems" if snapshot.problems else "ready"
+    detail: dict[str, object] = {
+        "status": status,
+        "ready": snapshot.is_ready,
+        "started": snapshot.is_started,
+        "stopped": dict(snapshot.stopped),
+        "problems": dict(snapshot.problems),
+    }
+    return (200 if snapshot.is_ready else 503), detail
 
 
 def _json(status: int, detail: dict[str, object]) -> tuple[int, str, bytes]:

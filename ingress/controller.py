@@ -157,7 +157,7 @@ class IngressController:
         self._drop_others()
         self._watcher.tell_refused(now)
         self._confirm(self._assigned)  # some were assigned before we knew what for, or their topic is another one now
-        self.parts.health.ready(True)
+        self.parts.health.started(True)
 
     def _drop_others(self) -> None:
         """Ours still, but not to be delivered any more as they were: nothing is produced for them from here on."""

@@ -1,6 +1,8 @@
 """The control plane's objects: what the archive says beside segments, below `{prefix}/{region}/_control/v1/`.
 
     places/{place}                                     which life of a topic a place of the archive belongs to
+    begins/{place}/{partition}                         where the archive of a partition begins
+    forks/{place}/{partition}/{next_offset:020d}       the source's log was cut below what had been archived of it
     gaps/{place}/{partition}/{start:020d}-{end:020d}   offsets that the egress proved lost at the source, or that
                                                        retention removed
     quarantine/{place}/{partition}/{level}/{range}     a segment that is not what its key and footer say
@@ -40,6 +42,37 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveBegin:
+    """Where the archive of one partition begins: no segment was ever meant to hold an offset below `offset`. Written by
+    the egress before it stores or commits anything of the partition, and never changed."""
+
+    offset: int
+    reason: str
+    recorded_at: datetime  # UTC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFork:
+    """The source's log lost records that had been archived, and gives their offsets to others: an unclean leader
+    election, the loss of every replica's tail, a snapshot that was restored."""
+
+    source: SourcePartition
+    next_offset: int  # everything below was archived
+    leader_epoch: int  # of the last record archived below `next_offset`
+    end_offset: int | None  # where that epoch ends in the log as it is now; None: the broker did not say
+    found_at: datetime  # UTC
+
+    def __post_init__(self) -> None:
+        if self.next_offset < 1 or (self.end_offset is not None and not 0 <= self.end_offset < self.next_offset):
+            raise ValueError(f"a fork at {self.end_offset} contests nothing below {self.next_offset}")
+
+    @property
+    def contested(self) -> OffsetRange:
+        """Offsets whose archived records may not be those of the log as it is now."""
+        return OffsetRange(0 if self.end_offset is None else self.end_offset, self.next_offset - 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedGap:
     """Offsets that no segment will ever cover, and why."""
 
@@ -49,6 +82,7 @@ class RecordedGap:
     low: int  # the partition's watermarks when it was found; by retention, of what was stored
     high: int
     recorded_at: datetime  # UTC
+    is_accepted: bool = False  # by an operator, who knows that these records are nowhere, or not to be archived
 
     @property
     def is_loss(self) -> bool:
@@ -91,6 +125,18 @@ def place_key(prefix: str, region: str, place: str) -> str:
 
 def places_prefix(prefix: str, region: str) -> str:
     return f"{control_prefix(prefix, region)}places/"
+
+
+def begin_key(prefix: str, source: SourcePartition) -> str:
+    return f"{control_prefix(prefix, source.region)}begins/{source.place}/{source.partition}"
+
+
+def forks_prefix(prefix: str, source: SourcePartition) -> str:
+    return f"{control_prefix(prefix, source.region)}forks/{source.place}/{source.partition}/"
+
+
+def fork_key(prefix: str, fork: LogFork) -> str:
+    return f"{forks_prefix(prefix, fork.source)}{fork.next_offset:020d}"
 
 
 def gap_key(prefix: str, source: SourcePartition, offsets: OffsetRange) -> str:
@@ -201,16 +247,66 @@ def decode_place(data: bytes) -> Place:
         raise MalformedEvent(f"not a place: {data[:200]!r} ({error})") from error
 
 
-def encode_gap(gap: RecordedGap) -> bytes:
+def encode_begin(begin: ArchiveBegin) -> bytes:
     return _dump(
         {
-            "high": gap.high,
-            "low": gap.low,
-            "reason": gap.reason,
-            "recorded_at": gap.recorded_at.isoformat(),
+            "offset": begin.offset,
+            "reason": begin.reason,
+            "recorded_at": begin.recorded_at.isoformat(),
             "v": VERSION,
         }
     )
+
+
+def decode_begin(data: bytes) -> ArchiveBegin:
+    """Raises MalformedEvent, also for a newer version."""
+    try:
+        d = _load(data)
+        return ArchiveBegin(
+            offset=int(d["offset"]),
+            reason=str(d["reason"]),
+            recorded_at=datetime.fromisoformat(d["recorded_at"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedEvent(f"not the begin of an archive: {data[:200]!r} ({error})") from error
+
+
+def encode_fork(fork: LogFork) -> bytes:
+    return _dump(
+        {
+            "end_offset": fork.end_offset,
+            "found_at": fork.found_at.isoformat(),
+            "leader_epoch": fork.leader_epoch,
+            "next_offset": fork.next_offset,
+            "v": VERSION,
+        }
+    )
+
+
+def decode_fork(source: SourcePartition, data: bytes) -> LogFork:
+    """Raises MalformedEvent, also for a newer version."""
+    try:
+        d = _load(data)
+        return LogFork(
+            source=source,
+            next_offset=int(d["next_offset"]),
+            leader_epoch=int(d["leader_epoch"]),
+            end_offset=None if d["end_offset"] is None else int(d["end_offset"]),
+            found_at=datetime.fromisoformat(d["found_at"]),
+        )
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedEvent(f"not a fork of {source}: {data[:200]!r} ({error})") from error
+
+
+def encode_gap(gap: RecordedGap) -> bytes:
+    said: dict[str, object] = {
+        "high": gap.high,
+        "low": gap.low,
+        "reason": gap.reason,
+        "recorded_at": gap.recorded_at.isoformat(),
+        "v": VERSION,
+    }
+    return _dump(said | {"is_accepted": True} if gap.is_accepted else said)
 
 
 def decode_gap(source: SourcePartition, offsets: OffsetRange, data: bytes) -> RecordedGap:
@@ -224,6 +320,7 @@ def decode_gap(source: SourcePartition, offsets: OffsetRange, data: bytes) -> Re
             low=int(d["low"]),
             high=int(d["high"]),
             recorded_at=datetime.fromisoformat(d["recorded_at"]),
+            is_accepted=bool(d.get("is_accepted", False)),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise MalformedEvent(f"not a recorded gap of {source}: {data[:200]!r} ({error})") from error

@@ -10,19 +10,28 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from replicator.control import (
+    ArchiveBegin,
     Lease,
+    LogFork,
     Place,
     Quarantined,
     RecordedGap,
+    begin_key,
     control_prefix,
+    decode_begin,
+    decode_fork,
     decode_gap,
     decode_lease,
     decode_place,
     decode_quarantined,
+    encode_begin,
+    encode_fork,
     encode_gap,
     encode_lease,
     encode_place,
     encode_quarantined,
+    fork_key,
+    forks_prefix,
     gap_key,
     gaps_prefix,
     lease_prefix,
@@ -78,6 +87,36 @@ class ControlStore:
         """Whether anything is stored in a place, claimed or not, by one request."""
         prefix = f"{region_prefix(self.prefix, region)}{place}/"
         return next(iter(self.objects.list(prefix)), None) is not None
+
+    # --- where archives begin, and where a source's log forked ---
+
+    def begin(self, source: SourcePartition) -> ArchiveBegin | None:
+        """None when, and only when, nothing says so: the ancestor's archive, or a lost object."""
+        try:
+            return decode_begin(self._read(begin_key(self.prefix, source)))
+        except SegmentNotFound:
+            return None
+
+    def record_begin(self, source: SourcePartition, begin: ArchiveBegin) -> ArchiveBegin:
+        """The record that stands: `begin`, or the one that was there first."""
+        key, data = begin_key(self.prefix, source), encode_begin(begin)
+        try:
+            with durable(Step.RECORD_BEGIN):
+                self.objects.put_new(key, io.BytesIO(data), len(data))
+        except SegmentExists:
+            return decode_begin(self._read(key))
+        return begin
+
+    def forks(self, source: SourcePartition) -> Sequence[LogFork]:
+        """In order of `next_offset`; by one listing, and one request for each: there should be none."""
+        prefix = forks_prefix(self.prefix, source)
+        return [decode_fork(source, self._read(item.key)) for item in self.objects.list(prefix)]
+
+    def record_fork(self, fork: LogFork) -> None:
+        """Recording a fork at the same offset again is harmless: the first record stands."""
+        data = encode_fork(fork)
+        with contextlib.suppress(SegmentExists), durable(Step.RECORD_FORK):
+            self.objects.put_new(fork_key(self.prefix, fork), io.BytesIO(data), len(data))
 
     # --- gaps ---
 

@@ -23,6 +23,8 @@ class Step(StrEnum):
     PUT_PART = "put-part"
     COMPLETE_MULTIPART = "complete-multipart"
     CLAIM_PLACE = "claim-place"
+    RECORD_BEGIN = "record-begin"
+    RECORD_FORK = "record-fork"
     RECORD_GAP = "record-gap"
     COMMIT_OFFSETS = "commit-offsets"
     # ingress

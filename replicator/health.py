@@ -1,4 +1,5 @@
-"""What a running process says of itself: its loops turn, it is ready, these partitions stopped and why."""
+"""The state of a running process: whether its loops turn, whether it started, which partitions stopped, and what an
+operator has to look at although everything goes on."""
 
 from __future__ import annotations
 
@@ -11,8 +12,14 @@ from datetime import datetime
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSnapshot:
     turns: Mapping[str, datetime] = field(default_factory=dict)  # loop → when it last turned, UTC
-    is_ready: bool = False
+    is_started: bool = False
     stopped: Mapping[str, str] = field(default_factory=dict)  # partition → reason, in the order they stopped
+    problems: Mapping[str, str] = field(default_factory=dict)  # subject → what is wrong, in the order they were found
+
+    @property
+    def is_ready(self) -> bool:
+        """Started, nothing stopped, and no problem."""
+        return self.is_started and not self.stopped and not self.problems
 
 
 class Health:
@@ -21,8 +28,9 @@ class Health:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._turns: dict[str, datetime] = {}
-        self._is_ready = False
+        self._is_started = False
         self._stopped: dict[str, str] = {}
+        self._problems: dict[str, str] = {}
 
     def turn(self, now: datetime, *, loop: str = "main") -> None:
         """Once per turn of a loop."""
@@ -34,10 +42,10 @@ class Health:
         with self._lock:
             self._turns.pop(loop, None)
 
-    def ready(self, is_ready: bool) -> None:
+    def started(self, is_started: bool) -> None:
         """True once the work has begun; False again while shutting down."""
         with self._lock:
-            self._is_ready = is_ready
+            self._is_started = is_started
 
     def stopped(self, partition: str, reason: str) -> None:
         """`partition` waits for an operator. Again with another reason replaces it."""
@@ -49,6 +57,22 @@ class Health:
         with self._lock:
             self._stopped.pop(partition, None)
 
+    def problem(self, subject: str, what: str) -> None:
+        """`subject` goes on, but an operator has to look at it: records are missing, or a proof failed. Again with
+        another text replaces it."""
+        with self._lock:
+            self._problems[subject] = what
+
+    def solved(self, subject: str) -> None:
+        """No error when there was no problem."""
+        with self._lock:
+            self._problems.pop(subject, None)
+
     def snapshot(self) -> HealthSnapshot:
         with self._lock:
-            return HealthSnapshot(turns=dict(self._turns), is_ready=self._is_ready, stopped=dict(self._stopped))
+            return HealthSnapshot(
+                turns=dict(self._turns),
+                is_started=self._is_started,
+                stopped=dict(self._stopped),
+                problems=dict(self._problems),
+            )

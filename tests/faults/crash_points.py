@@ -94,6 +94,8 @@ _OPERATOR = "an operator's command writes one acknowledged record and ends; said
 ELSEWHERE: Mapping[Step, str] = {
     Step.THAW: "asking again is harmless, and nothing of ours depends on it (tests/restore/test_commands.py)",
     # egress's, that is
+    Step.RECORD_BEGIN: "no product code makes it yet",
+    Step.RECORD_FORK: "no product code makes it yet",
     Step.RECORD_GAP: "wants records deleted from the source: the judge of lost records would have to know them",
     Step.SEED_CHECKPOINT: _OPERATOR,
     Step.RECORD_SKIP: _OPERATOR,

@@ -105,7 +105,7 @@ class Hand:
     def leave(self) -> None:
         """SIGTERM; `left` waits for its end."""
         self._orders.withdraw()
-        self._young = not self.worker.readiness().get("ready")
+        self._young = not self.worker.readiness().get("started")
         self.worker.signal(signal.SIGTERM)
         self._leaving = True
 

@@ -77,7 +77,7 @@ class Soak:
             hands = crew(site, self.place, membership(seeds[0]), endpoint_url=proxy.endpoint_url)
             for each in hands.values():
                 each.start()
-            site.wait("all ready", lambda: all(each.worker.readiness().get("ready") for each in hands.values()))
+            site.wait("all ready", lambda: all(each.worker.readiness().get("started") for each in hands.values()))
             for done, seed in enumerate(seeds, start=1):
                 rig = around.enter_context(Rig(site, seed=seed, word=f"t{seed}"))
                 rigs.append(rig)

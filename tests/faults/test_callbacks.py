@@ -91,7 +91,7 @@ def provoke(site: Site, place: Place, rig: Rig, side: Side, callback: Callback, 
                 "another owner",
                 lambda: (
                     site.holds(region, group, members=1, partitions=rig.flow.partitions)
-                    and bool(other.worker.readiness().get("ready"))
+                    and bool(other.worker.readiness().get("started"))
                 ),
             )
             victim.thaw()

@@ -92,7 +92,7 @@ def test_alive_while_every_loop_turns(server: HealthServer, health: Health, cloc
 
 def test_a_loop_that_ended_is_not_waited_for(server: HealthServer, health: Health, clock: Clock) -> None:
     health.turn(START, loop="once")
-    health.ready(True)
+    health.started(True)
     health.ended(loop="once")
     clock.time = START + timedelta(hours=1)
     assert ask(server, "/healthz")[0] == 200
@@ -105,23 +105,40 @@ def test_a_start_that_hangs(server: HealthServer, clock: Clock) -> None:
 
 
 def test_ready(server: HealthServer, health: Health) -> None:
-    assert ask(server, "/readyz") == (503, {"status": "not ready", "ready": False, "stopped": {}})
-    health.ready(True)
-    assert ask(server, "/readyz") == (200, {"status": "ready", "ready": True, "stopped": {}})
+    assert ask(server, "/readyz") == (
+        503,
+        {"status": "not started", "ready": False, "started": False, "stopped": {}, "problems": {}},
+    )
+    health.started(True)
+    assert ask(server, "/readyz") == (
+        200,
+        {"status": "ready", "ready": True, "started": True, "stopped": {}, "problems": {}},
+    )
 
 
 def test_stopped_partitions_with_their_reasons(server: HealthServer, health: Health) -> None:
-    health.ready(True)
+    health.started(True)
     health.stopped("r/t/0", "segment lost")
     health.stopped("r/t/1", "digest differs")
     health.stopped("r/t/0", "still lost")
-    assert ask(server, "/readyz") == (
-        503,
-        {"status": "stopped partitions", "ready": True, "stopped": {"r/t/0": "still lost", "r/t/1": "digest differs"}},
-    )
+    status, detail = ask(server, "/readyz")
+    assert (status, detail["status"], detail["ready"], detail["started"]) == (503, "stopped partitions", False, True)
+    assert detail["stopped"] == {"r/t/0": "still lost", "r/t/1": "digest differs"}
     health.resumed("r/t/0")
     health.resumed("r/t/1")
     health.resumed("never stopped")
+    assert ask(server, "/readyz")[0] == 200
+
+
+def test_a_problem_is_not_ready_although_everything_goes_on(server: HealthServer, health: Health) -> None:
+    health.started(True)
+    health.problem("r/t/0", "a segment arrived below the beginning")
+    health.problem("r/t/0", "two segments arrived below the beginning")
+    status, detail = ask(server, "/readyz")
+    assert (status, detail["status"], detail["ready"]) == (503, "problems", False)
+    assert detail["problems"] == {"r/t/0": "two segments arrived below the beginning"}
+    health.solved("r/t/0")
+    health.solved("never a problem")
     assert ask(server, "/readyz")[0] == 200
 
 

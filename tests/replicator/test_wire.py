@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator import checkpoint, events
+from replicator import checkpoint, control, events
 from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.control import ArchiveBegin, LogFork, RecordedGap
 from replicator.errors import MalformedEvent
 from replicator.events import Created, Removed
 from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
@@ -50,6 +51,56 @@ def test_checkpoint_round_trip(key: CheckpointKey, value: Checkpoint) -> None:
 @given(st.builds(CheckpointKey, SOURCES, NAME), st.builds(CheckpointKey, SOURCES, NAME))
 def test_one_key_has_one_form(a: CheckpointKey, b: CheckpointKey) -> None:
     assert (checkpoint.encode_key(a) == checkpoint.encode_key(b)) == (a == b)
+
+
+OFFSETS = st.integers(0, 2**62)
+FORKS = (
+    st.builds(
+        dict,
+        source=SOURCES,
+        next_offset=st.integers(1, 2**62),
+        leader_epoch=st.integers(0, 2**31 - 1),
+        end_offset=st.none() | OFFSETS,
+        found_at=TIMES,
+    )
+    .filter(lambda d: d["end_offset"] is None or d["end_offset"] < d["next_offset"])
+    .map(lambda d: LogFork(**d))
+)
+GAPS = st.builds(
+    RecordedGap,
+    source=SOURCES,
+    offsets=RANGES,
+    reason=st.text(max_size=20),
+    low=OFFSETS,
+    high=OFFSETS,
+    recorded_at=TIMES,
+    is_accepted=st.booleans(),
+)
+
+
+@given(st.builds(ArchiveBegin, offset=OFFSETS, reason=st.text(max_size=20), recorded_at=TIMES), FORKS, GAPS)
+def test_control_object_round_trips(begin: ArchiveBegin, fork: LogFork, gap: RecordedGap) -> None:
+    assert control.decode_begin(control.encode_begin(begin)) == begin
+    assert control.decode_fork(fork.source, control.encode_fork(fork)) == fork
+    assert control.decode_gap(gap.source, gap.offsets, control.encode_gap(gap)) == gap
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"null", b"[]", b"{}", b'{"v":1}', b'{"v":2,"offset":1}', b"1" * 5000])
+def test_garbage_is_no_control_object(data: bytes) -> None:
+    source = SourcePartition("r", "t", 0)
+    for decode in (control.decode_begin, lambda d: control.decode_fork(source, d)):
+        with pytest.raises(MalformedEvent, match=r"not (a|the begin)"):
+            decode(data)
+
+
+def test_a_fork_that_contests_nothing_is_malformed() -> None:
+    data = control.encode_fork(
+        LogFork(
+            source=SourcePartition("r", "t", 0), next_offset=9, leader_epoch=0, end_offset=3, found_at=datetime.now(UTC)
+        )
+    )
+    with pytest.raises(MalformedEvent, match="contests nothing below 9"):
+        control.decode_fork(SourcePartition("r", "t", 0), data.replace(b'"end_offset":3', b'"end_offset":9'))
 
 
 @pytest.mark.parametrize("decode", [events.decode, checkpoint.decode, checkpoint.decode_key])
