@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-long test-faults soak lint format bench golden java clean
+.PHONY: demo test test-long test-faults soak mutants lint format bench golden java clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: set PYTHON=python3.x")'
@@ -37,6 +37,12 @@ SEEDS ?= 1000-1024
 soak: java  # plays these schedules, and says in docs/faults.md what it saw
 	$(BIN)/python -m tests.faults.soak $(SEEDS)
 
+SEED ?= 1
+COUNT ?= 240
+MINUTES ?= 90
+mutants: java  # plants so many mistakes, one at a time, and says which of them no test saw (docs/decisions/0023-mutants.md)
+	$(BIN)/python -m tests.mutants --seed $(SEED) --count $(COUNT) --minutes $(MINUTES)
+
 lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -46,13 +52,11 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: java  # exit code 3 when a target is missed
-	$(BIN)/python -m bench.merge --output docs
-	$(BIN)/python -m bench.restore --output docs
+bench: java  # writes docs/bench.json, docs/bench.md and the README's figures; "Error 3" when a target is missed, "Error 1" when it failed
 	$(BIN)/python -m bench
 
 golden: $(STAMP)
 	$(BIN)/python tests/golden/make.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants

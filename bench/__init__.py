@@ -1,5 +1,5 @@
-"""How fast the services are, and how that compares with the bare Kafka client in the same minute on the same machine.
+"""How fast the program is, beside programs that do the least of the same work, in the same minutes on the same machine.
 
-`python -m bench` starts a broker and an S3 server, measures, prints a table and writes `docs/bench.md` and
-`docs/bench.json`.
+`make bench` starts a broker and an S3 server, measures all rows, and writes `docs/bench.json`; `docs/bench.md` and the
+README's part on speed are made of that file. `bench.rows` says what is measured, and what the targets are.
 """

@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -19,33 +21,66 @@ from bench import report
 from bench.child import ROOT, ChildFailed
 from bench.data import KINDS
 from bench.place import Place
+from bench.rows import Run
+from bench.server_log import ServerLog
 from bench.suite import Plan, Suite
+from infra.local.errors import LocalStackError
 from infra.local.jars import KAFKA_VERSION
 from infra.local.stack import LocalStack
 
 DONE, FAILED, MISSED = 0, 1, 3
 FULL = Plan()
-LIBRARIES = ("confluent-kafka", "pyarrow", "boto3", "moto")
+LIBRARIES = ("confluent-kafka", "pyarrow", "pyspark", "boto3", "moto")
+DOCS, README = ROOT / "docs", ROOT / "README.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options().parse_args(arguments)
-    plan = _plan(options)
-    began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="replicator-bench-") as folder, _place(options) as place:
+    if options.render:
+        run = Run.from_json((DOCS / "bench.json").read_text(encoding="utf-8"))
+    else:
         try:
-            results = Suite(place, plan, Path(folder), say=lambda line: print(line, flush=True)).run()
-        except ChildFailed as error:
+            run = measure(options)
+        except (ChildFailed, LocalStackError) as error:
             print(error, file=sys.stderr)
             return FAILED
-    environment = _environment(time.monotonic() - began)
-    print("", report.text(results), sep="\n")
-    output = options.output or (ROOT / "docs" if plan == FULL else None)
+        except Exception:  # a broker or server that went away: no answer about targets either
+            traceback.print_exc()
+            return FAILED
+    print("", report.text(run), sep="\n")
+    output = options.output or (DOCS if options.render or _plan(options) == FULL else None)
     if output is not None:
         output.mkdir(parents=True, exist_ok=True)
-        (output / "bench.md").write_text(report.markdown(results, plan, environment), encoding="utf-8")
-        (output / "bench.json").write_text(report.as_json(results, plan, environment), encoding="utf-8")
-    return DONE if all(target.met for target in report.targets(results)) else MISSED
+        (output / "bench.json").write_text(run.as_json(), encoding="utf-8")
+        (output / "bench.md").write_text(report.page(run), encoding="utf-8")
+    if output == DOCS:
+        README.write_text(report.with_section(README.read_text(encoding="utf-8"), run), encoding="utf-8")
+    return DONE if all(met for _, _, met in run.verdicts()) else MISSED
+
+
+def measure(options: argparse.Namespace) -> Run:
+    """Raises ChildFailed, LocalStackError."""
+    plan, load, began = _plan(options), os.getloadavg()[0], time.monotonic()
+    commit, is_clean = _commit()  # of what runs, so it is asked before
+    with tempfile.TemporaryDirectory(prefix="replicator-bench-") as folder, _place(options) as (place, server_log):
+        suite = Suite(place, plan, Path(folder), server_log, say=lambda line: print(line, flush=True))
+        rows = suite.run()
+    cores = os.cpu_count() or 1
+    return Run(
+        commit=commit,
+        is_clean=is_clean,
+        when=f"{datetime.now(UTC):%Y-%m-%d %H:%M}",
+        minutes=(time.monotonic() - began) / 60,
+        load=load,
+        cores=cores,
+        machine=f"{cores} cores, {_processor()}, {_memory_gib():.0f} GiB, {platform.system()}",
+        software=", ".join(
+            [f"Python {platform.python_version()}", f"Kafka {KAFKA_VERSION}", *(f"{n} {version(n)}" for n in LIBRARIES)]
+        ),
+        plan=plan.as_mapping(),
+        rows=rows,
+        stored_ratio=suite.stored_ratio,
+    )
 
 
 def _options() -> argparse.ArgumentParser:
@@ -53,12 +88,15 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--records", type=int, help="records of 1 kB; of the small ones three times as many")
     parser.add_argument("--rounds", type=int, default=FULL.rounds)
     parser.add_argument("--partitions", type=int, default=FULL.many_partitions, help="of the many-partitions run")
-    parser.add_argument("--kind", choices=KINDS, action="append", help="only this kind of record")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="only this one, of egress and ingress")
+    parser.add_argument("--no-spark", action="store_true", help="leave out what runs on Spark")
     parser.add_argument(
         "--output", type=Path, help="folder of the results; default: docs, and none for a shortened run"
     )
+    parser.add_argument("--render", action="store_true", help="only write docs/bench.md and the README again")
     parser.add_argument("--bootstrap", help="a broker that runs already; needs --endpoint-url")
     parser.add_argument("--endpoint-url", help="of an S3 and SQS server that runs already")
+    parser.add_argument("--server-log", type=Path, help="of that server, if it is moto: its requests are counted there")
     return parser
 
 
@@ -70,35 +108,40 @@ def _plan(options: argparse.Namespace) -> Plan:
         rounds=options.rounds,
         many_partitions=options.partitions,
         many_records=records,
+        trickle_seconds=min(max(records // 2_000, 1), FULL.trickle_seconds),
+        merge_records=records * FULL.merge_records // FULL.records,
+        first_segments=min(max(records // 100, 8), FULL.first_segments),
         kinds=tuple(options.kind) if options.kind else KINDS,
+        spark=not options.no_spark,
     )
 
 
 @contextmanager
-def _place(options: argparse.Namespace) -> Iterator[Place]:
+def _place(options: argparse.Namespace) -> Iterator[tuple[Place, ServerLog | None]]:
     """In a stack of its own, or in the one that the options name."""
     run = uuid.uuid4().hex[:8]
     if options.bootstrap is None:
         with LocalStack(regions=("a",), java_options=("-Xmx1g",)) as stack:
             place = Place(bootstrap=stack.brokers["a"].bootstrap, endpoint_url=stack.moto.endpoint_url, run=run)
             place.prepare()
-            yield place
+            yield place, ServerLog(stack.log_dir / "moto.log")
         return
     place = Place(bootstrap=options.bootstrap, endpoint_url=options.endpoint_url, run=run)
     place.prepare()
     try:
-        yield place
+        yield place, ServerLog(options.server_log) if options.server_log else None
     finally:
         place.clean()
 
 
-def _environment(seconds: float) -> Mapping[str, str]:
-    libraries = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
-    return {
-        "when": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {seconds / 60:.0f} minutes in all",
-        "machine": f"{os.cpu_count()} cores, {_processor()}, {_memory_gib():.0f} GiB, {platform.system()}",
-        "software": f"Python {platform.python_version()}, Kafka {KAFKA_VERSION}, {libraries}",
-    }
+def _commit() -> tuple[str, bool]:
+    """Of the working tree, and whether nothing in it is changed. Outside of a repository "unknown"."""
+
+    def git(*arguments: str) -> str:
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else "unknown"
+
+    return git("rev-parse", "HEAD"), not git("status", "--porcelain", "--untracked-files=no")
 
 
 def _processor() -> str:

@@ -1,182 +1,193 @@
-"""Medians, spreads and targets of one benchmark, as text, Markdown and JSON."""
+"""A `Run` as tables and sentences: every figure is what the run measured, and each miss is marked beside it."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 
-from bench.child import Result
-from bench.suite import PARTITIONS, Line, Plan, Results
-
-EGRESS_RATIO, INGRESS_RATIO = 0.3, 0.75  # of the bare loop's rate
-EGRESS_CPU_SECONDS = 12.0  # per million records of 1 kB
-MANY_RSS_MB = 700.0
+from bench.rows import Figure, Row, Run, Target
 
 HEADER = (
+    "what",
     "records",
-    "service",
     "records/s",
     "MB/s",
-    "of bare",
-    "bare records/s",
+    "compared with",
+    "ratio",
     "CPU-s/M",
-    "bare CPU-s/M",
-    "RSS MB",
+    "peak RSS, MB",
+    "wait, s",
     "S3 requests",
 )
-NAMES = {"json": "1 kB JSON, key, 2 headers", "small": "100 B"}
+BEGIN, END = "<!-- written by `make bench`: begin -->", "<!-- written by `make bench`: end -->"
+DIGITS: dict[Figure, int] = {"share": 2, "cpu": 1, "rss": 0, "wait": 1}
+PATH = {"share": "ratio", "cpu": "CPU-s/M", "rss": "peak RSS, MB", "wait": "wait, s"}
+
 METHOD = """\
 - **records/s, MB/s** (keys, values, headers; 1 MB = 1,000,000 bytes): median of the rounds, lowest and highest in
-  brackets. Egress: records ÷ (last segment stored − first records fetched). Bare consume: first record fetched to last
-  record counted. Ingress: records ÷ (last checkpoint acknowledged − first piece of a segment begun), so reading,
-  connecting the producer and the checkpoints are in it. Bare produce: first `produce` to the end of `flush`. Starting
-  Python, joining the group, listing and finding positions are in none of them.
-- **of bare**: each round's rate over the rate of the bare loop that ran right before it; median, lowest and highest.
-  The bare loop (`bench/bare.py`) is the same client with the same properties: `consume(n)` that only counts, with the
-  `n` that our consumer settles on; a `for` over prebuilt lists that calls `produce` with key, value, headers, timestamp
-  and partition, partitions in runs as ours. Both choices are faster for the bare loop than the others tried.
-- **CPU-s/M**: user and system time of the whole process from its start to its end, start-up included, per million
-  records. `bench.json` has that between the marks, too.
-- **RSS**: the process's own peak, the largest of the rounds. **S3 requests**: the metric `store_requests`, in one
-  round; a multipart upload and a read segment count once there.
-- Broker, S3 server (moto, one Python process) and the measured process share the cores: an S3 elsewhere would leave
-  more of them to the services.
-- Services run on their default configuration, but for: segments sealed by count (about 95 MB each), so that the
-  backlog ends with a full one; `first_segment_delay = "0s"`; and, with many partitions, a longer `shutdown_timeout`:
-  that run reads everything, is told to stop, and stores what it holds. pandas, which only the demo's data bring, is
-  hidden from them (pyarrow imports it where it is)."""
+  brackets. Egress: records ÷ (last segment stored − first records fetched). Ingress: records ÷ (last checkpoint
+  acknowledged − first delivery begun). Merge, restore, verify: the whole work, listing and clients included.
+  Starting Python, joining the group, and starting Spark are in none of them.
+- **ratio**: the speed against the program beside it, which runs right before or after in each round: 1 is as fast.
+  By the clock, but for merges and the trickle, where it is CPU time. The first four of these do less than any
+  implementation could, so against them a ratio above 1 is noise of the machine:
+  - *bare consume*, *bare produce* (`bench/bare.py`): the same client with the same properties, `consume(n)` that only
+    counts, and `produce` of prebuilt lists;
+  - *decode and encode*: pyarrow reads the inputs from the bucket, decodes, encodes with the same options and puts the
+    result, without any proof;
+  - *decode*: pyarrow reads and decodes each object in as many threads as `verify`, each row group by one read, without
+    any proof;
+  - *merge*, *restore*: the same in one process, beside two tasks of Spark;
+  - *backlog*: egress itself with the same records, all there at once, into segments as small.
+- **CPU-s/M**: user and system time of the whole process from its start to its end, per million records; `bench.json`
+  has that of the measured part, too. **peak RSS**: of the process, the largest of the rounds.
+- **wait**: of a trickle, the age of a segment's oldest record when it is stored (median, and 99 of 100). Of a first
+  record: from the start of the command `replicator restore`, Python's own start included, until a consumer that
+  reads committed records has it; the archive has {first_segments:,} segments.
+- **many partitions**: {many_partitions:,}. **trickle**: 5,000 records a second over 50 partitions, segments of a
+  second; where the S3 server does not keep up with 50 segments a second, they are larger.
+- **S3 requests**: HTTP requests of one round, counted in the server's log: parts, ranges and repeats one by one.
+- The broker, the S3 server (moto, one Python process) and the measured process share the cores.
+- The services run on their defaults, but for: segments sealed by count (about 95 MB), so that a backlog ends with a
+  full one; `first_segment_delay = "0s"`; with many partitions a longer `shutdown_timeout`, since that run reads all, is
+  stopped, and stores what it holds. pandas, which only the demo needs, is hidden from them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    what: str
-    value: float
-    limit: float
-    at_least: bool
-
-    @property
-    def met(self) -> bool:
-        return self.value >= self.limit if self.at_least else self.value <= self.limit
-
-    def __str__(self) -> str:
-        sign = "≥" if self.at_least else "≤"
-        return f"{'pass' if self.met else 'MISS'}  {self.what}: {self.value:.2f} (target {sign} {self.limit:g})"
+def exact(value: float, figure: Figure, target: Target | None) -> str:
+    """Rounded to the side that shows a miss as one: 300.4 of at most 300 is 301."""
+    scale = 10 ** DIGITS[figure]
+    if target is not None:
+        towards = math.ceil if target.at_most is not None else math.floor
+        value = towards(round(value * scale, 6)) / scale
+    return f"{value:.{DIGITS[figure]}f}"
 
 
-def rates(line: Line) -> list[float]:
-    return [line.records / r.seconds for r in line.ours]
+def judged(run: Run, row: Row, figure: Figure, extra: str = "") -> str:
+    """The figure, and if it has a target, that and whether it is missed."""
+    found = [(target, met) for target, one, met in run.verdicts() if one is row and target.figure == figure]
+    if not found:
+        return exact(row.figure(figure), figure, None) + extra
+    ((target, met),) = found
+    sign = "≤" if target.at_most is not None else "≥"
+    limit = f"{sign} {target.limit:g}"
+    return f"{exact(row.figure(figure), figure, target)}{extra} " + (f"({limit})" if met else f"**MISS** ({limit})")
 
 
-def ratios(line: Line) -> list[float]:
-    return [b.seconds / o.seconds for o, b in zip(line.ours, line.bare, strict=True)]
-
-
-def cpu_per_million(records: int, results: Sequence[Result]) -> float:
-    return median(r.whole_cpu_seconds for r in results) * 1e6 / records
-
-
-def rss_mb(results: Sequence[Result]) -> float:
-    return max(r.peak_rss_mib for r in results) * 1.048576
-
-
-def targets(results: Results) -> Iterator[Target]:
-    for line in results.lines:
-        name = f"{line.service}, {NAMES[line.kind]}"
-        if line.service == "ingress":
-            yield Target(what=f"{name}, of bare", value=median(ratios(line)), limit=INGRESS_RATIO, at_least=True)
-        elif line.service == "egress" and line.kind == "json":
-            yield Target(what=f"{name}, of bare", value=median(ratios(line)), limit=EGRESS_RATIO, at_least=True)
-            cpu = cpu_per_million(line.records, line.ours)
-            yield Target(what=f"{name}, CPU-s per million", value=cpu, limit=EGRESS_CPU_SECONDS, at_least=False)
-    what = f"egress, {results.many.partitions} partitions, peak RSS in MB"
-    yield Target(what=what, value=rss_mb([results.many.egress]), limit=MANY_RSS_MB, at_least=False)
-
-
-def rows(results: Results) -> Iterator[tuple[str, ...]]:
-    for line in results.lines:
-        bare = Line(service="bare", kind=line.kind, records=line.records, raw_bytes=line.raw_bytes, ours=line.bare)
-        scale = line.raw_bytes / line.records / 1e6
-        yield (
-            NAMES[line.kind],
-            line.service,
-            _spread(rates(line), "{:,.0f}".format),
-            _spread([rate * scale for rate in rates(line)], "{:.0f}".format),
-            _spread(ratios(line), "{:.2f}".format),
-            _spread(rates(bare), "{:,.0f}".format),
-            f"{cpu_per_million(line.records, line.ours):.1f}",
-            f"{cpu_per_million(line.records, line.bare):.1f}",
-            f"{rss_mb(line.ours):.0f}",
-            _requests(line.ours[-1]),
-        )
-    many = results.many
-    yield (
-        f"{NAMES['json']}, {many.partitions} partitions of {many.records // many.partitions:,}",
-        "egress",
-        *[""] * 4,
-        f"{cpu_per_million(many.records, [many.egress]):.1f}",
-        "",
-        f"{rss_mb([many.egress]):.0f}",
-        _requests(many.egress),
-    )
-
-
-def text(results: Results) -> str:
-    """The table in columns, and the targets."""
-    table = [HEADER, *rows(results)]
-    widths = [max(len(row[i]) for row in table) for i in range(len(HEADER))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
-    return "\n".join([*lines, "", *map(str, targets(results))])
-
-
-def markdown(results: Results, plan: Plan, environment: Mapping[str, str]) -> str:
-    table = [HEADER, ("---",) * len(HEADER), *rows(results)]
-    count = {line.kind: line.records for line in results.lines}
-    sizes = ", ".join(f"{count[kind]:,} records of {NAMES[kind]}" for kind in count)
-    ratios_ = ", ".join(f"{ratio:.1f} ({NAMES[kind]})" for kind, ratio in results.stored_ratio.items())
-    return "\n".join(
-        [
-            "# Benchmark",
-            "",
-            f"Written by `make bench`. {plan.rounds} rounds, bare client and service taking turns; {sizes}; "
-            f"{PARTITIONS} partitions. Raw bytes per stored byte: {ratios_}.",
-            "",
-            *(f"- {name}: {value}" for name, value in environment.items()),
-            "",
-            *("| " + " | ".join(row) + " |" for row in table),
-            "",
-            *(f"- {target}" for target in targets(results)),
-            "",
-            "## How it is measured",
-            "",
-            METHOD,
-            "",
-        ]
-    )
-
-
-def as_json(results: Results, plan: Plan, environment: Mapping[str, str]) -> str:
-    """Every single measurement."""
+def cells(run: Run, row: Row) -> tuple[str, ...]:
+    scale = row.raw_bytes / row.records / 1e6
+    share = _range(row.shares, "{:.2f}".format) if row.floor and len(row.shares) > 1 else ""
+    floor = f"{row.floor}: {median(row.floor_rates):,.0f}/s" if row.floor else ""
+    requests = "not counted" if row.requests is None else ", ".join(f"{k} {n:,}" for k, n in row.requests.items())
     return (
-        json.dumps(
-            {
-                "environment": dict(environment),
-                "plan": dataclasses.asdict(plan),
-                "results": dataclasses.asdict(results),
-                "targets": [dataclasses.asdict(t) | {"met": t.met} for t in targets(results)],
-            },
-            indent=1,
-        )
-        + "\n"
+        row.name,
+        row.data,
+        f"{median(row.rates):,.0f}{_range(row.rates, '{:,.0f}'.format)}" if row.has_rate else "",
+        f"{median(row.rates) * scale:.0f}" if row.has_rate else "",
+        f"{row.floor}, by CPU time" if row.compared_by == "cpu" else floor,
+        judged(run, row, "share", share) if row.floor else "",
+        judged(run, row, "cpu") if row.one_process else "",
+        judged(run, row, "rss") if row.one_process else "",
+        _wait(run, row),
+        requests,
     )
 
 
-def _spread(values: Sequence[float], write: Callable[[float], str]) -> str:
-    return f"{write(median(values))} ({write(min(values))}–{write(max(values))})"
+def _range(values: Sequence[float], write: Callable[[float], str]) -> str:
+    return f" ({write(min(values))}–{write(max(values))})" if len(values) > 1 else ""
 
 
-def _requests(result: Result) -> str:
-    requests: Mapping[str, int] = result.other["requests"]
-    return ", ".join(f"{operation} {count}" for operation, count in sorted(requests.items()))
+def _wait(run: Run, row: Row) -> str:
+    if not row.waits:
+        return ""
+    if len(row.waits) == 1:
+        return judged(run, row, "wait")
+    return ", ".join(f"{name} {seconds:.1f}" for name, seconds in row.waits.items())
+
+
+def table(run: Run) -> list[str]:
+    lines = [HEADER, ("---",) * len(HEADER), *(cells(run, row) for row in run.rows)]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def sentences(run: Run) -> Iterator[str]:
+    """What the table says, in words."""
+    verdicts = list(run.verdicts())
+    missed = [f"{t.row} ({t.data}), {PATH[t.figure]}" for t, _, met in verdicts if not met]
+    yield (
+        f"{len(verdicts) - len(missed)} of {len(verdicts)} targets are met."
+        + (f" Missed: {'; '.join(missed)}." if missed else "")
+        + (f" Not measured in this run: {'; '.join(run.not_measured)}." if run.not_measured else "")
+    )
+    rates = {(row.name, row.data): median(row.rates) for row in run.rows}
+    for (name, data), rate in rates.items():
+        if name == "ingress" and (repeating := rates.get(("ingress, at least once", data))):
+            yield f"Exactly once has {rate / repeating:.2f} of the rate of at least once ({data})."
+    for target, row, met in verdicts:
+        if not met and target.figure == "share" and row.compared_by == "clock" and row.one_process:
+            wanted, about = target.limit * median(row.floor_rates), f"{row.name.capitalize()} ({row.data})"
+            yield (
+                f"{about}: {target.limit:g} of the rate of {row.floor} is {wanted:,.0f} records a second, which leaves "
+                f"{run.cores * 1e6 / wanted:.1f} CPU-seconds per million on {run.cores} cores for the process, the "
+                f"broker and the S3 server together; the process takes {row.figure('cpu'):.1f}."
+            )
+
+
+def environment(run: Run) -> list[str]:
+    commit = run.commit + ("" if run.is_clean else ", with changes that were not committed")
+    return [
+        f"- commit: {commit}",
+        f"- when: {run.when} UTC, {run.minutes:.0f} minutes in all; load average before it "
+        + ("not known" if run.load is None else f"{run.load:.1f}"),
+        f"- machine: {run.machine}",
+        f"- software: {run.software}",
+    ]
+
+
+def section(run: Run) -> str:
+    """The generated part of the README, with its marks."""
+    origin = f"Commit {run.commit[:10]}{'' if run.is_clean else ' and changes'}, {run.when} UTC, {run.machine}:"
+    return "\n".join([BEGIN, "", origin, "", *table(run), "", *_paragraphs(run), END])
+
+
+def page(run: Run) -> str:
+    """docs/bench.md."""
+    ratios = ", ".join(f"{ratio:.1f} ({data})" for data, ratio in run.stored_ratio.items())
+    parts = [
+        "# Benchmark",
+        "",
+        f"Written by `make bench` from `bench.json`. {run.plan['rounds']} rounds. Raw bytes per stored byte: {ratios}.",
+        "",
+        *environment(run),
+        "",
+        *table(run),
+        "",
+        *_paragraphs(run),
+        "## How it is measured",
+        "",
+        METHOD.format(first_segments=run.plan["first_segments"], many_partitions=run.plan["many_partitions"]),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _paragraphs(run: Run) -> Iterator[str]:
+    for sentence in sentences(run):
+        yield f"- {sentence}"
+    yield ""
+
+
+def with_section(readme: str, run: Run) -> str:
+    """The README with its generated part replaced. Raises ValueError when the marks are not there."""
+    before, begin, rest = readme.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"no {BEGIN} … {END} to write between")
+    return before + section(run) + after
+
+
+def text(run: Run) -> str:
+    """The table in columns, for a terminal."""
+    lines = [HEADER, *(cells(run, row) for row in run.rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
+    shown = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join([*shown, "", *sentences(run)])

@@ -1,10 +1,10 @@
 """One run of a real service, built by `replicator.app` from a configuration, with clocks at its seams.
 
     egress    first records fetched ──> last segment stored
-    ingress   first piece begun     ──> last checkpoint acknowledged
+    ingress   first delivery begun  ──> last checkpoint acknowledged
 
-Three classes of the composition root are replaced by subclasses that note the time and pass everything on: one Python
-frame more for each poll, segment or round, none for a record. `bench.child` starts this.
+Classes of the composition root are replaced by subclasses that note the time and pass everything on: one Python frame
+more for each poll, segment or round, none for a record. `bench.child` starts this.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
 from bench import child
-from egress.spool import SpoolFile
-from formats.uploads import Uploader
+from formats.uploads import Encoded, Uploader
 from infra.kafka.consumer import KafkaSourceConsumer
 from infra.kafka.producer import AtLeastOnceWriter
 from infra.kafka.transactions import TransactionalWriter
 from infra.logs import configure
-from infra.metrics import PrometheusMetrics
 from infra.tuning import tune
 from ingress.delivery import Delivery
 from ingress.reports import Assignment
-from replicator import app, surroundings
+from replicator import app
+from replicator.checkpoint import Skipped
 from replicator.config import from_mapping
 from replicator.coverage import Piece
 from replicator.errors import ShutdownExpired
@@ -53,9 +52,9 @@ class Marks:
     ended: float = 0.0
     cpu_at_begin: float = 0.0
     cpu_at_end: float = 0.0
+    ages: list[float] = field(default_factory=list)  # of the oldest record of each segment when it was stored, seconds
     all_fetched: threading.Event = field(default_factory=threading.Event)
     all_finished: threading.Event = field(default_factory=threading.Event)
-    metrics: PrometheusMetrics | None = None
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> None:
@@ -73,13 +72,6 @@ class Marks:
             self.ended, self.cpu_at_end = time.monotonic(), time.process_time()
             if self.finished >= self.wanted:
                 self.all_finished.set()
-
-    def requests(self) -> dict[str, int]:
-        """To the object store, by operation: the metric `store_requests`."""
-        assert self.metrics is not None
-        name = "replicator_store_requests_total"
-        samples = [s for family in self.metrics.registry.collect() for s in family.samples if s.name == name]
-        return {s.labels["operation"]: int(s.value) for s in samples}
 
 
 class _Counted:
@@ -100,7 +92,7 @@ class _Counted:
         return failures
 
 
-def look_on(marks: Marks) -> None:
+def add_marks(marks: Marks) -> None:
     """Put the clocks into the composition root."""
 
     class Consumer(KafkaSourceConsumer):
@@ -112,18 +104,22 @@ def look_on(marks: Marks) -> None:
             return fetched
 
     class Uploads(Uploader):
-        def upload(self, segment: Segment, file: SpoolFile, footer: SegmentFooter) -> bool:
-            new = super().upload(segment, file, footer)
+        def upload(
+            self, segment: Segment, file: Encoded, footer: SegmentFooter, beside: Collection[Segment] = ()
+        ) -> bool:
+            new = super().upload(segment, file, footer, beside)
+            if footer.min_timestamp_ms is not None:
+                marks.ages.append(time.time() - footer.min_timestamp_ms / 1000)
             marks.finish(footer.count)
             return new
 
     class Deliveries(Delivery):
-        def begin(self, assignment: Assignment, pieces: Sequence[Piece]) -> None:
+        def begin(self, assignment: Assignment, pieces: Sequence[Piece], skipped: Sequence[Skipped] = ()) -> None:
             marks.begin()
-            super().begin(assignment, pieces)
+            super().begin(assignment, pieces, skipped)
 
     def counting(writer: type[Any]) -> type[Any]:
-        class Counting(writer):
+        class Counting(writer):  # type: ignore[misc]  # one class for each writer
             def deliver(
                 self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
             ) -> Sequence[RunFailed]:
@@ -132,11 +128,6 @@ def look_on(marks: Marks) -> None:
 
         return Counting
 
-    class Seen(PrometheusMetrics):
-        def __init__(self) -> None:
-            super().__init__()
-            marks.metrics = self
-
     names = {
         "KafkaSourceConsumer": Consumer,
         "Uploader": Uploads,
@@ -144,22 +135,20 @@ def look_on(marks: Marks) -> None:
         "AtLeastOnceWriter": counting(AtLeastOnceWriter),
         "TransactionalWriter": counting(TransactionalWriter),
     }
-    for module, name, replacement in [
-        *((app, name, one) for name, one in names.items()),
-        (surroundings, "PrometheusMetrics", Seen),
-    ]:
-        if not issubclass(replacement, getattr(module, name)):
-            raise TypeError(f"{module.__name__}.{name} is another class than the one the benchmark looks on")
-        setattr(module, name, replacement)
+    for name, replacement in names.items():
+        if not issubclass(replacement, getattr(app, name)):
+            raise TypeError(f"{app.__name__}.{name} is another class than the one the benchmark measures")
+        setattr(app, name, replacement)
 
 
 def run(what: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """`spec`: config, records, timeout_seconds, stop_when ("finished" or "fetched": then the stop does the rest)."""
+    """`spec`: config, records, timeout_seconds, stop_when ("finished" or "fetched": then the stop does the rest), ages
+    (whether those are wanted)."""
     tune()
     marks = Marks(wanted=spec["records"])
-    look_on(marks)
+    add_marks(marks)
     config = from_mapping(spec["config"])
-    configure(config.log.level, config.log.format)
+    configure(config.log.level or "info", config.log.format or "json")
     service = {"egress": app.build_egress, "ingress": app.build_ingress}[what](config)
     done = marks.all_fetched if spec.get("stop_when") == "fetched" else marks.all_finished
     deadline = time.monotonic() + spec["timeout_seconds"]
@@ -176,8 +165,13 @@ def run(what: str, spec: dict[str, Any]) -> dict[str, Any]:
         "records": marks.finished,
         "seconds": marks.ended - marks.began,
         "cpu_seconds": marks.cpu_at_end - marks.cpu_at_begin,
-        "requests": marks.requests(),
+        **({"wait_seconds": _percentiles(marks.ages)} if spec.get("ages") else {}),
     }
+
+
+def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
+    ordered = sorted(seconds)
+    return {"median": ordered[len(ordered) // 2], "99 of 100": ordered[min(len(ordered) * 99 // 100, len(ordered) - 1)]}
 
 
 def _still_runs(service: Service) -> None:

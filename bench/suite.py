@@ -1,28 +1,44 @@
-"""What is measured, in which order.
+"""What is measured, in which order. Programs that are compared take turns: a slow minute hits both.
 
 for each kind of record     one topic of 6 partitions, filled once
     for each round          bare consume, egress, bare produce, ingress, ingress at least once
-                            (taking turns: a slow minute hits all)
 many partitions             one topic of 400, egress at its defaults until all is read, then stopped
+a trickle                   one topic of 50, filled at a steady pace while egress stores segments of a second; then
+                            egress once more, which cuts the same records into as small segments
+merging                     an archive of small segments; for each round: its floor, merge, merge on Spark
+restoring, verifying        an archive of large ones; for each round: bare produce, restore, restore on Spark,
+                            decode, verify
+the first record            an archive of many tiny segments, one command
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from bench import child
+from bench import archive, child
 from bench.child import Result
 from bench.data import KINDS, Kind
+from bench.first_record import wait_for_first_record
 from bench.place import Place
+from bench.rows import JSON_RECORDS, SMALL_RECORDS, Row
+from bench.server_log import ServerLog
 from infra.kafka.consumer import BATCH_BYTES, MOST
 
 PARTITIONS = 6
-REPEATING = "ingress, at least once"
-TIMEOUT_SECONDS = 240.0  # of one measurement; hundred times what it takes
+TRICKLE_PARTITIONS, TRICKLE_PER_SECOND = 50, 5_000
+JOINED_AFTER_SECONDS = 8.0  # of the egress that starts beside the producer
+TIMEOUT_SECONDS = 600.0  # of one measurement; many times what it takes
 SEGMENT_BYTES = 95_000_000  # at most; a little below the default
+MERGE_PARTITIONS, MERGE_SEGMENTS = 4, 10
+RESTORE_SEGMENTS = 2  # of each partition
+NAMES: Mapping[Kind, str] = {"json": JSON_RECORDS, "small": SMALL_RECORDS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,37 +48,18 @@ class Plan:
     rounds: int = 3
     many_partitions: int = 400
     many_records: int = 1_000_000  # over all of them
+    trickle_seconds: int = 30
+    merge_records: int = 400_000
+    first_segments: int = 2_000
     kinds: tuple[Kind, ...] = KINDS
+    spark: bool = True  # whether its rows are measured
 
     def count(self, kind: Kind) -> int:
         """Rounded down, so that every partition has as many."""
         return (self.records if kind == "json" else self.small_records) // PARTITIONS * PARTITIONS
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
-    """One service with one kind of record, and the bare loop it took turns with."""
-
-    service: str  # "egress", "ingress", or REPEATING
-    kind: Kind
-    records: int
-    raw_bytes: int
-    ours: list[Result] = field(default_factory=list)
-    bare: list[Result] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Many:
-    partitions: int
-    records: int
-    egress: Result
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Results:
-    lines: list[Line]
-    many: Many
-    stored_ratio: dict[Kind, float]  # raw bytes per stored byte
+    def as_mapping(self) -> Mapping[str, Any]:
+        return dataclasses.asdict(self)
 
 
 @dataclass(slots=True)
@@ -70,55 +67,163 @@ class Suite:
     place: Place
     plan: Plan
     logs: Path
+    server_log: ServerLog | None  # None: requests are not counted
     say: Callable[[str], None]
-    _number: int = 0
+    stored_ratio: dict[str, float] = field(default_factory=dict)  # raw bytes per stored byte, by data
+    _numbers: Iterator[int] = field(default_factory=itertools.count)  # of logs; two children may run side by side
 
-    def run(self) -> Results:
-        lines: list[Line] = []
-        ratios: dict[Kind, float] = {}
-        for kind in self.plan.kinds:
-            both, ratios[kind] = self._kind(kind)
-            lines += both
-        return Results(lines=lines, many=self._many(), stored_ratio=ratios)
+    def run(self) -> list[Row]:
+        """Raises ChildFailed."""
+        rows = [row for kind in self.plan.kinds for row in self._flow(kind)]
+        return [*rows, self._many(), self._trickle(), *self._merging(), *self._restoring(), self._first_record()]
 
-    def _kind(self, kind: Kind) -> tuple[list[Line], float]:
+    # --- egress and ingress ---
+
+    def _flow(self, kind: Kind) -> list[Row]:
         count = self.plan.count(kind)
         with self.place.topic(kind, PARTITIONS) as topic:
-            filled = self._bare_produce(topic, kind, count, PARTITIONS)
-            raw = int(filled.other["raw_bytes"])
-            lines = [Line(service=s, kind=kind, records=count, raw_bytes=raw) for s in ("egress", "ingress", REPEATING)]
-            egress, ingress, repeating = lines
-            ratio = 0.0
+            raw = int(self._bare_produce(topic, kind, count, PARTITIONS).other["raw_bytes"])
+            about = Row(name="egress", data=NAMES[kind], records=count, raw_bytes=raw, floor="bare consume")
+            egress = replace(about, ours=[], floors=[])
+            ingress = replace(about, name="ingress", floor="bare produce", ours=[], floors=[])
+            repeating = replace(about, name="ingress, at least once", floor="bare produce", ours=[], floors=[])
             for number in range(self.plan.rounds):
-                egress.bare.append(self._bare_consume(topic, count, raw // count))
-                self._tell(egress, egress.bare, "bare consume", number)
                 prefix = f"{kind}-{number}"
-                egress.ours.append(self._egress(topic, prefix, count, raw))
-                self._tell(egress, egress.ours, "egress", number)
-                ratio = raw / max(self.place.stored_bytes(prefix), 1)
+                self._add(egress.floors, egress, "bare consume", self._bare_consume(topic, count, raw // count))
+                self._add(egress.ours, egress, egress.name, self._egress(topic, prefix, count, raw))
+                self.stored_ratio[NAMES[kind]] = raw / max(self.place.stored_bytes(prefix), 1)
                 with self.place.topic(f"{kind}-{number}.bare", PARTITIONS) as target:
-                    ingress.bare.append(self._bare_produce(target, kind, count, PARTITIONS))
-                self._tell(ingress, ingress.bare, "bare produce", number)
-                ingress.ours.append(self._ingress(topic, prefix, count))
-                self._tell(ingress, ingress.ours, "ingress", number)
-                repeating.bare.append(ingress.bare[-1])
-                repeating.ours.append(self._ingress(topic, prefix, count, delivery="at-least-once"))
-                self._tell(repeating, repeating.ours, REPEATING, number)
+                    bare = self._bare_produce(target, kind, count, PARTITIONS)
+                self._add(ingress.floors, ingress, "bare produce", bare)
+                self._add(ingress.ours, ingress, ingress.name, self._ingress(topic, prefix, count))
+                repeating.floors.append(bare)
+                again = self._ingress(topic, prefix, count, delivery="at-least-once")
+                self._add(repeating.ours, repeating, repeating.name, again)
                 self.place.empty(prefix)
-        return lines, ratio
+        return [egress, ingress, repeating]
 
-    def _many(self) -> Many:
+    def _many(self) -> Row:
         partitions = self.plan.many_partitions
         count = self.plan.many_records // partitions * partitions
         with self.place.topic("many", partitions) as topic:
-            self._bare_produce(topic, "json", count, partitions)
+            raw = int(self._bare_produce(topic, "json", count, partitions).other["raw_bytes"])
+            row = Row(name="egress, many partitions", data=JSON_RECORDS, records=count, raw_bytes=raw, has_rate=False)
             config = self.place.egress(topic, prefix="many", group=f"{topic}.egress", topic_settings={})
             config["egress"]["shutdown_timeout"] = "2m"  # all segments are stored by the stop, on a slow S3
-            result = self._child(
-                "bench.service", "egress", {"config": config, "records": count, "stop_when": "fetched"}
-            )
-        self.say(f"{partitions} partitions: peak RSS {result.peak_rss_mib:.0f} MiB")
-        return Many(partitions=partitions, records=count, egress=result)
+            spec = {"config": config, "records": count, "stop_when": "fetched"}
+            self._add(row.ours, row, f"egress, {partitions} partitions", self._child("bench.service", "egress", spec))
+        self.place.empty("many")
+        return row
+
+    def _trickle(self) -> Row:
+        count = TRICKLE_PER_SECOND * self.plan.trickle_seconds
+        with self.place.topic("trickle", TRICKLE_PARTITIONS) as topic:
+            spec = {
+                "properties": self.place.producer_properties(),
+                "topic": topic,
+                "partitions": TRICKLE_PARTITIONS,
+                "records": count,
+                "per_second": TRICKLE_PER_SECOND,
+                "begin_after_seconds": JOINED_AFTER_SECONDS,
+            }
+            with ThreadPoolExecutor(1) as beside:
+                produced = beside.submit(self._child, "bench.pace", "produce", spec)
+                egress = self._trickle_egress(topic, "trickle", count, {"max_segment_age": "1s"})
+                raw = int(_acknowledged(produced.result()).other["raw_bytes"])
+            in_a_second = {"max_segment_messages": TRICKLE_PER_SECOND // TRICKLE_PARTITIONS}
+            backlog = self._trickle_egress(topic, "trickle-backlog", count, in_a_second)
+        row = Row(
+            name="egress, trickle",
+            data=JSON_RECORDS,
+            records=count,
+            raw_bytes=raw,
+            floor="backlog",
+            compared_by="cpu",
+        )
+        self._add(row.ours, row, f"{TRICKLE_PER_SECOND:,}/s over {TRICKLE_PARTITIONS} partitions", egress)
+        self._add(row.floors, row, "the same as a backlog", backlog)
+        return row
+
+    def _trickle_egress(self, topic: str, prefix: str, count: int, settings: Mapping[str, object]) -> Result:
+        config = self.place.egress(topic, prefix=prefix, group=f"{topic}.{prefix}", topic_settings=settings)
+        return self._child("bench.service", "egress", {"config": config, "records": count, "ages": True})
+
+    # --- the archive ---
+
+    def _merging(self) -> list[Row]:
+        each = max(self.plan.merge_records // (MERGE_PARTITIONS * MERGE_SEGMENTS), 1)
+        row = self._filled("merging", "merge", MERGE_PARTITIONS, MERGE_SEGMENTS, each)
+        merge = replace(row, floor="decode and encode", compared_by="cpu", ours=[], floors=[])
+        spark = replace(row, name="merge on Spark local[2]", floor="merge", one_process=False, ours=[], floors=[])
+        for _ in range(self.plan.rounds):
+            self._add(merge.floors, merge, "decode and encode", self._merge("floor-merge", row.records))
+            self._add(merge.ours, merge, "merge", self._merge("merge", row.records))
+            if self.plan.spark:
+                spark.floors.append(merge.ours[-1])
+                self._add(spark.ours, spark, spark.name, self._merge("spark-merge", row.records))
+        self.place.empty("merging")
+        return [merge, *([spark] if self.plan.spark else [])]
+
+    def _merge(self, what: str, count: int) -> Result:
+        """What it stored is removed, for the next one to do it again."""
+        result = self._of_archive(what, "merging", count)
+        store = self.place.archive("merging")
+        store.delete_many([plan.output for plan in archive.plans(store)])
+        return result
+
+    def _restoring(self) -> list[Row]:
+        each = max(self.plan.records // (PARTITIONS * RESTORE_SEGMENTS), 1)
+        row = self._filled("restoring", "restore", PARTITIONS, RESTORE_SEGMENTS, each)
+        restore = replace(row, floor="bare produce", ours=[], floors=[])
+        spark = replace(row, name="restore on Spark local[2]", floor="restore", one_process=False, ours=[], floors=[])
+        verify = replace(row, name="verify", floor="decode", ours=[], floors=[])
+        for number in range(self.plan.rounds):
+            with self.place.topic(f"restored-{number}.bare", PARTITIONS) as target:
+                bare = self._bare_produce(target, "json", row.records, PARTITIONS)
+            self._add(restore.floors, restore, "bare produce", bare)
+            self._add(restore.ours, restore, "restore", self._restore("restore", number, row.records))
+            if self.plan.spark:
+                spark.floors.append(restore.ours[-1])
+                self._add(spark.ours, spark, spark.name, self._restore("spark-restore", number, row.records))
+            decoded = self._of_archive("floor-verify", "restoring", row.records)
+            self._add(verify.floors, verify, "decode", decoded)
+            self._add(verify.ours, verify, "verify", self._of_archive("verify", "restoring", row.records))
+        self.place.empty("restoring")
+        return [restore, *([spark] if self.plan.spark else []), verify]
+
+    def _restore(self, what: str, number: int, count: int) -> Result:
+        with self._dropped(name := f"{what}-{number}.{self.place.run}"):
+            return self._of_archive(what, "restoring", count, name=name)
+
+    def _first_record(self) -> Row:
+        each = 10
+        segments = max(self.plan.first_segments // MERGE_PARTITIONS, 1)
+        row = self._filled("first", "restore, first record", MERGE_PARTITIONS, segments, each)
+        row = replace(row, has_rate=False, one_process=False)
+        for number in range(self.plan.rounds):
+            with self._dropped(name := f"first-{number}.{self.place.run}"):
+                since = self.server_log.position() if self.server_log else 0
+                log = self.logs / f"{next(self._numbers):02d}-first-record.log"
+                result = wait_for_first_record(
+                    self.place, "first", name, partitions=MERGE_PARTITIONS, log=log, timeout_seconds=TIMEOUT_SECONDS
+                )
+            row.ours.append(self._counted(result, since))
+            self.say(f"{row.name:26} {row.figure('wait'):6.1f} s from the start of the command")
+        self.place.empty("first")
+        return row
+
+    def _filled(self, prefix: str, name: str, partitions: int, segments: int, each: int) -> Row:
+        store = self.place.archive(prefix)
+        raw = archive.fill(store, partitions=partitions, segments=segments, count=each)
+        return Row(name=name, data=JSON_RECORDS, records=partitions * segments * each, raw_bytes=raw)
+
+    def _of_archive(self, what: str, prefix: str, count: int, **more: object) -> Result:
+        result = self._child("bench.archive", what, {"config": self.place.archived(prefix), **more})
+        if result.other["records"] != count:
+            raise child.ChildFailed(f"bench.archive {what}: {result.other['records']} records of {count}")
+        return result
+
+    # --- one program ---
 
     def _bare_consume(self, topic: str, count: int, record_bytes: int) -> Result:
         """In batches of the size that our consumer settles on, which suits the client better than larger ones."""
@@ -134,10 +239,7 @@ class Suite:
     def _bare_produce(self, topic: str, kind: Kind, count: int, partitions: int) -> Result:
         properties = self.place.producer_properties()
         spec = {"properties": properties, "topic": topic, "partitions": partitions, "records": count, "kind": kind}
-        result = self._child("bench.bare", "produce", spec)
-        if result.other["unsent"]:
-            raise child.ChildFailed(f"bench.bare produce: {result.other['unsent']} records were not acknowledged")
-        return result
+        return _acknowledged(self._child("bench.bare", "produce", spec))
 
     def _egress(self, topic: str, prefix: str, count: int, raw_bytes: int) -> Result:
         """Sealed by count alone, so that the last segment is full when the last record was read."""
@@ -164,11 +266,25 @@ class Suite:
             self.place.drop(*topics)
 
     def _child(self, module: str, what: str, spec: dict[str, object]) -> Result:
-        self._number += 1
-        log = self.logs / f"{self._number:02d}-{module.removeprefix('bench.')}-{what}.log"
+        log = self.logs / f"{next(self._numbers):02d}-{module.removeprefix('bench.')}-{what}.log"
+        since = self.server_log.position() if self.server_log else 0
         spec = spec | {"timeout_seconds": TIMEOUT_SECONDS}
-        return child.run(module, what, spec, log=log, timeout_seconds=TIMEOUT_SECONDS + 60)
+        return self._counted(child.run(module, what, spec, log=log, timeout_seconds=TIMEOUT_SECONDS + 60), since)
 
-    def _tell(self, line: Line, results: list[Result], name: str, number: int) -> None:
-        rate, cpu = line.records / results[-1].seconds, results[-1].whole_cpu_seconds * 1e6 / line.records
-        self.say(f"{line.kind:5} round {number + 1}  {name:22} {rate:>11,.0f} records/s  {cpu:5.1f} CPU-s per million")
+    def _counted(self, result: Result, since: int) -> Result:
+        """With the requests that the server got meanwhile."""
+        if self.server_log is not None:
+            result.other["requests"] = self.server_log.requests(self.place.bucket, since)
+        return result
+
+    def _add(self, results: list[Result], row: Row, name: str, result: Result) -> None:
+        results.append(result)
+        rate, cpu = row.records / result.seconds, result.whole_cpu_seconds * 1e6 / row.records
+        about = f"{row.data:25} round {len(results)}  {name:26}"
+        self.say(f"{about} {rate:>11,.0f} records/s  {cpu:5.1f} CPU-s per million")
+
+
+def _acknowledged(result: Result) -> Result:
+    if result.other["unsent"]:
+        raise child.ChildFailed(f"{result.other['unsent']} records were not acknowledged")
+    return result

@@ -22,6 +22,7 @@ from replicator.store import SegmentStore
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaned:
     deleted: tuple[Segment, ...]
+    deleted_records: int = 0
     kept: Mapping[Segment, str]  # with the reason
     corrupt: Mapping[Segment, str]  # kept as well: not what its key and footer say
 
@@ -39,7 +40,7 @@ class Cleaner:
         deleted, or what was deleted had been proved."""
         if why := self.copies.unfit(plan.keeper):
             return Cleaned(deleted=(), kept=dict.fromkeys(plan.inside, why), corrupt={})
-        proved: list[Segment] = []
+        proved: dict[Segment, int] = {}  # with their records, as their footers count them
         kept: dict[Segment, str] = {}
         footers, corrupt = self._footers(plan.inside)
         with closing(self._open(plan.keeper)) as keeper:
@@ -47,7 +48,7 @@ class Cleaner:
             for footer, digest in zip(footers, found, strict=True):
                 segment = footer.segment
                 try:
-                    why = self._unproved(keeper, footer, digest) or self.copies.missing(plan.keeper, segment)
+                    why = self._unproved(keeper, footer, digest)
                 except SegmentNotFound:
                     continue  # somebody else deleted it
                 except CorruptSegment as error:
@@ -58,12 +59,14 @@ class Cleaner:
                 if why:
                     kept[segment] = why
                 else:
-                    proved.append(segment)
+                    proved[segment] = footer.count
+        kept |= self.copies.missing(plan.keeper, proved)
+        proved = {segment: count for segment, count in proved.items() if segment not in kept}
         if proved:
             # prove, then delete: every record of these was decoded from the keeper as the store has it
             with durable(Step.DELETE_SEGMENTS):
-                self.store.delete_many(proved)
-        return Cleaned(deleted=tuple(proved), kept=kept, corrupt=corrupt)
+                self.store.delete_many(proved.keys())
+        return Cleaned(deleted=tuple(proved), deleted_records=sum(proved.values()), kept=kept, corrupt=corrupt)
 
     def _footers(self, segments: Iterable[Segment]) -> tuple[list[SegmentFooter], dict[Segment, str]]:
         """Of those that are still there, and why some have none."""

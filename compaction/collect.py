@@ -10,6 +10,7 @@ plans anew, finds the gaps recorded and deletes the rest. Stateless, so it can b
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterator
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from replicator.durable import Step, durable
 from replicator.errors import MalformedEvent, MalformedKey, ReplicatorError
 from replicator.lifecycle import Stop
 from replicator.protocols import Clock, UploadInfo, UploadStore
-from replicator.segment import Segment, SegmentInfo, parse_key, region_prefix
+from replicator.segment import OffsetRange, Segment, SegmentInfo, parse_key, region_prefix
 from replicator.store import SegmentStore
 from replicator.topics import select
 
@@ -36,11 +37,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Report:
-    """What was found, and what became of it. Places are a partition's, or the region's when it is about all."""
+    """What was found, and what became of it. Places: a partition's, a topic's, or the region's when it is about all."""
 
     region: str
     segments: int = 0  # looked at
-    size_bytes: int = 0
+    size_bytes_by_topic: Counter[str] = field(default_factory=Counter)  # of those
     plans: list[Expiry] = field(default_factory=list)
     kept: dict[Segment, str] = field(default_factory=dict)  # due, but not copied; with all behind it
     refused: dict[str, str] = field(default_factory=dict)
@@ -51,8 +52,9 @@ class Report:
     aborted: list[UploadInfo] = field(default_factory=list)
 
     @property
-    def planned_bytes(self) -> int:
-        return sum(plan.size_bytes for plan in self.plans)
+    def size_bytes(self) -> int:
+        """Of all segments looked at."""
+        return self.size_bytes_by_topic.total()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,15 +81,28 @@ class Collector:
             report.refused[self.region] = why
             return report
         self._look(topics, now, report)
-        limit = self.settings.max_delete_percent
-        if report.planned_bytes * 100 > report.size_bytes * limit and not allow_large:
-            report.refused[self.region] = (
-                f"{report.planned_bytes:_} of {report.size_bytes:_} bytes would go, more than max_delete_percent, "
-                f"{limit}: look at them with --dry-run; if they are to go, add --allow-large"
-            )
-        elif lease is not None and self.region not in report.refused:
+        if not allow_large:
+            self._refuse_too_much(report)
+        if lease is not None and self.region not in report.refused:
             self._remove(report)
         return report
+
+    def _refuse_too_much(self, report: Report) -> None:
+        """By topic: a large one would hide that nearly all of a small one goes."""
+        limit = self.settings.max_delete_percent
+        for topic, size_bytes in report.size_bytes_by_topic.items():
+            planned = sum(plan.size_bytes for plan in report.plans if plan.source.topic == topic)
+            if planned * 100 > size_bytes * limit:
+                report.refused[self._place(topic)] = (
+                    f"{planned:_} of its {size_bytes:_} bytes would go, more than max_delete_percent, {limit}: look at "
+                    "them with --dry-run; if they are to go, add --allow-large"
+                )
+
+    def _place(self, topic: str) -> str:
+        return f"{self.region}/{topic}"
+
+    def _is_refused(self, topic: str, report: Report) -> bool:
+        return self._place(topic) in report.refused
 
     def _clocks_differ(self, lease: Lease, now: datetime) -> str:
         """The lease was written just now: the store's clock says when that was."""
@@ -112,7 +127,7 @@ class Collector:
         for source, infos in groupby(self._listed(topics, report), key=lambda info: info.segment.source):
             stored = list(infos)
             report.segments += len(stored)
-            report.size_bytes += sum(info.size_bytes for info in stored)
+            report.size_bytes_by_topic[source.topic] += sum(info.size_bytes for info in stored)
             rule = select([source.topic], self.settings.topics, self.own_topics).get(source.topic)
             plan = None if rule is None else plan_expiry(stored, rule, now, quarantined)
             if isinstance(plan, Refused):
@@ -158,6 +173,8 @@ class Collector:
 
     def _remove(self, report: Report) -> None:
         for plan in report.plans:
+            if self._is_refused(plan.source.topic, report):
+                continue
             if self.stop.is_set():
                 report.failed[self.region] = "stopped before everything was removed; the next run plans the rest anew"
                 return
@@ -166,6 +183,8 @@ class Collector:
             except ReplicatorError as error:
                 report.failed[str(plan.source)] = str(error)
         for upload in report.uploads:
+            if self._is_refused(parse_key(self.store.prefix, upload.key).source.topic, report):
+                continue
             try:
                 with durable(Step.ABORT_UPLOADS):
                     self.uploads.abort(upload)
@@ -179,16 +198,8 @@ class Collector:
             report.refused[str(plan.source)] = why
             return
         for offsets in plan.unexplained(self.control.gap_ranges(plan.source)):
-            gap = RecordedGap(
-                source=plan.source,
-                offsets=offsets,
-                reason=RETENTION,
-                low=plan.before.start,
-                high=plan.before.next_offset,
-                recorded_at=self.clock.now(),
-            )
-            with durable(Step.RECORD_GAP):
-                self.control.record_gap(gap)
+            self._record(plan, offsets)
+        self._join_gaps(plan)
         # written down, then deleted: no reader finds offsets missing that nothing explains
         with durable(Step.EXPIRE_SEGMENTS):
             self.store.delete_many(plan.segments)
@@ -202,3 +213,27 @@ class Collector:
             logkeys.END: plan.deletions[-1].segment.offsets.end,
         }
         log.info("segments_expired", extra=fields)
+
+    def _record(self, plan: Expiry, offsets: OffsetRange, *parts: RecordedGap) -> None:
+        """`parts`: earlier records of the same offsets, whose watermarks count, too."""
+        gap = RecordedGap(
+            source=plan.source,
+            offsets=offsets,
+            reason=RETENTION,
+            low=min([plan.before.start, *(part.low for part in parts)]),
+            high=max([plan.before.next_offset, *(part.high for part in parts)]),
+            recorded_at=self.clock.now(),
+        )
+        with durable(Step.RECORD_GAP):
+            self.control.record_gap(gap)
+
+    def _join_gaps(self, plan: Expiry) -> None:
+        """One record for each range, however many runs it took to remove it: every reader lists all of them."""
+        for group in self.control.adjoining_gaps(plan.source, RETENTION):
+            offsets = OffsetRange(group[0].offsets.start, max(gap.offsets.end for gap in group))
+            narrower = [gap for gap in group if gap.offsets != offsets]
+            if len(narrower) == len(group):
+                self._record(plan, offsets, *group)
+            # the wider one is recorded, then the narrower ones go: no offset is unexplained in between
+            with durable(Step.REMOVE_GAPS):
+                self.control.remove_gaps(narrower)

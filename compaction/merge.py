@@ -124,6 +124,7 @@ def _copy(reader: SegmentReader, piece: Piece, rows: _RowGroups) -> Digest:
     if footer.digest is not None and piece.from_offset == footer.offsets.start:
         for batch in reader.batches():
             rows.add(batch)
+            del batch
         return footer.digest  # the reader checked every row group against it
     skipped, used = Digester(), Digester()
     for batch in reader.batches():

@@ -32,4 +32,6 @@ def digests_of(batches: Iterable[pa.RecordBatch], ranges: Sequence[OffsetRange])
             part = within(batch, ranges[i])
             if part.num_rows:
                 digesters[i].update(part)
+            del part
+        del batch  # a row group: not to be held while the next one is read
     return [digester.digest() for digester in digesters]

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from replicator.config import RetentionRule
-from replicator.config.units import format_duration, format_size
+from replicator.config.units import format_age, format_duration, format_size
 from replicator.coverage import Extent, Piece, from_first, joined, uncovered
 from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 
@@ -144,7 +144,7 @@ def _bytes_cut(pieces: Sequence[Piece], stored: Collection[SegmentInfo], rule: R
 def _reason(info: SegmentInfo, rule: RetentionRule, by_age: int, now: datetime) -> str:
     if rule.max_age is not None and info.segment.offsets.end < by_age:
         stored_at = info.stored_at.isoformat(timespec="seconds")
-        return f"stored {stored_at}, {(now - info.stored_at).days} days ago; max_age is {format_duration(rule.max_age)}"
+        return f"stored {stored_at}, {format_age(now - info.stored_at)} ago; max_age is {format_duration(rule.max_age)}"
     return f"newer segments fill max_bytes, {format_size(rule.max_bytes or 0)}, without it"
 
 

@@ -19,7 +19,8 @@ class Outcome:
     segment: str  # the merged one, or the keeper
     merged: int = 0  # inputs
     deleted: int = 0
-    records: int = 0
+    deleted_records: int = 0  # all of them in the keeper
+    records: int = 0  # of the merged one
     raw_bytes: int = 0
     read_bytes: int = 0
     stored_bytes: int = 0

@@ -167,16 +167,11 @@ class Compactor:
         """Quarantine what is not what it says; one line for each plan."""
         now = self.clock.now()
         for outcome in outcomes:
-            extra = {
-                logkeys.SEGMENT: outcome.segment,
-                logkeys.RECORDS: outcome.records,
-                logkeys.STORED_BYTES: outcome.stored_bytes,
-                logkeys.COUNT: outcome.merged or outcome.deleted,
-            }
+            event, extra = _event(outcome)
             if outcome.error:
                 log.warning("compaction_failed", extra=extra | {logkeys.ERROR: outcome.error})
             elif outcome.merged or outcome.deleted:
-                log.info("segments_merged" if outcome.merged else "segments_deleted", extra=extra)
+                log.info(event, extra=extra)
             for key, reason in outcome.bad.items():
                 segment = parse_key("", key)
                 info = self.store.stat(segment)
@@ -184,6 +179,22 @@ class Compactor:
                     found = Quarantined(stored_at=info.modified_at, reason=reason, found_at=now)
                     self.control.quarantine(segment, found)
                     report.quarantined = {**report.quarantined, key: reason}
+
+
+def _event(outcome: Outcome) -> tuple[str, dict[str, object]]:
+    """The log event of an outcome, with its fields: of the merged segment, or of those that were deleted."""
+    if outcome.deleted:
+        event, count = "segments_deleted", outcome.deleted
+        records, stored_bytes = outcome.deleted_records, outcome.freed_bytes
+    else:
+        event, count = "segments_merged", outcome.merged
+        records, stored_bytes = outcome.records, outcome.stored_bytes
+    return event, {
+        logkeys.SEGMENT: outcome.segment,
+        logkeys.RECORDS: records,
+        logkeys.STORED_BYTES: stored_bytes,
+        logkeys.COUNT: count,
+    }
 
 
 def _is_of(found: Quarantined | None, info: SegmentInfo) -> bool:

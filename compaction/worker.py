@@ -29,8 +29,10 @@ class Worker:
             outcome = self._merge(plan) if isinstance(plan, MergePlan) else self._clean(plan)
         except BadSegment as error:
             outcome = Outcome(segment=name, error=f"{error.segment}: {error}", bad={str(error.segment): error.reason})
-        except CorruptSegment as error:  # the keeper
-            outcome = Outcome(segment=name, error=error.what, bad={name: error.what})
+        except CorruptSegment as error:
+            # a keeper is quarantined; a merge that is refused before its put has left no object, and fails the run
+            bad = {name: error.what} if isinstance(plan, CleanPlan) else {}
+            outcome = Outcome(segment=name, error=error.what, bad=bad)
         except SegmentNotFound as error:
             why = f"{error}: merged or removed since it was listed; planned again with the next listing"
             outcome = Outcome(segment=name, error=why)
@@ -58,6 +60,7 @@ class Worker:
         return Outcome(
             segment=str(plan.keeper),
             deleted=len(cleaned.deleted),
+            deleted_records=cleaned.deleted_records,
             freed_bytes=sum(plan.inside[segment] for segment in cleaned.deleted),
             kept={str(segment): why for segment, why in cleaned.kept.items()},
             bad={str(segment): why for segment, why in cleaned.corrupt.items()},

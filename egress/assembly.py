@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 ROW_GROUP_BYTES = 8 * 1024 * 1024  # raw; encoded as soon as a segment has so much
+SPOOLED = 8  # times the memory for raw records: what encoded segments may take
 
 
 class Assembly:
@@ -62,7 +65,7 @@ class Assembly:
         self._encoding_bytes = 0
         self._mutex = threading.Lock()
         self._idle = threading.Condition(self._mutex)
-        self._uploading = 0
+        self._uploading: Counter[SourcePartition] = Counter()
         self._outcomes: Queue[Outcome] = Queue()  # see Delivery.reports
 
     @property
@@ -71,21 +74,34 @@ class Assembly:
         return self._pending_bytes + self._encoding_bytes
 
     @property
+    def spool_most(self) -> int:
+        """Bytes that encoded segments may take, on a disk that has room for them."""
+        return SPOOLED * self._limit
+
+    @property
+    def spool_limit(self) -> int:
+        """The same on the disk as it is now."""
+        return self._spool.limit_bytes(self.spool_most)
+
+    @property
     def pressed(self) -> bool:
-        """Stop fetching: too many raw records in memory, or encoded ones in the spool (eight times as many)."""
-        return self.held_bytes > self._limit or self._spool.size_bytes > 8 * self._limit
+        """Stop fetching: too many raw records in memory, or too many encoded ones in the spool."""
+        return self.held_bytes > self._limit or self._spool.size_bytes > self.spool_limit
 
     @property
     def relieved(self) -> bool:
-        return self.held_bytes < self._limit // 2 and self._spool.size_bytes < 6 * self._limit
+        return self.held_bytes < self._limit // 2 and self._spool.size_bytes <= self.spool_limit * 3 // 4
 
     def heaviest_open(self) -> list[SourcePartition]:
         """Sources whose open segments fill the spool: sealing these leaves room, once they are stored."""
+        limit = self.spool_limit // 2
         waiting = sum(b.file.size_bytes for b in self._open.values())
+        if waiting < limit:
+            return []
         heaviest = sorted(self._open.values(), key=lambda b: b.file.size_bytes, reverse=True)
         chosen: list[SourcePartition] = []
         for building in heaviest:
-            if waiting < 4 * self._limit:
+            if waiting < limit:
                 break
             waiting -= building.file.size_bytes
             chosen.append(building.source)
@@ -120,14 +136,20 @@ class Assembly:
         self._pending_bytes += run.size_bytes
         if building.pending_bytes >= ROW_GROUP_BYTES:
             self._encode(building)
-        elif self._pending_bytes > self._limit // 2:
-            self._shed()
+        else:
+            self.shed()
 
-    def seal(self, source: SourcePartition, seal: Seal, origin: SegmentOrigin) -> None:
+    def seal(self, source: SourcePartition, seal: Seal, origin: SegmentOrigin, beside: Sequence[Segment] = ()) -> None:
+        """`beside`: stored segments that cover some of these offsets, which the new one must agree with. Until it is
+        known that it does, nothing behind it is stored."""
         building = self._open.pop(source, None)
         if building is None:  # a range without a record
             start = seal.offsets.start
             building = Building(source, start, self._spool.file(), Strand(self._encoders))
+        building.beside = tuple(beside)
+        building.behind = next(
+            (b for (s, _), b in reversed(self._sealed.items()) if s == source and b.beside and not b.stored), None
+        )
         self._encode(building)
         self._sealed[source, seal.offsets] = building
         sealed_at = time.monotonic()
@@ -154,6 +176,11 @@ class Assembly:
             building.dropped = True
             building.strand.submit(building.remove)
 
+    def uploading(self, source: SourcePartition) -> bool:
+        """Something of it is being stored just now, discarded meanwhile or not."""
+        with self._mutex:
+            return self._uploading[source] > 0
+
     def outcomes(self, timeout_seconds: float = 0) -> list[Outcome]:
         """What finished since the last call; waits for the first one at most `timeout_seconds`."""
         found: list[Outcome] = []
@@ -178,8 +205,10 @@ class Assembly:
         with self._idle:
             self._idle.wait_for(lambda: not self._uploading, timeout.total_seconds())
 
-    def _shed(self) -> None:
-        """Memory is short: encode the fattest segments early, at the price of smaller row groups."""
+    def shed(self) -> None:
+        """Encode the fattest segments early when memory is short, at the price of smaller row groups."""
+        if self._pending_bytes <= self._limit // 2:
+            return
         for building in sorted(self._open.values(), key=lambda b: b.pending_bytes, reverse=True):
             self._encode(building)
             if self._pending_bytes <= self._limit // 4:
@@ -234,8 +263,16 @@ class Assembly:
             building.remove()
             self._outcomes.put(Foreign(building.source, seal.offsets))
             return
-        building.uploading = True
-        self._uploads.submit(self._upload, building, segment, seal, footer, sealed_at)
+
+        def upload() -> None:
+            building.uploading = True
+            self._uploads.submit(self._upload, building, segment, seal, footer, sealed_at)
+
+        with self._mutex:
+            if building.behind is not None and not building.behind.stored:
+                building.behind.waiting.append(upload)
+                return
+        upload()
 
     def _writer(self, building: Building) -> SegmentWriter:
         if building.writer is None:
@@ -254,22 +291,35 @@ class Assembly:
         self, building: Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
     ) -> None:
         with self._mutex:
-            self._uploading += 1
+            self._uploading[building.source] += 1
         try:
-            if not building.dropped:
-                self._outcomes.put(self._uploaded(building, segment, seal, footer, sealed_at))
+            if not building.dropped:  # asked when it is counted: what is dropped before is never begun
+                outcome = self._uploaded(building, segment, seal, footer, sealed_at)
+                building.file.remove()  # first: whoever hears of the outcome finds the room that it left
+                self._outcomes.put(outcome)
+                if isinstance(outcome, Stored):
+                    self._release(building)
         finally:
             building.file.remove()
             with self._idle:
-                self._uploading -= 1
+                self._uploading[building.source] -= 1
+                self._uploading += Counter()  # without those at 0
                 self._idle.notify_all()
+
+    def _release(self, building: Building) -> None:
+        with self._mutex:
+            building.stored = True
+            waiting, building.waiting = building.waiting, []
+        with suppress(RuntimeError):  # the pools ended meanwhile
+            for upload in waiting:
+                upload()
 
     def _uploaded(
         self, building: Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
     ) -> Outcome:
         source, size = building.source, building.file.size_bytes
         try:
-            new = self._uploader.upload(segment, building.file, footer)
+            new = self._uploader.upload(segment, building.file, footer, building.beside)
         except TransientError as error:
             return Unstored(source, seal.offsets, error)
         except (DataError, TargetError) as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from egress.spool import SpoolFile
 from replicator.protocols import SegmentWriter
-from replicator.segment import SourcePartition
+from replicator.segment import Segment, SourcePartition
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -54,6 +54,10 @@ class Building:
     pending_bytes: int = 0
     oldest_ms: int | None = None  # stamp of the first record
     leader_epoch: int | None = None
+    beside: tuple[Segment, ...] = ()  # stored, with some of the same offsets: it is stored only if it agrees with them
+    behind: Building | None = None  # one that has to be stored first: else this may be of another log than the archive
+    stored: bool = False
+    waiting: list[Callable[[], None]] = field(default_factory=list)  # uploads of those behind it
     writer: SegmentWriter | None = None  # encoder threads only, from here on
     failed: bool = False
     dropped: bool = False  # nobody waits for it any more

@@ -8,7 +8,7 @@ effects.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -19,6 +19,7 @@ from egress.confirm import Confirmations
 from egress.held import Held
 from egress.holdings import RETRY, Holdings, report
 from egress.lag import LagGauge
+from egress.log_identity import from_contradiction, from_truncation
 from egress.outcomes import Foreign, Outcome, Refused, SpoolLost, Stored, Unstored
 from egress.partition import (
     Append,
@@ -29,14 +30,14 @@ from egress.partition import (
     Seal,
     Seek,
 )
-from egress.places import another_cluster
+from egress.places import another_cluster, is_last
 from egress.positioning import Positioning
 from egress.positions import Hold
 from egress.resolver import Begin
 from egress.runs import split
-from egress.watcher import TopicWatcher
+from egress.watcher import Selected, TopicWatcher
 from replicator import logkeys
-from replicator.errors import BrokerUnavailable, OwnershipLost
+from replicator.errors import BrokerUnavailable, OwnershipLost, SegmentsDiffer, TargetError
 from replicator.footer import SegmentOrigin
 from replicator.health import Health
 from replicator.lifecycle import Deadline, Stop
@@ -45,18 +46,21 @@ from replicator.protocols import (
     Clock,
     ConsumerDisturbed,
     Fetched,
+    LogTruncated,
     PartitionFailed,
     Reached,
     Run,
     SourceConsumer,
     TopicPartition,
 )
-from replicator.segment import LEVEL_STREAMING, Segment
+from replicator.segment import LEVEL_STREAMING, OffsetRange, Segment
 
 log = logging.getLogger(__name__)
 
 POLL = timedelta(milliseconds=100)
+REWINDS = 3  # in a row, of one partition: then an operator has to look at it
 OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
+GROUP = "group"  # in health
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,8 @@ class EgressController:
     parts: EgressParts
     _commits: Commits = field(init=False)
     _holdings: Holdings = field(init=False)
+    _topics: Mapping[str, Selected] | None = None  # subscribed to
+    _refused: frozenset[str] = frozenset()  # topics of which `/readyz` says so
     _paused: bool = False
 
     def __post_init__(self) -> None:
@@ -116,10 +122,16 @@ class EgressController:
         parts = self.parts
         now = parts.clock.now()
         if parts.watcher.turn(now):
-            self._subscribe()
+            self._tell_refused()
+            if self._topics != parts.watcher.topics:  # else a place was claimed: no reason to join the group again
+                self._subscribe()
             self._look(now)
         for event in parts.consumer.poll(POLL):
             self._on(event, parts.clock.now())
+        if trouble := parts.consumer.trouble:
+            parts.health.stopped(GROUP, trouble)
+        else:
+            parts.health.resumed(GROUP)
         now = parts.clock.now()
         parts.confirmations.turn(now)
         for outcome in parts.assembly.outcomes():
@@ -134,19 +146,35 @@ class EgressController:
         parts.lag.turn(now, {h.partition: h.source for h in self._holdings})
         parts.metrics.gauge("egress_memory_bytes", parts.assembly.held_bytes)
         parts.metrics.gauge("egress_spool_bytes", parts.assembly.spool_bytes)
+        parts.metrics.gauge("egress_spool_limit_bytes", parts.assembly.spool_limit)
         parts.health.turn(now)
 
     def _subscribe(self) -> None:
-        topics = self.parts.watcher.topics
+        topics = self._topics = self.parts.watcher.topics
         log.info("topics_selected", extra={logkeys.COUNT: len(topics), logkeys.TOPIC: sorted(topics)[:20]})
         if topics:
             self.parts.consumer.subscribe(sorted(topics), self)
         self.parts.health.started(True)
 
+    def _tell_refused(self) -> None:
+        """Topics that the cluster does not show any more: the group takes their partitions away, so no partition is
+        left to say it."""
+        health, refused = self.parts.health, self.parts.watcher.refused
+        for topic in self._refused - refused.keys():
+            health.resumed(f"{self.parts.region}/{topic}")
+        for topic, reason in refused.items():
+            if topic not in self._refused:
+                log.error("topic_refused", extra={logkeys.TOPIC: topic, logkeys.REASON: reason})
+            health.stopped(f"{self.parts.region}/{topic}", reason)
+        self._refused = frozenset(refused)
+
     def _look(self, now: datetime) -> None:
-        """The cluster may be another, and a topic another life of its name, without the consumer noticing."""
+        """The cluster may be another, a topic another life of its name, and the archive may go on in another place,
+        without the consumer noticing."""
         watcher = self.parts.watcher
         for held in self._holdings:
+            if held.stopped:
+                held.retry_at = now  # what changed may be the cause
             if watcher.other_cluster is not None:
                 reason = another_cluster(watcher.other_cluster, watcher.cluster_id)
                 if (core := held.going) is not None:
@@ -156,6 +184,11 @@ class EgressController:
             seen = watcher.topics.get(held.partition.topic)
             if seen is not None and held.life is not None and seen.facts.topic_id != held.life.facts.topic_id:
                 self._holdings.reopen(held, f"topic id {seen.facts.topic_id}, it was {held.life.facts.topic_id}")
+            elif (core := held.going) is not None and held.life is not None and not is_last(held.life, watcher.claimed):
+                # what was read is stored first: the next place begins behind it
+                self._apply(held, core.drain(Reason.MOVED), now)
+                held.end(now)
+                log.info("archive_goes_on_elsewhere", extra=held.fields)
 
     # --- group membership: called inside consumer.poll and consumer.close ---
 
@@ -172,7 +205,7 @@ class EgressController:
                 if (core := held.going) is not None:
                     self._apply(held, core.drain(reason), self.parts.clock.now())
             expired = False
-            while any(h.storing for h in leaving) and not expired:
+            while any(map(self._storing, leaving)) and not expired:
                 expired = deadline.expired  # what is stored by then counts, however late we look
                 self.parts.confirmations.turn(self.parts.clock.now())
                 for outcome in self.parts.assembly.outcomes(min(deadline.left.total_seconds(), 0.1)):
@@ -181,6 +214,11 @@ class EgressController:
             self._commits.settle(partitions, max(deadline.left, timedelta(seconds=2)))
         finally:
             self._holdings.forget(partitions)
+
+    def _storing(self, held: Held) -> bool:
+        if held.given_up:
+            held.uploading = self.parts.assembly.uploading(held.source)
+        return held.storing
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         log.warning("partitions_lost", extra={logkeys.COUNT: len(partitions)})
@@ -220,6 +258,8 @@ class EgressController:
                 held = self._holdings.get(partition)
                 if held is not None and (core := held.going) is not None:
                     self._apply(held, core.reached(next_offset, now), now)
+                    if held.seek is None and core.next_offset == next_offset:
+                        held.points.read(event.point, core.open_start)
             case PartitionFailed(partition=partition, code=code, reason=reason):
                 held = self._holdings.get(partition)
                 if held is not None:
@@ -232,6 +272,12 @@ class EgressController:
                         log.warning("partition_out_of_range", extra=held.fields | {logkeys.REASON: reason})
                     else:
                         self._holdings.stop(held, f"{held.partition}: the broker refuses it: {code}, {reason}", now)
+            case LogTruncated(partition=partition):
+                held = self._holdings.get(partition)
+                if held is not None and (core := held.going) is not None:
+                    if event.point == held.began_at:  # else only of what was read since, and of nothing archived
+                        held.evidence = from_truncation(event, core.committable)
+                    self._give_up(held, event.reason, now)
             case ConsumerDisturbed(reason=reason):
                 log.error("consumer_disturbed", extra={logkeys.REASON: reason})
                 for held in self._holdings:
@@ -240,12 +286,22 @@ class EgressController:
             case _:
                 assert_never(event)
 
+    def _give_up(self, held: Held, why: str, now: datetime) -> None:
+        """The log is not the one that was read: what is not being stored yet is dropped, and it is asked anew where to
+        begin. What is archived is never dropped: there the partition is held."""
+        log.error("log_not_the_same", extra=held.fields | {logkeys.REASON: why})
+        self.parts.metrics.count("egress_rewinds", 1, **held.labels)
+        self.parts.assembly.discard(held.source)
+        held.give_up(now)
+
     def _run(self, run: Run, now: datetime) -> None:
         held = self._holdings.get(run.partition)
         while held is not None and (core := held.going) is not None:
             head, rest = split(run, core.room)
             start = core.open_start
             effects = core.consumed(head.first_offset, head.last_offset, head.count, head.size_bytes, now)
+            if Append() in effects:
+                held.points.read(head.point, start)
             self._apply(held, effects, now, head, start)
             if rest is None:
                 return
@@ -253,6 +309,7 @@ class EgressController:
 
     def _tick(self, held: Held, now: datetime) -> None:
         if (core := held.going) is None:
+            self._storing(held)
             return
         if held.seek is not None and (held.retry_at is None or now >= held.retry_at):
             self._seek(held, held.seek, now)
@@ -265,12 +322,14 @@ class EgressController:
                     assert run is not None
                     self.parts.assembly.append(held.source, start, run)
                 case Seal():
-                    self.parts.assembly.seal(held.source, effect, self._origin(held, now))
+                    beside = held.beside(effect.offsets)
+                    self.parts.assembly.seal(held.source, effect, self._origin(held, now), beside)
                 case Commit(next_offset=next_offset):
                     self._commits.add(held.partition, held.position(next_offset))
                 case Discard(from_offset=from_offset):
                     self.parts.metrics.count("egress_rewinds", 1, **held.labels)
                     self.parts.assembly.discard(held.source, from_offset)
+                    held.points.unread(from_offset)
                 case Seek():
                     held.seek = effect  # made by `_tick`: what this poll fetched before it is not to be believed
                 case _:
@@ -280,7 +339,7 @@ class EgressController:
         assert held.core is not None
         held.retry_at = None
         try:
-            self.parts.consumer.start(held.partition, seek.next_offset)
+            self.parts.consumer.start(held.partition, seek.next_offset, held.points.before(seek.next_offset))
         except BrokerUnavailable as error:
             self._holdings.later(held, now, f"seek: {error}")
             return
@@ -297,18 +356,30 @@ class EgressController:
         held = self._holdings.of(outcome.source)
         if held is None or held.core is None:
             return  # moved away since
-        if held.contested is not None and not isinstance(outcome, Stored):
+        if (held.contested or held.given_up) and not isinstance(outcome, Stored):
             return
         match outcome:
             case Stored(seal=seal):
                 held.failures = 0
-                held.epochs[seal.offsets.next_offset] = outcome.footer.origin.last_leader_epoch
+                self.parts.health.solved(held.rereading)
+                held.doubted = held.doubted and not held.beside(seal.offsets)  # what was doubted agrees after all
                 report(self.parts.metrics, held, outcome)
                 self._apply(held, held.core.stored(seal.offsets), now)
             case SpoolLost(start=start, reason=reason):
-                self._read_again(held, start, f"the spool lost the segment that begins at {start}: {reason}", now)
+                why = f"the spool lost the segment that begins at {start}: {reason}; mend egress.spool_dir or its disk"
+                self._read_again(held, start, why, now)
+            case Refused(error=SegmentsDiffer(forked=OffsetRange()) as differ):
+                # Read once more: it may have been read before the log forked, by a process that slept since. Only what
+                # the log holds now says that the archive is of another one.
+                if held.doubted:
+                    held.evidence = from_contradiction(differ, held.core.committable)
+                held.doubted = not held.doubted
+                self._give_up(held, str(differ), now)
             case Refused(offsets=offsets, error=error):
-                held.contested = Segment(held.source, LEVEL_STREAMING, offsets)
+                if isinstance(error, TargetError):  # a question about it was refused: it is read and compared again
+                    held.given_up = held.uploading = True
+                else:
+                    held.contested = (Segment(held.source, LEVEL_STREAMING, offsets),)
                 self.parts.assembly.discard(held.source)
                 self._holdings.stop(held, str(error), now)
             case Foreign(offsets=offsets):
@@ -323,6 +394,8 @@ class EgressController:
         effects = held.core.spool_lost(start)
         if effects:  # else it was given up already
             self._holdings.later(held, now, why)
+            if held.failures >= REWINDS:
+                self.parts.health.problem(held.rereading, f"read again {held.failures} times in a row: {why}")
             self._apply(held, effects, now)
 
     # --- pressure and commits ---
@@ -336,16 +409,19 @@ class EgressController:
             for held in self._holdings:
                 self.parts.metrics.count("egress_pauses", 1, **held.labels)
             log.info("fetching_paused", extra={logkeys.BYTES: assembly.held_bytes + assembly.spool_bytes})
-            # what is waiting to be stored goes by itself; what is open would stay until it is full or old
-            for source in assembly.heaviest_open():
-                heavy = self._holdings.of(source)
-                if heavy is not None and (core := heavy.going) is not None:
-                    self._apply(heavy, core.relieve(), now)
         elif self._paused and assembly.relieved:
             self._paused = False
             going = [p for p, h in self._holdings.partitions.items() if h.going and h.seek is None]
             consumer.resume(going)
             log.info("fetching_resumed", extra={logkeys.BYTES: assembly.held_bytes + assembly.spool_bytes})
+        if self._paused:
+            # what waits to be stored goes by itself; what is open would stay until it is full or old. In each turn:
+            # the disk may shrink under somebody else's files.
+            assembly.shed()
+            for source in assembly.heaviest_open():
+                heavy = self._holdings.of(source)
+                if heavy is not None and (core := heavy.going) is not None:
+                    self._apply(heavy, core.relieve(), now)
 
     def _origin(self, held: Held, now: datetime) -> SegmentOrigin:
         assert held.life is not None

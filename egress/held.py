@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from egress.log_identity import ForkEvidence, LogPoints
 from egress.partition import EgressPartition, SealPolicy, Seek
 from egress.places import Life
 from egress.resolver import Begin
 from replicator import logkeys
 from replicator.commit_note import Note
 from replicator.config import EgressTopicSettings
-from replicator.protocols import Committed, TopicPartition
-from replicator.segment import Segment, SourcePartition
+from replicator.protocols import Committed, LogPoint, TopicPartition
+from replicator.segment import OffsetRange, Segment, SourcePartition
 
 
 @dataclass(slots=True, eq=False)
@@ -26,13 +27,19 @@ class Held:
     note: Note | None = None
     stopped: str = ""  # why it waits for an operator
     ended: bool = False  # what was read is still to be stored; then it is asked anew where to begin
-    contested: Segment | None = None  # stored, and not what we read: the reason it stopped
+    given_up: bool = False  # ended, and what was read and not stored is dropped: it may be of another log
+    uploading: bool = False  # given up, and what was being stored then is not done yet
+    contested: tuple[Segment, ...] = ()  # stored, and not what we read: the reason it stopped
+    began_at: LogPoint | None = None  # the point of the log that reading began with
+    evidence: ForkEvidence | None = None  # that the log is not the one that is archived
+    doubted: bool = False  # what was read contradicted the archive, and is read once more
     failures: int = 0  # in a row, that time mends
     refusals: int = 0  # in a row, for the same reason
     seek: Seek | None = None  # to be done at `retry_at`
     retry_at: datetime | None = None
     resolving: bool = False
-    epochs: dict[int, int | None] = field(default_factory=dict)  # next offset of a stored segment -> leader epoch
+    points: LogPoints = field(default_factory=LogPoints)  # what is known of the log as it is read
+    beyond: tuple[Segment, ...] = ()  # stored before reading began, and not committed: what is read must agree
 
     @property
     def going(self) -> EgressPartition | None:
@@ -42,15 +49,18 @@ class Held:
     @property
     def storing(self) -> bool:
         """Segments are under way, also those read before the broker refused the partition."""
-        return self.core is not None and self.contested is None and self.core.in_flight > 0
+        if self.given_up:
+            return self.uploading
+        return self.core is not None and not self.contested and self.core.in_flight > 0
 
     def position(self, next_offset: int) -> Committed:
         """What the group is told: everything below `next_offset` is in the archive."""
-        epoch = self.epochs.get(next_offset)
-        self.epochs = {
-            o: e for o, e in self.epochs.items() if o >= next_offset
-        }  # itself too: a commit may be said again
-        return Committed(next_offset, str(self.note), epoch)
+        self.beyond = tuple(s for s in self.beyond if s.offsets.end >= next_offset)
+        return Committed(next_offset, str(self.note), self.points.committed(next_offset))
+
+    def beside(self, offsets: OffsetRange) -> tuple[Segment, ...]:
+        """Segments stored before, which a new one of these offsets must agree with."""
+        return tuple(s for s in self.beyond if s.offsets.overlaps(offsets))
 
     def begin(self, answer: Begin, settings: EgressTopicSettings) -> None:
         """Anew, where and as `answer` says."""
@@ -62,16 +72,30 @@ class Held:
             max_age=settings.max_segment_age,
         )
         self.core = EgressPartition(policy, answer.start.next_offset)
+        self.began_at, self.beyond = answer.start.point, answer.beyond
+        self.points.read(answer.start.point, 0)
         self.stopped = ""
 
     def end(self, ask_at: datetime) -> None:
         """No more is read; what was read is still to be stored; after that, at `ask_at`, it is asked where to begin."""
         self.ended, self.seek, self.retry_at = True, None, ask_at
 
+    def give_up(self, ask_at: datetime) -> None:
+        """No more is read, and of what was read only what is being stored already; after that it is asked where to
+        begin."""
+        self.end(ask_at)
+        self.given_up = self.uploading = True
+
     def reset(self) -> None:
         """Nothing is known of where to begin, and it may be asked at once."""
-        self.life = self.core = self.note = self.contested = self.seek = self.retry_at = None
-        self.ended, self.epochs = False, {}
+        self.life = self.core = self.note = self.seek = self.retry_at = self.began_at = self.evidence = None
+        self.ended = self.given_up = self.uploading = False
+        self.points, self.contested, self.beyond = LogPoints(), (), ()
+
+    @property
+    def rereading(self) -> str:
+        """Subject of the problem that it is read again and again."""
+        return f"{self.source} read again"
 
     @property
     def labels(self) -> dict[str, str]:

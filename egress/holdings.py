@@ -80,6 +80,7 @@ class Holdings:
                 self._by_source.pop(held.source, None)
                 self.assembly.discard(held.source)
                 self.health.resumed(str(held.source))
+                self.health.solved(held.rereading)
                 self.lag.forget(partition)
         self._count()
 
@@ -115,7 +116,8 @@ class Holdings:
 
     def _count(self) -> None:
         self.metrics.gauge("assigned_partitions", len(self._held))
-        self.metrics.gauge("stopped_partitions", sum(1 for h in self._held.values() if h.stopped))
+        stopped = sum(1 for held in self._held.values() if held.stopped)
+        self.metrics.gauge("stopped_partitions", stopped, held="true")
 
 
 def report(metrics: Metrics, held: Held, stored: Stored) -> None:

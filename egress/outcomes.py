@@ -31,7 +31,7 @@ class SpoolLost:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The store holds something that contradicts this segment."""
+    """The store holds something that contradicts this segment, under its key or beside it."""
 
     source: SourcePartition
     offsets: OffsetRange

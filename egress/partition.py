@@ -109,8 +109,8 @@ class EgressPartition:
 
     @property
     def deadline(self) -> datetime | None:
-        """When `tick` next matters."""
-        return self._opened_at + self.policy.max_age if self._opened_at else None
+        """When `tick` next matters; None: only other facts change anything."""
+        return self._opened_at + self.policy.max_age if self._opened_at and not self._sealed else None
 
     @property
     def in_flight(self) -> int:
@@ -161,7 +161,9 @@ class EgressPartition:
         return []
 
     def tick(self, now: datetime) -> list[Effect]:
-        """Seal by age; a range without a record too, or a partition of aborted work would never commit."""
+        """Seal by age; a range without a record too, or a partition of aborted work would never commit. Not while a
+        segment is being stored: nothing behind it could be committed, and a store that takes fewer segments than there
+        are partitions would get ever more of them, instead of larger ones."""
         return self._seal(Reason.AGE) if self.deadline is not None and now >= self.deadline else []
 
     def relieve(self) -> list[Effect]:

@@ -4,24 +4,28 @@
     the plain place is ours             {topic}
     it is of an earlier life            {topic}@{topic id}, claimed as well
     it is of another cluster            hold: another cluster stands behind the bootstrap address; or `adopt`
+    a fork of its log was adopted       {topic}@{topic id}-fork{n}, the last one: the same topic, and the same topic id
 
 A place is claimed once, by a conditional put, before the first segment goes there; whoever comes second agrees.
 
 Brokers without topic ids: a life is named `{cluster id}-{counter}`. Nothing there tells a topic that was created again
-from the one before (only its end may: a log that is shorter than what was read stops), so `adopt` begins the next life.
+from the one before (only its end may: a log that is shorter than what was read stops), so `adopt` begins the next life;
+and so does `adopt_fork`, whose claim says behind which place.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 
 from egress.positions import Hold
 from replicator import logkeys
-from replicator.control import Place, newest_stand_in, stand_in
+from replicator.control import Place, incarnations, newest_stand_in, stand_in
 from replicator.control_store import ControlStore
 from replicator.durable import Step, durable
 from replicator.errors import DataError, TargetError
+from replicator.forks import fork_name, fork_number, newest_fork
 from replicator.protocols import Clock, ClusterAdmin, TopicFacts
 from replicator.segment import SourcePartition
 
@@ -34,8 +38,14 @@ class Life:
 
     facts: TopicFacts  # its topic id is empty where brokers have none
     cluster_id: str
-    name: str  # the topic id, or what stands for it; no two lives share it
+    name: str  # the topic id, or what stands for it, with the number of a fork; no two lives share it
     incarnation: str = ""  # of its source partitions; empty: the plain place
+    before: Life | None = None  # the place it goes on from, behind a fork
+
+    @property
+    def topic_id(self) -> str:
+        """Or what stands for it."""
+        return self.facts.topic_id or self.name
 
     @property
     def is_first(self) -> bool:
@@ -43,6 +53,22 @@ class Life:
 
     def source(self, region: str, partition: int) -> SourcePartition:
         return SourcePartition(region, self.facts.name, partition, self.incarnation)
+
+
+def behind_fork(life: Life, number: int) -> Life:
+    """Where the archive of `life` goes on behind the `number`-th fork of its log; behind 0 of them: `life`."""
+    if not number:
+        return life
+    name = fork_name(life.name, number)
+    return replace(life, name=name, incarnation=name, before=replace(behind_fork(life, number - 1), before=None))
+
+
+def is_last(life: Life, claimed: Collection[str]) -> bool:
+    """Whether no operator has let the archive of the topic go on in a later place."""
+    later = incarnations(claimed, life.facts.name)
+    if life.facts.topic_id:
+        return newest_fork(later, life.facts.topic_id) <= fork_number(life.incarnation)
+    return newest_stand_in(later, life.cluster_id) in ("", life.incarnation)
 
 
 @dataclass(slots=True)
@@ -54,18 +80,24 @@ class Places:
     clock: Clock
     _known: dict[tuple[str, str, str], Life] = field(default_factory=dict)  # a claim never changes
 
-    def life(self, facts: TopicFacts, cluster_id: str) -> Life | Hold:
+    def claimed(self) -> frozenset[str]:
+        """Every place that is claimed now, for `life`; by one listing."""
+        return frozenset(self.control.places(self.region))
+
+    def life(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> Life | Hold:
         """The life that the cluster shows now, its place claimed; or why an operator must say which one it is."""
         key = (facts.name, facts.topic_id, cluster_id)
-        if (known := self._known.get(key)) is not None:
-            return Life(facts=facts, cluster_id=cluster_id, name=known.name, incarnation=known.incarnation)
         try:
-            found = self._with_id(facts, cluster_id) if facts.topic_id else self._without_id(facts, cluster_id)
+            if not facts.topic_id:
+                return self._without_id(facts, cluster_id, claimed)
+            known = self._known.get(key)
+            life = self._with_id(facts, cluster_id) if known is None else replace(known, facts=facts)
         except DataError as error:  # a claim that cannot be read says nothing: least of all that there is none
             return Hold(f"{facts.name}: {error}. Restore that object, or remove it and run `{_adopt(facts.name)}`")
-        if isinstance(found, Life) and facts.topic_id:
-            self._known[key] = found
-        return found
+        if isinstance(life, Hold):
+            return life
+        self._known[key] = life
+        return behind_fork(life, newest_fork(incarnations(claimed, facts.name), life.name))
 
     def _with_id(self, facts: TopicFacts, cluster_id: str) -> Life | Hold:
         first = self._first(facts, facts.topic_id, cluster_id)
@@ -86,13 +118,19 @@ class Places:
             self._claim(facts, f"{facts.name}@{facts.topic_id}", facts.topic_id, cluster_id)
         return Life(facts=facts, cluster_id=cluster_id, name=facts.topic_id, incarnation=facts.topic_id)
 
-    def _without_id(self, facts: TopicFacts, cluster_id: str) -> Life | Hold:
+    def _without_id(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> Life | Hold:
         first = self._first(facts, stand_in(cluster_id, 0), cluster_id)
         if isinstance(first, Hold):
             return first
-        newest = newest_stand_in(self.control.later_lives(self.region, facts.name), cluster_id)
+        newest = newest_stand_in(incarnations(claimed, facts.name), cluster_id)
         if newest:
-            return Life(facts=facts, cluster_id=cluster_id, name=newest, incarnation=newest)
+            life = Life(facts=facts, cluster_id=cluster_id, name=newest, incarnation=newest)
+            claim = self.control.place(self.region, f"{facts.name}@{newest}")
+            if claim is None or not claim.fork:
+                return life
+            before = claim.forked_from.partition("@")[2]
+            there = replace(life, name=before or stand_in(cluster_id, 0), incarnation=before)
+            return replace(life, before=there)
         if first.cluster_id != cluster_id:
             return _other_cluster(facts, first, cluster_id)
         if first.topic_id != stand_in(cluster_id, 0):
@@ -133,22 +171,28 @@ def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, c
     Said again it changes nothing, but where brokers have no topic ids: there it begins the next life. A running egress
     looks within minutes. Raises TargetError when there is no such topic, and what store and cluster raise.
     """
-    facts = admin.describe([topic]).get(topic)
-    if facts is None:
-        raise TargetError(f"adopt {topic}: there is no such topic in this cluster")
-    cluster_id = admin.cluster_id()
-    number = _lives(control, region, topic)
+    facts, cluster_id = facts_of(admin, topic)
+    later = control.later_lives(region, topic)
+    plain = control.place(region, topic)
+    number = len(later) + (plain is not None)
     name = facts.topic_id or stand_in(cluster_id, number)
     claim = Place(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=clock.now())
-    plain = control.place(region, topic)
     if plain is None:
         with durable(Step.CLAIM_PLACE):
             plain = control.claim(region, topic, claim)
-    if plain.topic_id == name:
-        return Life(facts=facts, cluster_id=cluster_id, name=name)
-    with durable(Step.CLAIM_PLACE):
-        control.claim(region, f"{topic}@{name}", claim)
-    return Life(facts=facts, cluster_id=cluster_id, name=name, incarnation=name)
+    life = Life(facts=facts, cluster_id=cluster_id, name=name, incarnation="" if plain.topic_id == name else name)
+    if life.incarnation:
+        with durable(Step.CLAIM_PLACE):
+            control.claim(region, f"{topic}@{name}", claim)
+    return behind_fork(life, newest_fork(later, name))
+
+
+def facts_of(admin: ClusterAdmin, topic: str) -> tuple[TopicFacts, str]:
+    """With the cluster's id."""
+    facts = admin.describe([topic]).get(topic)
+    if facts is None:
+        raise TargetError(f"adopt {topic}: there is no such topic in this cluster")
+    return facts, admin.cluster_id()
 
 
 def another_cluster(found: str, wanted: str) -> str:

@@ -70,4 +70,12 @@ def _question(held: Held, topics: Mapping[str, Selected], now: datetime) -> Want
     # the group may know a new partition before our own look at the topics does
     if selected is None or held.partition.partition >= selected.facts.partition_count:
         return None
-    return Wanted(held.partition, selected.settings, selected.appeared, held.contested, held.stopped)
+    return Wanted(
+        held.partition,
+        selected.settings,
+        selected.appeared,
+        held.contested,
+        held.stopped,
+        held.source if held.evidence is not None else None,
+        held.evidence,
+    )

@@ -5,20 +5,34 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from egress.archived import Archived, ArchiveLookup
+from egress.log_identity import ForkEvidence, from_lost_end
 from egress.places import Life, Places, another_cluster
-from egress.positions import Facts, Hold, Rules, Start, added_later, choose_start, is_of
+from egress.positions import (
+    Facts,
+    Hold,
+    Rules,
+    Start,
+    added_later,
+    again,
+    choose_start,
+    is_of,
+    on_the_same_log,
+)
 from replicator import logkeys
-from replicator.commit_note import read_note
+from replicator.commit_note import Note, read_note
 from replicator.config import EgressTopicSettings
-from replicator.control import RecordedGap
+from replicator.control import ArchiveBegin, LogFork, RecordedGap
 from replicator.control_store import ControlStore
+from replicator.coverage import covered_until
 from replicator.describing import describe_each
 from replicator.durable import Step, durable
-from replicator.protocols import Clock, ClusterAdmin, Committed, SourceConsumer, TopicPartition, Watermarks
+from replicator.errors import DataError
+from replicator.forks import accepted_until
+from replicator.protocols import Clock, ClusterAdmin, Committed, LogPoint, SourceConsumer, TopicPartition, Watermarks
 from replicator.segment import OffsetRange, Segment, SourcePartition
-from replicator.store import SegmentStore
 
 log = logging.getLogger(__name__)
 
@@ -30,34 +44,49 @@ class Wanted:
     partition: TopicPartition
     settings: EgressTopicSettings
     appeared: bool  # its topic was created while we were looking: everything in it is news
-    contested: Segment | None = None  # stored, and found to contradict what was read
+    contested: Collection[Segment] = ()  # stored, and found not to be what was read
     contest: str = ""  # in which way
+    forked: SourcePartition | None = None  # of which `evidence` is: by now its topic may be another one
+    evidence: ForkEvidence | None = None  # that its log has forked, found just now
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Read this partition of this life; what `start` says is lost is written down."""
+    """Read this partition of this life; what `start` says is lost is written down, and where its archive begins."""
 
     life: Life
     source: SourcePartition
     start: Start
+    beyond: tuple[Segment, ...] = ()  # stored already, behind `start`: what is read again has to agree with them
 
 
 @dataclass(frozen=True, slots=True)
-class _Archived:
-    segments: Collection[Segment]
-    gaps: Collection[OffsetRange]
+class _Known:
+    """What was asked of group, source and archive, of all partitions at once."""
+
+    committed: Mapping[TopicPartition, Committed]
+    archived: Mapping[SourcePartition, Archived]
+    marks: Mapping[TopicPartition, Watermarks]
+
+    def with_(self, source: SourcePartition, archived: Archived) -> _Known:
+        return replace(self, archived={**self.archived, source: archived})
+
+    def notes(self, life: Life) -> list[Note]:
+        """Of the commits of all partitions of the topic."""
+        of_topic = (c for p, c in self.committed.items() if p.topic == life.facts.name)
+        return [n for c in of_topic if _believed(c, life) and (n := read_note(c))]
 
 
 @dataclass(frozen=True, slots=True)
 class Resolver:
-    """Runs on a pool. Raises what its parts raise. It claims places and records gaps, both of which may be repeated."""
+    """Runs on a pool. Raises what its parts raise. It claims places, records gaps, forks and where archives begin, all
+    of which may be repeated."""
 
     region: str
     cluster_id: str  # of the cluster this process began with
     consumer: SourceConsumer
     admin: ClusterAdmin
-    store: SegmentStore
+    archive: ArchiveLookup
     control: ControlStore
     places: Places
     clock: Clock
@@ -77,13 +106,17 @@ class Resolver:
         topics = {life.facts.name: life.facts for _, life in known}
         everything = [TopicPartition(f.name, p) for f in topics.values() for p in range(f.partition_count)]
         committed = self.consumer.committed(everything)
-        sources = [life.source(self.region, one.partition.partition) for one, life in known]
-        listed = list(pool.map(self._archived, sources))
+        sources: dict[SourcePartition, int | None] = {}
+        for one, life in known:
+            sources[self._source(one, life)] = self._archived_until(one, life, committed)
+            if life.before is not None:
+                sources[self._source(one, life.before)] = None
+        archived = self.archive.find(sources, pool)
         # last: whatever is archived or committed by now lies below the log's end
         marks = self.admin.watermarks([one.partition for one, _ in known])
-        for (one, life), archived in zip(known, listed, strict=True):
-            answers[one.partition] = self._answer(one, life, committed, archived, marks.get(one.partition))
-        return answers
+        facts = _Known(committed, archived, marks)
+        found = pool.map(lambda pair: self._answer(pair[0], pair[1], facts), known)
+        return answers | {one.partition: answer for (one, _), answer in zip(known, found, strict=True)}
 
     def _lives(self, topics: Collection[str], pool: Executor) -> Mapping[str, Life | Hold]:
         cluster_id = self.admin.cluster_id()
@@ -92,36 +125,92 @@ class Resolver:
         facts, refused = describe_each(self.admin, topics)
         lives: dict[str, Life | Hold] = {topic: Hold(f"{topic} is not in the cluster any more") for topic in topics}
         lives |= {topic: Hold(str(error)) for topic, error in refused.items()}
+        claimed = self.places.claimed()
         return lives | dict(
-            zip(facts, pool.map(lambda f: self.places.life(f, cluster_id), facts.values()), strict=True)
+            zip(facts, pool.map(lambda f: self.places.life(f, cluster_id, claimed), facts.values()), strict=True)
         )
 
-    def _archived(self, source: SourcePartition) -> _Archived:
-        return _Archived([i.segment for i in self.store.list(source)], self.control.gap_ranges(source))
+    def _source(self, wanted: Wanted, life: Life) -> SourcePartition:
+        return life.source(self.region, wanted.partition.partition)
 
-    def _answer(
-        self,
-        wanted: Wanted,
-        life: Life,
-        committed: Mapping[TopicPartition, Committed],
-        archived: _Archived,
-        marks: Watermarks | None,
-    ) -> Begin | Hold:
-        partition = wanted.partition
-        if marks is None:
-            return Hold(f"{partition} is not in the cluster any more")
-        if wanted.contested in archived.segments:
-            return Hold(wanted.contest)  # going on behind it would accept it unseen
-        # of an earlier life: offsets of a log that is gone
-        believed = {p: c for p, c in committed.items() if is_of(c, life.name, is_first=life.is_first)}
+    @staticmethod
+    def _archived_until(wanted: Wanted, life: Life, committed: Mapping[TopicPartition, Committed]) -> int | None:
+        """What the group says, if it also says where the archive begins; None where all of the archive is needed."""
+        said = _believed(committed.get(wanted.partition), life)
+        if said is None or read_note(said) is None or wanted.evidence is not None or life.before is not None:
+            return None
+        return said.next_offset
+
+    def _answer(self, wanted: Wanted, life: Life, known: _Known) -> Begin | Hold:
+        if wanted.partition not in known.marks:
+            return Hold(f"{wanted.partition} is not in the cluster any more")
+        source = self._source(wanted, life)
+        here = known.archived[source]
+        if wanted.contested and self.archive.holds(wanted.contested):
+            return Hold(wanted.contest)  # going on behind them would accept them unseen
+        found_now = wanted.evidence if wanted.forked == source else None
+        evidence = found_now or self._lost_end(wanted, life, known)
+        fork = None if evidence is None else evidence.fork(source, here.stored, self.clock.now())
+        if fork is not None:
+            known = self._forked(fork, here, known)
+        start = self._start(wanted, life, known)
+        if fork is None and not here.is_whole and (isinstance(start, Hold) or start.lost):
+            # something seems to be missing, which only all that is archived can say
+            return self._answer(wanted, life, known.with_(source, self.archive.whole(source, here)))
+        if isinstance(start, Hold):
+            return start
+        if not here.has_begin:
+            # written down before anything is stored or committed: the only place that says it when offsets expire
+            begin = ArchiveBegin(offset=start.note.begun_at, reason=start.why, recorded_at=self.clock.now())
+            stands = self.control.record_begin(source, begin)
+            if stands.offset != begin.offset:  # another process was faster
+                return self._answer(wanted, life, known.with_(source, replace(here, has_begin=True)))
+        for offsets in start.lost:
+            self._record(source, offsets, start, known.marks[wanted.partition])
+        return Begin(life, source, start, tuple(self.archive.beyond(source, here, start.next_offset)))
+
+    def _lost_end(self, wanted: Wanted, life: Life, known: _Known) -> ForkEvidence | None:
+        """Of a partition whose last segments were stored and not committed: no leader epoch of theirs is known to the
+        group, and records that follow may be a long time in coming."""
+        here, marks = known.archived[self._source(wanted, life)], known.marks[wanted.partition]
+        committed = _believed(known.committed.get(wanted.partition), life)
+        end = max((offsets.next_offset for offsets in here.stored), default=0)
+        if committed is None or committed.next_offset > marks.high or end <= marks.high or here.waiting:
+            return None
+        if end <= accepted_until(here.forks, here.details):
+            return None  # of the log before, and accepted
+        return from_lost_end(end, marks.high, committed.next_offset)
+
+    def _start(self, wanted: Wanted, life: Life, known: _Known) -> Start | Hold:
+        """In the place of `life`. May read the begin of its archive, and the footer of its last segment."""
+        partition, source = wanted.partition, self._source(wanted, life)
+        here, marks = known.archived[source], known.marks[partition]
+        committed = _believed(known.committed.get(partition), life)
+        note = None if committed is None else read_note(committed)
+        begun = None if note is None else note.begun_at
+        if begun is None and here.has_begin:
+            try:
+                recorded = self.control.begin(source)
+            except DataError as error:  # it says something, and least of all that the archive begins anywhere
+                return Hold(f"{source}: {error}. Restore that object below _control/v1/begins/")
+            begun = None if recorded is None else recorded.offset
+        if begun is None and life.before is not None:
+            behind = self._behind_fork(wanted, life.before, known)
+            if isinstance(behind, Hold):
+                return behind
+            begun = behind
+        is_new = committed is None and begun is None and not here.stored and not here.gaps
         facts = Facts(
-            committed=believed.get(partition),
-            archived=archived.segments,
-            recorded=archived.gaps,
+            committed=committed,
+            archived=here.stored,
+            recorded=here.gaps,
             marks=marks,
-            policy_offset=self._policy_offset(wanted, life, believed, marks),
+            policy_offset=self._policy_offset(wanted, life, known) if is_new else marks.low,
             partition_count=life.facts.partition_count,
             life=life.name,
+            begun=begun,
+            forks=here.forks,
+            gaps=here.details,
         )
         rules = Rules(
             accept_missing_archive=self.accept_missing_archive, record_gaps=wanted.settings.on_gap == "record"
@@ -129,10 +218,56 @@ class Resolver:
         start = choose_start(facts, rules)
         if isinstance(start, Hold):
             return start
-        source = life.source(self.region, partition.partition)
-        for offsets in start.lost:
-            self._record(source, offsets, start, marks)
-        return Begin(life, source, start)
+        has_epoch = committed is not None and committed.leader_epoch is not None
+        last = None if has_epoch else self.archive.last_record(source, here, start.next_offset)
+        start = again(start, last, facts)
+        point = None if last is None else last.point
+        if committed is not None and committed.leader_epoch is not None:
+            point = LogPoint(committed.next_offset, committed.leader_epoch)
+        elif life.before is not None and not here.stored:
+            point = self._fork_point(start, self._source(wanted, life.before), known)
+        return on_the_same_log(start, point, facts)
+
+    def _fork_point(self, start: Start, before: SourcePartition, known: _Known) -> LogPoint | None:
+        """What the place before knows of the log at the begin of the one behind a fork."""
+        there = known.archived[before]
+        for fork in there.waiting:
+            if fork.end_offset == start.next_offset and fork.leader_epoch is not None:
+                return LogPoint(fork.end_offset, fork.leader_epoch)
+        last = self.archive.last_record(before, there, start.next_offset)
+        return None if last is None else last.point
+
+    def _behind_fork(self, wanted: Wanted, before: Life, known: _Known) -> int | Hold:
+        """Where the archive of a place behind a fork begins: where the logs differ. Of a partition whose log did not
+        fork, behind what is archived in the place before. So the two hold everything, and nothing twice."""
+        there = known.archived[self._source(wanted, before)]
+        if there.waiting:
+            return min(fork.contested.start for fork in there.waiting)
+        start = self._start(wanted, before, known)
+        # a commit may be on its way still, and what is stored there is not to be stored here too
+        if isinstance(start, Hold):
+            return start
+        beyond = self.archive.beyond(self._source(wanted, before), there, start.next_offset)
+        return covered_until(beyond, start.next_offset)
+
+    def _forked(self, fork: LogFork, here: Archived, known: _Known) -> _Known:
+        """The same, with this fork; also when the record of an earlier one stands at that offset."""
+        # recorded, then held: the next owner finds it, however long the log is by then
+        self.control.record_fork(fork)
+        log.error(
+            "log_forked",
+            extra={
+                logkeys.REGION: fork.source.region,
+                logkeys.TOPIC: fork.source.place,
+                logkeys.PARTITION: fork.source.partition,
+                logkeys.OFFSET: fork.next_offset,
+                logkeys.LEADER_EPOCH: fork.leader_epoch,
+                logkeys.END: fork.end_offset,
+                logkeys.REASON: fork.evidence,
+            },
+        )
+        details = here.details or self.control.gaps(fork.source)
+        return known.with_(fork.source, replace(here, forks=(*here.forks, fork), details=details))
 
     def _record(self, source: SourcePartition, offsets: OffsetRange, start: Start, marks: Watermarks) -> None:
         gap = RecordedGap(
@@ -158,15 +293,17 @@ class Resolver:
             },
         )
 
-    def _policy_offset(
-        self, wanted: Wanted, life: Life, committed: Mapping[TopicPartition, Committed], marks: Watermarks
-    ) -> int:
+    def _policy_offset(self, wanted: Wanted, life: Life, known: _Known) -> int:
         """Partitions that appeared after their topic was first positioned are read from their beginning, whatever the
         policy, and so are later lives of a topic: what was written before we noticed them is not to be lost."""
-        start, partition = wanted.settings.start, wanted.partition.partition
-        notes = [n for p, c in committed.items() if p.topic == wanted.partition.topic and (n := read_note(c))]
-        if start == "earliest" or wanted.appeared or not life.is_first or added_later(partition, notes):
+        start, partition, marks = wanted.settings.start, wanted.partition.partition, known.marks[wanted.partition]
+        if start == "earliest" or wanted.appeared or not life.is_first or added_later(partition, known.notes(life)):
             return marks.low
         if start == "latest":
             return marks.high
         return self.admin.offsets_at([wanted.partition], start).get(wanted.partition, marks.low)
+
+
+def _believed(committed: Committed | None, life: Life) -> Committed | None:
+    """None for the commit of an earlier incarnation: an offset of a log that is gone."""
+    return committed if committed is not None and is_of(committed, life.name, is_first=life.is_first) else None

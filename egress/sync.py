@@ -2,6 +2,11 @@
 
 For those without S3 replication. Objects are written once, so a copy is a conditional put of the same key, and doing it
 again does nothing. Only the sender's own region prefix is carried: each prefix has one owner.
+
+    listed at both ends ──┬── not there ──> copy
+                          ├── there, by size and checksum the same ──> present
+                          ├── there, of another size ──> differs: named, never overwritten
+                          └── there, and unproven ──> compare: checksums, else every byte
 """
 
 from __future__ import annotations
@@ -12,9 +17,11 @@ from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 
 from replicator import logkeys
-from replicator.control import leases_prefix
+from replicator.control import is_of_either_side, is_of_one_bucket
+from replicator.durable import Step, durable
 from replicator.errors import MalformedKey, SegmentExists, SegmentNotFound, TransientError
 from replicator.events import Created
 from replicator.health import Health
@@ -22,12 +29,16 @@ from replicator.lifecycle import Deadline, Stop
 from replicator.metrics import Metrics
 from replicator.notifications import parse
 from replicator.protocols import Clock, NotificationQueue, ObjectInfo, ObjectStore
+from replicator.replicas import Likeness, Located, State, compare, likeness, sizes_differ
 from replicator.segment import CONTROL, parse_key, region_prefix
 from replicator.topics import TopicPattern
 
 log = logging.getLogger(__name__)
 
 SIGN_OF_LIFE = timedelta(seconds=5)
+REMEMBERED = 100_000  # comparisons, so that the next round need not make them again
+NAMED = 10  # objects that differ, in one message
+REMEDY = "find out which one is right (replicator verify, with the file of each side), and delete the other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +51,9 @@ class Place:
     def key(self, name: str) -> str:
         return f"{self.prefix}/{name}" if self.prefix else name
 
+    def located(self, name: str) -> Located:
+        return Located(self.objects, self.key(name))
+
 
 @dataclass(slots=True)
 class SyncResult:
@@ -47,6 +61,25 @@ class SyncResult:
     copied_bytes: int = 0
     present: int = 0
     failed: int = 0  # tried again by the next round
+    differing: dict[str, str] = field(default_factory=dict)  # key below the prefix: how its copy differs
+
+    @property
+    def difference(self) -> str:
+        """What an operator has to know of objects that differ; empty when none does."""
+        if not self.differing:
+            return ""
+        some = "; ".join(f"{name}: {why}" for name, why in sorted(self.differing.items())[:NAMED])
+        return f"{len(self.differing)} objects differ from their copies, which are left as they are: {some}. {REMEDY}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What became of one object."""
+
+    name: str
+    copied_bytes: int | None = None  # None: it was there, or is gone here
+    difference: str = ""  # from what is there under its key
+    state: int | None = None  # of both objects: the difference is remembered for it
 
 
 @dataclass(slots=True)
@@ -63,21 +96,25 @@ class BucketSync:
     metrics: Metrics
     stop: Stop
     alive: Callable[[], None] = lambda: None  # called every few seconds while copies run
-    totals: SyncResult = field(default_factory=SyncResult)
+    most_compared: int | None = None  # objects of one round whose bytes may have to be read; None: no limit
+    _compared: dict[int, str] = field(default_factory=dict)  # hash of key and ETags: difference, empty if there is none
+    _compared_until: str = ""  # in key order: where the next round goes on
+    _differing: frozenset[str] = frozenset()  # in the last round
 
     def once(self) -> SyncResult:
-        """Lists both ends side by side and copies what is missing. Raises StoreUnavailable when a listing fails."""
+        """Lists both ends side by side, copies what is missing, and compares what may differ. Raises StoreUnavailable
+        when a listing fails."""
         result = SyncResult()
-        running: set[Future[int | None]] = set()
-        for name in self._missing(result):
+        running: set[Future[_Done]] = set()
+        for step in self._steps(result):
             if self.stop.is_set():
                 break
-            running.add(self.pool.submit(self._copy, name))
+            running.add(self.pool.submit(step))
             if len(running) >= self.width:
                 running = self._settle(running, result)
         while running:
             running = self._settle(running, result)
-        self._add(result)
+        self._differing = frozenset(result.differing)
         return result
 
     def follow(self, queue: NotificationQueue, timeout: timedelta) -> SyncResult:
@@ -88,29 +125,49 @@ class BucketSync:
         done = []
         for message in messages:
             parsed = parse(message.body, prefix=self.source.prefix, regions=(self.region,))
-            wanted = [e.info for e in parsed.events if isinstance(e, Created) and self._selected(str(e.segment))]
-            running = {self.pool.submit(self._copy, str(i.segment)) for i in wanted}
+            names = [str(e.segment) for e in parsed.events if isinstance(e, Created)]
+            running = {self.pool.submit(partial(self._copy, name)) for name in names if self._selected(name)}
             failed_before = result.failed
             while running:
                 running = self._settle(running, result)
             if result.failed == failed_before and not parsed.problems:
                 done.append(message)
         queue.delete(done)  # copied, then deleted: a crash in between copies again, which does nothing
-        self._add(result)
         return result
 
-    def _missing(self, result: SyncResult) -> Iterator[str]:
+    def _steps(self, result: SyncResult) -> Iterator[Callable[[], _Done]]:
+        """What is to be done, in key order; what needs nothing to be done goes into `result`."""
         theirs = self._relative(self.destination)
         there = next(theirs, None)
-        for key, _ in self._relative(self.source):
-            while there is not None and there[0] < key:
+        left, is_whole = self.most_compared, True
+        for name, here in self._relative(self.source):
+            while there is not None and there[0] < name:
                 there = next(theirs, None)
-            if not self._selected(key):
+            if not self._selected(name):
                 continue
-            if there is not None and there[0] == key:
+            if there is None or there[0] != name:
+                yield partial(self._copy, name)
+                continue
+            if is_of_either_side(name):
                 result.present += 1
                 continue
-            yield key
+            match likeness(here, there[1]):
+                case Likeness.SAME:
+                    result.present += 1
+                case Likeness.DIFFERENT:
+                    self._differs(name, sizes_differ(here, there[1]), result)
+                case Likeness.UNPROVEN:
+                    state = hash((name, here.etag, there[1].etag))
+                    if (difference := self._compared.get(state)) is not None:
+                        self._present(name, difference, result)
+                    elif left == 0:
+                        is_whole = False
+                    elif name > self._compared_until:
+                        self._compared_until = name
+                        left = None if left is None else left - 1
+                        yield partial(self._compare, name, state)
+        if is_whole:
+            self._compared_until = ""
 
     def _relative(self, place: Place) -> Iterator[tuple[str, ObjectInfo]]:
         """Objects of this region, in key order, with their keys below the prefix."""
@@ -119,9 +176,10 @@ class BucketSync:
             yield item.key[head:], item
 
     def _selected(self, key: str) -> bool:
-        """`key` is below the prefix. Control objects go, but for who works here now; keys of no segment never."""
+        """`key` is below the prefix. Control objects go, but for those about the bucket itself; keys of no segment
+        never."""
         if key.startswith(f"{self.region}/{CONTROL}/"):
-            return not key.startswith(leases_prefix("", self.region))
+            return not is_of_one_bucket(key)
         try:
             segment = parse_key("", key)
         except MalformedKey:
@@ -130,41 +188,69 @@ class BucketSync:
             return False
         return not self.topics or any(t.matches(segment.source.topic) for t in self.topics)
 
-    def _copy(self, name: str) -> int | None:
-        """Bytes copied; None when it was there, or is gone here. `name`: the key below the prefix."""
+    # --- on the pool ---
+
+    def _copy(self, name: str) -> _Done:
+        """`name`: the key below the prefix."""
         try:
             with self.source.objects.open(self.source.key(name)) as body:
                 size_bytes = body.seek(0, io.SEEK_END)  # what is there, whatever a listing or a notification said
-                self.destination.objects.put_new(self.destination.key(name), body, size_bytes)
-        except (SegmentExists, SegmentNotFound):
-            return None
+                with durable(Step.COPY_OBJECT):
+                    self.destination.objects.put_new(self.destination.key(name), body, size_bytes)
+        except SegmentExists:
+            return _Done(name) if is_of_either_side(name) else self._compare(name)
+        except SegmentNotFound:
+            return _Done(name)
         topic = name.split("/")[1]
         self.metrics.count("sync_objects", 1, topic=topic)
         self.metrics.count("sync_bytes", size_bytes, topic=topic)
         log.info("object_copied", extra={logkeys.KEY: name, logkeys.STORED_BYTES: size_bytes})
-        return size_bytes
+        return _Done(name, size_bytes)
 
-    def _settle(self, running: set[Future[int | None]], result: SyncResult) -> set[Future[int | None]]:
+    def _compare(self, name: str, state: int | None = None) -> _Done:
+        """`state`: of both objects, as they were listed."""
+        try:
+            found = compare(self.source.located(name), self.destination.located(name))
+        except SegmentNotFound:
+            return _Done(name)
+        if found.state is State.NO_COPY:  # removed since it was listed: the next round copies it
+            return _Done(name)
+        return _Done(name, difference=found.detail, state=state)
+
+    # --- results ---
+
+    def _settle(self, running: set[Future[_Done]], result: SyncResult) -> set[Future[_Done]]:
         done, rest = wait(running, SIGN_OF_LIFE.total_seconds(), return_when=FIRST_COMPLETED)
         self.alive()
         for future in done:
             try:
-                copied = future.result()
+                one = future.result()
             except TransientError as error:
                 result.failed += 1
                 log.warning("copy_failed", extra={logkeys.ERROR: str(error)})
                 continue
-            if copied is None:
-                result.present += 1
+            if one.copied_bytes is None:
+                self._present(one.name, one.difference, result)
             else:
                 result.copied += 1
-                result.copied_bytes += copied
+                result.copied_bytes += one.copied_bytes
+            if one.state is not None:  # only `once` has those: one thread changes what is remembered
+                self._compared[one.state] = one.difference
+                if len(self._compared) > REMEMBERED:
+                    del self._compared[next(iter(self._compared))]
         return rest
 
-    def _add(self, result: SyncResult) -> None:
-        self.totals.copied += result.copied
-        self.totals.copied_bytes += result.copied_bytes
-        self.totals.failed += result.failed
+    def _present(self, name: str, difference: str, result: SyncResult) -> None:
+        if difference:
+            self._differs(name, difference, result)
+        else:
+            result.present += 1
+
+    def _differs(self, name: str, difference: str, result: SyncResult) -> None:
+        """Named and left as it is: which of the two is right is not for a copier to say."""
+        if name not in self._differing:
+            log.error("copy_differs", extra={logkeys.KEY: name, logkeys.REASON: difference, logkeys.NEXT: REMEDY})
+        result.differing[name] = difference
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +268,20 @@ class SyncLoop:
     def run(self) -> None:
         """By listing only; `follow` runs beside it on another thread."""
         while not self.stop.is_set():
-            try:
-                self.sync.once()
-                self.health.started(True)
-            except TransientError as error:
-                log.warning("sync_round_failed", extra={logkeys.ERROR: str(error)})
+            self.round()
             self._rest()
+
+    def round(self) -> None:
+        try:
+            result = self.sync.once()
+        except TransientError as error:
+            log.warning("sync_round_failed", extra={logkeys.ERROR: str(error)})
+            return
+        self.health.started(True)
+        if result.difference:
+            self.health.problem("sync", result.difference)
+        elif not self.stop.is_set():  # else it was cut short, and says nothing of what it did not look at
+            self.health.solved("sync")
 
     def _rest(self) -> None:
         """Until the next round; a round itself may take long, and `/healthz` says so."""

@@ -8,7 +8,7 @@ digest; null and empty bytes are not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,7 @@ class Comparison:
     only_second: int
     offset: int | None = None  # of the first record that is in both, but not the same
     column: str | None = None  # where it differs first, in the order of the schema
+    alone: int | None = field(default=None, compare=False)  # offset of the first record that is in one of them only
 
     @property
     def equal(self) -> bool:
@@ -52,18 +53,32 @@ def compare(first: Iterator[pa.RecordBatch], second: Iterator[pa.RecordBatch]) -
     """Reads both to the end, or to the first difference, holding one batch of each."""
     ours, theirs = _Stream(first), _Stream(second)
     both = only_first = only_second = 0
+    alone: int | None = None
     while ours.fill() and theirs.fill():
         bound = min(ours.last_offset, theirs.last_offset) + 1
         a, b = ours.take(bound), theirs.take(bound)
         shared_a, shared_b = _shared(a, b), _shared(b, a)
+        if alone is None:
+            alone = min((o for o in (_first_alone(a, b), _first_alone(b, a)) if o is not None), default=None)
         difference = _difference(shared_a, shared_b)
         if difference is not None:
             offset, column = difference
-            return Comparison(both=both, only_first=only_first, only_second=only_second, offset=offset, column=column)
+            return Comparison(
+                both=both,
+                only_first=only_first,
+                only_second=only_second,
+                offset=offset,
+                column=column,
+                alone=alone if alone is not None and alone < offset else None,
+            )
         both += shared_a.num_rows
         only_first += a.num_rows - shared_a.num_rows
         only_second += b.num_rows - shared_b.num_rows
-    return Comparison(both=both, only_first=only_first + ours.count(), only_second=only_second + theirs.count())
+    if alone is None:
+        alone = next((stream.first_offset for stream in (ours, theirs) if stream.fill()), None)
+    return Comparison(
+        both=both, only_first=only_first + ours.count(), only_second=only_second + theirs.count(), alone=alone
+    )
 
 
 class _Stream:
@@ -81,6 +96,11 @@ class _Stream:
             if self._batch is None:
                 return False
         return True
+
+    @property
+    def first_offset(self) -> int:
+        assert self._batch is not None
+        return edges(self._batch)[0]
 
     @property
     def last_offset(self) -> int:
@@ -111,6 +131,15 @@ def _shared(batch: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
     if offsets.equals(others):
         return batch
     return batch.filter(pc.is_in(offsets, value_set=others))
+
+
+def _first_alone(batch: pa.RecordBatch, other: pa.RecordBatch) -> int | None:
+    """The first offset of `batch` that is not in `other`."""
+    offsets, others = batch.column("offset"), other.column("offset")
+    if offsets.equals(others):
+        return None
+    alone = pc.index(pc.is_in(offsets, value_set=others), False).as_py()
+    return None if alone < 0 else offsets[alone].as_py()
 
 
 def _difference(a: pa.RecordBatch, b: pa.RecordBatch) -> tuple[int, str] | None:

@@ -18,6 +18,7 @@ class Facts:
     __slots__ = (
         "count",
         "first_offset",
+        "keyless_count",
         "largest_record_bytes",
         "last_offset",
         "max_timestamp_ms",
@@ -27,6 +28,7 @@ class Facts:
 
     def __init__(self) -> None:
         self.count = 0
+        self.keyless_count = 0
         self.first_offset: int | None = None
         self.last_offset: int | None = None
         self.raw_bytes = 0
@@ -40,6 +42,7 @@ class Facts:
         stamps = pc.min_max(batch.column("timestamp").view(pa.int64()))
         low, high = stamps["min"].as_py(), stamps["max"].as_py()
         self.count += batch.num_rows
+        self.keyless_count += batch.column("key").null_count
         self.first_offset = first if self.first_offset is None else self.first_offset
         self.last_offset = last
         self.raw_bytes += pc.sum(sizes).as_py()

@@ -72,6 +72,8 @@ def encode(footer: SegmentFooter, row_groups: Sequence[bytes] | None = None) -> 
         "fidelity": footer.origin.fidelity,
         "digest": {n: f"{s.crc:016x}:{s.length_bytes}" for n, s in zip(STREAMS, footer.digest.streams, strict=True)},
     }
+    if footer.keyless_count is not None:
+        value["keyless_count"] = footer.keyless_count
     if row_groups is not None:
         value["row_groups"] = base64.b64encode(b"".join(row_groups)).decode()
     return _dump(value | {"checksum": _checksum(value)})
@@ -113,9 +115,16 @@ def _decode(value: dict[str, Any]) -> Decoded:
         min_timestamp_ms=value["min_timestamp_ms"],
         max_timestamp_ms=value["max_timestamp_ms"],
         digest=_decode_digest(value["count"], value["digest"]),
+        keyless_count=_decode_keyless(value.get("keyless_count"), value["count"]),
     )
     packed = base64.b64decode(value.get("row_groups", ""), validate=True)
     return Decoded(footer, tuple(map(_unpack, _ROW_GROUP.iter_unpack(packed))))
+
+
+def _decode_keyless(keyless_count: int | None, count: int) -> int | None:
+    if keyless_count is not None and not 0 <= keyless_count <= count:
+        raise ValueError(f"{keyless_count} of {count} records without a key")
+    return keyless_count
 
 
 def _contradiction(decoded: Decoded, *, has_row_groups: bool) -> str:

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from awscrt import checksums
 
 from formats import footer as footers
+from formats.batches import gathered
 from formats.digest import EMPTY, combine, digest_of
 from formats.facts import Facts, cut, edges, record_bytes, rises
 from formats.footer import RowGroup
@@ -107,10 +108,8 @@ class ParquetSegmentWriter:
         self._start("write")
         reached = -1 if self._facts.last_offset is None else self._facts.last_offset
         measured = []
-        for batch in batches:
+        for batch in gathered(batches):
             _check(batch)
-            if not batch.num_rows:
-                continue
             first, last = edges(batch)
             if first <= reached or not rises(batch):
                 raise ValueError(f"offsets do not rise: {reached} before a batch from {first} to {last}")
@@ -155,6 +154,7 @@ class ParquetSegmentWriter:
             min_timestamp_ms=facts.min_timestamp_ms,
             max_timestamp_ms=facts.max_timestamp_ms,
             digest=self._digest,
+            keyless_count=facts.keyless_count,
         )
         self._parquet.add_key_value_metadata({footers.KEY: footers.encode(footer, self._row_groups)})
         self._sink.hold()  # the seal goes in front of the metadata, and is a CRC of it
@@ -182,8 +182,6 @@ class ParquetSegmentWriter:
 
 def _check(batch: pa.RecordBatch) -> None:
     """Raises ValueError for what Parquet would refuse late, or store as something else."""
-    if not batch.schema.equals(SCHEMA):
-        raise ValueError(f"not the schema of records: {batch.schema}")
     pairs = batch.column("headers").flatten()
     required = [*(batch.column(name) for name in ("offset", "timestamp", "timestamp_type")), pairs, pairs.field(0)]
     if any(column.null_count for column in required):

@@ -67,6 +67,13 @@ def open_parquet(source: BinaryIO, segment: Segment) -> SegmentReader:
         raise
 
 
+def _from(batches: list[pa.RecordBatch], offset: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        wanted = after(batch, offset)
+        if wanted.num_rows:
+            yield wanted
+
+
 def _read_tail(source: BinaryIO, name: str, size: int) -> tuple[int, bytes]:
     if size < 12:
         raise CorruptSegment(name, found=f"{size} bytes", wanted="a Parquet file")
@@ -130,10 +137,8 @@ class ParquetSegmentReader:
     def batches(self, from_offset: int = 0) -> Iterator[pa.RecordBatch]:
         for index, (group, start) in enumerate(zip(self._row_groups, self._starts, strict=True)):
             if group.last_offset >= from_offset:
-                for batch in self._read(index, group, start):
-                    wanted = after(batch, from_offset)
-                    if wanted.num_rows:
-                        yield wanted
+                # by a generator of its own, so that nothing here holds a row group while the next one is read
+                yield from _from(self._read(index, group, start), from_offset)
 
     def _read(self, index: int, group: RowGroup, start: int) -> list[pa.RecordBatch]:
         name = f"{self._name} row group {index}"

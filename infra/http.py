@@ -7,103 +7,66 @@
 from __future__ import annotations
 
 import json
-import socket
-import threading
 from datetime import datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from infra.http_server import Answer, HttpServer
 from replicator.errors import ConfigError
 from replicator.health import Health, HealthSnapshot
 from replicator.lifecycle import Closing
+from replicator.metrics import Metrics, NoMetrics
 from replicator.protocols import Clock
 
 STALLED_AFTER = timedelta(seconds=60)
-_CLIENT_TIMEOUT_S = 2  # a client that says nothing holds a thread no longer
 _JSON = "application/json; charset=utf-8"
 
 
 class HealthServer(Closing):
-    """Serves from its own threads until it is closed."""
+    """Serves from a thread of its own until it is closed."""
 
-    def __init__(self, listen: str, registry: CollectorRegistry, health: Health, *, clock: Clock) -> None:
-        """Takes the port and serves. `listen` is "host:port", port 0 takes a free one. Raises ConfigError."""
+    def __init__(
+        self, listen: str, registry: CollectorRegistry, health: Health, *, clock: Clock, metrics: Metrics | None = None
+    ) -> None:
+        """Takes the port and serves. `listen` is "host:port", port 0 takes a free one. `metrics`: those of `registry`,
+        which get `ready` with each answer. Raises ConfigError."""
         host, _, port = listen.rpartition(":")
         self._started_at = clock.now()
         self._registry, self._health, self._clock = registry, health, clock
-        server_class = _ServerV6 if host.startswith("[") else _Server
+        self._metrics = metrics or NoMetrics()
         try:
-            self._server = server_class((host.strip("[]"), int(port)), self._handler())
+            self._server = HttpServer(host.strip("[]"), int(port), self._respond)
         except OSError as error:
             raise ConfigError([f"metrics.listen: cannot listen on {listen}: {error.strerror or error}"]) from error
-        self._closed = False
-        # A close waits for the poll to end; the library's default is half a second.
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.05}, name="http", daemon=True
-        )
-        self._thread.start()
 
     @property
     def address(self) -> str:
         """As bound: "host:port"."""
-        host, port = self._server.server_address[:2]
-        return f"[{host!s}]:{port}" if ":" in str(host) else f"{host!s}:{port}"
+        host, port = self._server.host, self._server.port
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    @property
+    def connections(self) -> int:
+        """Open ones."""
+        return self._server.connections
 
     def close(self) -> None:
-        """Finish what is being answered, free the port, end every thread. May be called again."""
-        if self._closed:
-            return
-        self._closed = True
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        """Free the port and end every connection, in bounded time. May be called again."""
+        self._server.close()
 
-    def _answer(self, path: str, accept: str) -> tuple[int, str, bytes]:
+    def _respond(self, path: str, accept: str) -> Answer:
         match path.partition("?")[0]:
             case "/metrics":
+                self._metrics.gauge("ready", float(self._health.snapshot().is_ready))
                 encode, content_type = choose_encoder(accept)
-                return 200, content_type, encode(self._registry)
+                return Answer(200, content_type, encode(self._registry))
             case "/healthz":
                 return _json(*liveness(self._health.snapshot(), now=self._clock.now(), started_at=self._started_at))
             case "/readyz":
                 return _json(*readiness(self._health.snapshot()))
             case _:
                 return _json(404, {"paths": ["/metrics", "/healthz", "/readyz"]})
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        answer = self._answer
-
-        class Handler(BaseHTTPRequestHandler):
-            timeout = _CLIENT_TIMEOUT_S
-
-            def do_GET(self) -> None:
-                status, content_type, body = answer(self.path, self.headers.get("Accept", ""))
-                self.send_response(status)
-                self.send_header("Content-Type", content_type)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                if self.command == "GET":
-                    self.wfile.write(body)
-
-            do_HEAD = do_GET  # noqa: N815, the library calls it by this name
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002, as above
-                """A line per scrape tells nobody anything."""
-
-        return Handler
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = False  # so that server_close waits for them
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A client that went away in the middle of an answer: no trace of it on stderr."""
-
-
-class _ServerV6(_Server):
-    address_family = socket.AF_INET6
 
 
 def liveness(snapshot: HealthSnapshot, *, now: datetime, started_at: datetime) -> tuple[int, dict[str, object]]:
@@ -139,5 +102,5 @@ def readiness(snapshot: HealthSnapshot) -> tuple[int, dict[str, object]]:
     return (200 if snapshot.is_ready else 503), detail
 
 
-def _json(status: int, detail: dict[str, object]) -> tuple[int, str, bytes]:
-    return status, _JSON, json.dumps(detail, indent=2).encode() + b"\n"
+def _json(status: int, detail: dict[str, object]) -> Answer:
+    return Answer(status, _JSON, json.dumps(detail, indent=2).encode() + b"\n")

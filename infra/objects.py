@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 from urllib.parse import quote, unquote
@@ -34,11 +35,11 @@ class MemoryObjectStore:
         self._objects: dict[str, _Stored] = {}
         self._version = 0
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
         """As of the first step of the iteration."""
         with self._lock:
             found = [one.info for key, one in self._objects.items() if key.startswith(prefix) and key > start_after]
-        yield from sorted(found, key=lambda info: info.key)
+        yield from sorted(found, key=lambda info: info.key)[:most]
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         data = _read(key, body, size_bytes)
@@ -89,15 +90,14 @@ class DirectoryObjectStore:
     def __repr__(self) -> str:
         return f"DirectoryObjectStore({str(self._root)!r})"
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
         """Reads the whole folder that `prefix` ends in, at the first step: O(n log n) in what it holds."""
         folder, _, _ = prefix.rpartition("/")
         with self._translated(prefix):
             base = self._root / folder_path(folder) if folder or prefix.startswith("/") else self._root
             keys = sorted(key for key in self._keys(base) if key.startswith(prefix) and key > start_after)
-        for key in keys:
-            if (info := self.stat(key)) is not None:  # deleted meanwhile
-                yield info
+        infos = (info for key in keys if (info := self.stat(key)) is not None)  # else deleted meanwhile
+        yield from islice(infos, most)
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         path = self._path(key)

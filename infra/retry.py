@@ -15,9 +15,9 @@ from datetime import timedelta
 from random import Random
 from typing import BinaryIO, TypeVar
 
-from tenacity import RetryCallState, Retrying, retry_if_exception_type
+from tenacity import RetryCallState, Retrying, retry_if_exception
 
-from replicator.errors import TransientError
+from replicator.errors import StoreRefused, TransientError
 from replicator.events import QueueMessage
 from replicator.lifecycle import Stop
 from replicator.logkeys import ATTEMPT, ERROR, OPERATION, WAIT_MS
@@ -37,6 +37,7 @@ class RetryPolicy:
     initial: timedelta = timedelta(milliseconds=200)
     maximum: timedelta = timedelta(seconds=10)
     attempts: int | None = None  # in all; None: until `Stop`
+    is_once: bool = False  # of a command that ends by itself: a StoreRefused is raised at once
 
     def __post_init__(self) -> None:
         if not timedelta() < self.initial <= self.maximum:
@@ -98,7 +99,7 @@ class Retries:
                 raise failures[0]
 
         retrying = Retrying(
-            retry=retry_if_exception_type(TransientError),
+            retry=retry_if_exception(self._is_worth_it),
             wait=lambda state: self._policy.wait(state.attempt_number, self._random).total_seconds(),
             stop=lambda state: self._stop.is_set() or state.attempt_number == self._policy.attempts,
             before_sleep=before_sleep,
@@ -109,6 +110,10 @@ class Retries:
         if told:
             self._troubled(operation, None)
         return answer
+
+    def _is_worth_it(self, error: BaseException) -> bool:
+        refused = self._policy.is_once and isinstance(error, StoreRefused)
+        return isinstance(error, TransientError) and not refused
 
     def resume(self, operation: str, error: TransientError) -> None:
         """For a call that failed after it had given something: log, and let the caller begin again, without a wait.
@@ -136,24 +141,24 @@ class RetryingObjectStore:
         self._store = store
         self._retries = Retries(stop=stop, policy=policy, random=random, troubled=troubled)
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
         """A listing that broke off goes on after the last key it gave."""
-        last = start_after
+        last, given = start_after, 0
 
         def begin() -> tuple[ObjectInfo | None, Iterator[ObjectInfo]]:
-            items = self._store.list(prefix, start_after=last)
+            items = self._store.list(prefix, start_after=last, most=None if most is None else most - given)
             return next(items, None), items
 
-        while True:
+        while most is None or given < most:
             head, rest = self._retries.call("list", begin)
             if head is None:
                 return
             yield head
-            last = head.key
+            last, given = head.key, given + 1
             try:
                 for item in rest:
                     yield item
-                    last = item.key
+                    last, given = item.key, given + 1
             except TransientError as error:
                 # something came since the last failure: begin again at once, and wait if that fails too
                 self._retries.resume("list", error)

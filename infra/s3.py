@@ -19,14 +19,15 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import boto3
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
+from infra import conditional_writes
 from infra.aws import ATTEMPTS, CONNECT_TIMEOUT, READ_TIMEOUT, AwsCredentials, client_config, error_code, status, told
 from infra.s3_body import Slice, cut
 from infra.s3_errors import FAILURES, translate, translated
 from infra.s3_file import open_object
 from replicator.durable import Step, durable
-from replicator.errors import SegmentExists, StoreUnavailable
+from replicator.errors import ConfigError, SegmentExists, StoreRefused, StoreUnavailable
 from replicator.logkeys import BUCKET, ERROR, KEY, NEXT
 from replicator.protocols import ObjectInfo
 
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 PART_SIZE_BYTES = 16 * 1024 * 1024
 SMALLEST_PART_BYTES = 5 * 1024 * 1024  # S3's limit, for all parts but the last
 DELETE_BATCH = 1_000  # S3's limit
+LIST_PAGE = 1_000  # S3's limit, and what it sends unless it is asked for fewer
 CONFLICT_ATTEMPTS = 3
 
 log = logging.getLogger(__name__)
@@ -81,7 +83,8 @@ def make_s3_client(
     read_timeout: timedelta = READ_TIMEOUT,
     attempts: int = ATTEMPTS,
 ) -> S3Client:
-    """A client for `S3ObjectStore`; the caller closes it. With an endpoint of its own, buckets are path-style.
+    """A client for `S3ObjectStore`; the caller closes it. With an endpoint of its own, buckets are path-style. Raises
+    ConfigError when the settings, or the profile of the environment, make no client.
 
     `max_pool_connections`: at least the number of threads that will use it.
     """
@@ -96,9 +99,12 @@ def make_s3_client(
             "payload_signing_enabled": False,
         },
     )
-    session = boto3.session.Session()  # one of its own: boto3's default session is not thread safe
     arguments = credentials.arguments() if credentials else {}
-    return session.client("s3", endpoint_url=endpoint_url, region_name=region_name, config=config, **arguments)
+    try:
+        session = boto3.session.Session()  # one of its own: boto3's default session is not thread safe
+        return session.client("s3", endpoint_url=endpoint_url, region_name=region_name, config=config, **arguments)
+    except (BotoCoreError, ValueError) as error:
+        raise ConfigError([f"{told(error)}; correct it in the file or in the environment"], source="S3") from error
 
 
 class S3ObjectStore:
@@ -126,16 +132,23 @@ class S3ObjectStore:
     def __repr__(self) -> str:
         return f"S3ObjectStore({self._bucket!r})"
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
         """One request per thousand keys, made when the caller gets there."""
-        arguments = {"Bucket": self._bucket, "Prefix": prefix} | ({"StartAfter": start_after} if start_after else {})
+        arguments: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix}
+        if start_after:
+            arguments["StartAfter"] = start_after
+        if most is not None and most < LIST_PAGE:
+            arguments["PaginationConfig"] = {"PageSize": most}
         pages = iter(self._client.get_paginator("list_objects_v2").paginate(**arguments))
-        while True:
+        left = most
+        while left is None or left > 0:
             with translated("ListObjectsV2", self._bucket):
                 page = next(pages, None)
             if page is None:
                 return
-            for item in page.get("Contents", ()):
+            contents = page.get("Contents", ())[:left]
+            left = None if left is None else left - len(contents)
+            for item in contents:
                 yield ObjectInfo(
                     item["Key"],
                     item["Size"],
@@ -143,6 +156,16 @@ class S3ObjectStore:
                     item.get("ETag", ""),
                     storage_class=item.get("StorageClass", ""),
                 )
+
+    def problem_of_conditional_writes(self, key: str) -> str:
+        """As `conditional_writes.ask` answers it; leaves an object at `key`."""
+        return conditional_writes.ask(
+            self._client,
+            self._bucket,
+            key,
+            arguments=self._options.arguments(key),
+            checksum=self._options.checksum,
+        )
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         """Reads `body` more than once: for its checksum, and again for every attempt."""
@@ -168,7 +191,7 @@ class S3ObjectStore:
     def stat(self, key: str) -> ObjectInfo | None:
         with translated("HeadObject", self._bucket, key):
             try:
-                head = self._client.head_object(Bucket=self._bucket, Key=key)
+                head = self._client.head_object(Bucket=self._bucket, Key=key, ChecksumMode="ENABLED")
             except ClientError as error:
                 if status(error) != 404:
                     raise
@@ -184,6 +207,7 @@ class S3ObjectStore:
             head["LastModified"].astimezone(UTC),
             head.get("ETag", ""),
             head.get("ReplicationStatus", ""),
+            checksums=_checksums(head),
         )
 
     def delete_many(self, keys: Collection[str]) -> None:
@@ -196,7 +220,8 @@ class S3ObjectStore:
                 )
             refused = [one for one in answer.get("Errors", ()) if one.get("Code") != "NoSuchKey"]
             if refused:
-                raise StoreUnavailable(_refusal(self._bucket, refused))
+                denied = all(one.get("Code") == "AccessDenied" for one in refused)
+                raise (StoreRefused if denied else StoreUnavailable)(_refusal(self._bucket, refused))
 
     def _put_whole(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         with self._conditional("PutObject", key):
@@ -269,6 +294,13 @@ class _Conflict(Exception):
 
 
 _CHECKSUMS = frozenset({"ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumSHA256"})
+
+
+def _checksums(head: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Those of the whole content: one over the checksums of parts depends on how large the parts are."""
+    if head.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT":
+        return ()
+    return tuple(sorted((name, value) for name in _CHECKSUMS if (value := head.get(name)) and "-" not in value))
 
 
 def _refusal(bucket: str, refused: Sequence[Mapping[str, str]]) -> str:

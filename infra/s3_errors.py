@@ -3,10 +3,10 @@
     404 NoSuchKey              SegmentNotFound, and nothing else is
     412 on If-None-Match       SegmentExists, by the writer (`s3.py`)
     412 on If-Match            SegmentNotFound: that version is gone, by the reader (`s3_file.py`)
-    everything else            StoreUnavailable, with what an operator can do about it
+    what an operator repairs   StoreRefused, with the remedy: bucket, host, credentials, permission
+    everything else            StoreUnavailable
 
-A missing bucket, a refused permission and bad credentials are StoreUnavailable too: none says that an object is
-absent, and all can be repaired while we wait.
+None of the last two says that an object is absent, and all can be repaired while we wait.
 """
 
 from __future__ import annotations
@@ -14,11 +14,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
-from urllib3.exceptions import HTTPError
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+from urllib3.exceptions import HTTPError, NameResolutionError
 
 from infra.aws import error_code, status, told
-from replicator.errors import SegmentNotFound, StoreUnavailable
+from replicator.errors import SegmentNotFound, StoreRefused, StoreUnavailable
 
 FAILURES = (ClientError, BotoCoreError, HTTPError, OSError)
 """What boto3 raises, from its own checks down to the socket's."""
@@ -66,12 +74,19 @@ def translate(
         return SegmentNotFound(key)
     what = f"{operation} s3://{bucket}/{key}" if key else f"{operation} s3://{bucket}"
     advice = _advice(error, operation, bucket)
-    return StoreUnavailable(f"{what}: {told(error)}" + (f"; {advice}" if advice else ""))
+    if advice:
+        return StoreRefused(f"{what}: {told(error)}; {advice}")
+    if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
+        advice = "; check the endpoint_url in the configuration, that the store runs, and the network to it"
+    return StoreUnavailable(f"{what}: {told(error)}{advice}")
 
 
 def _advice(error: BaseException, operation: str, bucket: str) -> str:
-    if isinstance(error, NoCredentialsError | PartialCredentialsError):
+    """What an operator does about it; empty when time may mend it."""
+    if isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
         return "set the AWS credentials in the environment, or give this process a role"
+    if isinstance(error, EndpointConnectionError) and isinstance(error.kwargs.get("error"), NameResolutionError):
+        return "nothing knows this host: correct the endpoint or the region, or this machine's DNS"
     if not isinstance(error, ClientError):
         return ""
     code = error_code(error)

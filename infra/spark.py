@@ -18,11 +18,14 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cache
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import Accumulator, SparkContext
+from pyspark.errors import PySparkException
 
 from infra.spark_driver import SparkDriver
+from infra.tuning import one_arena, tune
 from replicator.errors import PlanFailed, SparkUnavailable
 from replicator.lifecycle import Closing
 
@@ -145,12 +148,14 @@ def _cancel(context: SparkContext, answers: Sequence[Future[list[str]]]) -> None
 def _collect(driver: SparkDriver, plans: list[Plan], task: _Task) -> list[str]:
     try:
         return driver.context.parallelize(plans, len(plans)).map(task).collect()
-    except (Py4JError, OSError, EOFError) as error:
+    except (Py4JError, PySparkException, OSError, EOFError) as error:
         # Not chained: an uncaught one would print two hundred lines of Java's. What matters of them is in the log.
         raise _explained(error, driver, plans) from None
 
 
 def _explained(error: Exception, driver: SparkDriver, plans: Sequence[Plan]) -> PlanFailed | SparkUnavailable:
+    if isinstance(error, PySparkException):  # what Java said, once this process has made a SparkSession
+        return _plan_failure(str(error), plans) or driver.unavailable(str(error))
     if isinstance(error, Py4JJavaError):
         with suppress(Py4JError, OSError):  # it is Java that is asked for the words of its exception
             said = str(error.java_exception)
@@ -167,6 +172,7 @@ class _Task:
     finished: Accumulator[int]
 
     def __call__(self, plan: Plan) -> str:
+        _tune_once()
         index, row = plan
         try:
             answer = self.work(row)
@@ -175,6 +181,13 @@ class _Task:
             raise _WorkFailed(json.dumps([index, said])) from error
         self.finished.add(1)
         return answer
+
+
+@cache
+def _tune_once() -> None:
+    """A worker's process is all ours. Measured on merging: 170 MB at most, 280 without."""
+    one_arena()
+    tune()
 
 
 class _WorkFailed(Exception):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,6 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -30,8 +30,10 @@ from pyspark.java_gateway import launch_gateway
 
 from infra.local.java import find_java
 from infra.packages import pack
+from infra.spark_folder import driver_folder
 from replicator import logkeys
 from replicator.errors import SparkUnavailable
+from replicator.leaving import when_leaving
 
 if TYPE_CHECKING:
     from infra.spark import SparkSettings
@@ -86,7 +88,8 @@ class SparkDriver:
         java = find_java()
         if SparkContext._gateway is not None:
             raise SparkUnavailable(self._settings.master, "this process has a Spark already: close that one first")
-        folder = Path(stack.enter_context(TemporaryDirectory(prefix="replicator-spark-", ignore_cleanup_errors=True)))
+        folder = stack.enter_context(driver_folder())
+        stack.enter_context(when_leaving(lambda: shutil.rmtree(folder, ignore_errors=True)))  # after Java was killed
         (folder / "log4j2.properties").write_text(_LOG4J, encoding="ascii")
         properties = _properties(self._settings, folder)
         conf = SparkConf(loadDefaults=False).setAll(list(properties.items()))
@@ -94,6 +97,7 @@ class SparkDriver:
             gateway = self._launch(conf, str(java.home))
             self._java: subprocess.Popen[bytes] = gateway.proc
             stack.callback(self._end_java, gateway)
+            stack.enter_context(when_leaving(self._java.kill))  # its workers end with it
             with _kept_interrupt():
                 context = SparkContext(conf=conf, gateway=gateway)
         except Py4JJavaError as error:

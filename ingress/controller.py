@@ -15,20 +15,27 @@ from queue import Empty
 from typing import assert_never
 
 from ingress import telling as tell
+from ingress.checkpoint_watch import CheckpointWatch
 from ingress.delivery import Delivery
-from ingress.destinations import DestinationFinder
+from ingress.destinations import DestinationFinder, Route
+from ingress.failing import Attempt
+from ingress.first_checkpoints import FirstCheckpoints, foreign_data
+from ingress.group_ownership import GroupOwnership
 from ingress.held import Held
 from ingress.holdings import Holdings
+from ingress.left_behind import LeftBehind
 from ingress.listings import Listings
 from ingress.lives import Turn, at_hand, turn
-from ingress.positioning import Positioning, Positions, unusable
+from ingress.measuring import Measuring
+from ingress.positioning import Positioning, Positions, has_only_begun_elsewhere, unusable
 from ingress.reports import Corrupt, Failed, Progressed, Report, Vanished
-from ingress.sequencer import Deliver, Effect, Finished, Late, Lost, Passed, Relist, Sequencer
+from ingress.sequencer import Begin, Deliver, Effect, Finished, Late, Lost, Passed, Relist, Sequencer, Waits
+from ingress.stored_lag import StoredLag
 from ingress.watcher import DestinationWatcher
 from replicator import logkeys
-from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey
 from replicator.control_store import ControlStore
-from replicator.errors import CheckpointConflict
+from replicator.errors import CheckpointConflict, ReplicatorError
 from replicator.events import Created, Removed
 from replicator.health import Health
 from replicator.lifecycle import Deadline, Stop
@@ -41,6 +48,7 @@ from replicator.protocols import (
     LogReset,
     ParkedNotes,
     Placement,
+    TargetRecords,
     TopicPartition,
 )
 from replicator.segment import SourcePartition
@@ -50,6 +58,7 @@ from replicator.view import SegmentView
 log = logging.getLogger(__name__)
 
 POLL = timedelta(milliseconds=50)
+EVENTS = "segment events"  # in health
 MEASURE = timedelta(seconds=5)
 ROUND_ALARM = timedelta(seconds=60)
 
@@ -61,6 +70,9 @@ class IngressParts:
     placement: Placement
     event_log: EventLog
     checkpoints: CheckpointStore
+    checkpoint_problems: Callable[[], Sequence[str]]  # of the topic's settings
+    ownership: GroupOwnership
+    target_records: TargetRecords
     notes: ParkedNotes
     store: SegmentStore
     control: ControlStore
@@ -84,18 +96,48 @@ class IngressController:
     """`run` is one thread's; `parts.stop.set()` ends it from anywhere. Also the placement's group listener."""
 
     parts: IngressParts
+    _checkpoints: CheckpointWatch = field(init=False)
     _watcher: DestinationWatcher = field(init=False)
     _positioning: Positioning = field(init=False)
+    _firsts: FirstCheckpoints = field(init=False)
     _listings: Listings = field(init=False)
     _holdings: Holdings = field(init=False)
+    _left_behind: LeftBehind = field(init=False)
+    _measuring: Measuring = field(init=False)
     _assigned: set[TopicPartition] = field(default_factory=set)
     _measure_at: datetime | None = None
+    _halted: str = ""  # why delivery was, at the last look
 
     def __post_init__(self) -> None:
         parts = self.parts
         self._watcher = DestinationWatcher(parts.finder, parts.pool, parts.refresh_interval, parts.notes, parts.health)
-        self._positioning = Positioning(parts.placement, parts.checkpoints, parts.checkpoint_pool)
+        self._checkpoints = CheckpointWatch(
+            ownership=parts.ownership,
+            checkpoints=parts.checkpoints,
+            settings_problems=parts.checkpoint_problems,
+            pool=parts.checkpoint_pool,
+            interval=parts.refresh_interval,
+            health=parts.health,
+        )
+        self._positioning = Positioning(parts.placement, parts.checkpoints, parts.ownership, parts.checkpoint_pool)
+        self._firsts = FirstCheckpoints(
+            records=parts.target_records,
+            checkpoints=parts.checkpoints,
+            accounts=self._accounts,
+            pool=parts.pool,
+            delivery=parts.delivery,
+        )
         self._holdings = Holdings(parts.notes, parts.clock, parts.metrics, parts.health)
+        self._left_behind = LeftBehind(self._holdings, parts.metrics, parts.health)
+        self._measuring = Measuring(
+            holdings=self._holdings,
+            watcher=self._watcher,
+            checkpoints=self._checkpoints,
+            metrics=parts.metrics,
+            stored=StoredLag(
+                parts.store, parts.metrics, parts.pool, parts.refresh_interval, renewed_after=parts.relist_interval
+            ),
+        )
         self._listings = Listings(
             store=parts.store,
             control=parts.control,
@@ -107,7 +149,8 @@ class IngressController:
         )
 
     def run(self) -> None:
-        """Until stopped. Then the round under way is finished within the shutdown's deadline, and the group left."""
+        """Until stopped. Then the round under way is finished within the shutdown's deadline, and the group left.
+        Raises OtherGroup when the checkpoint topic belongs to another group, at start or later."""
         try:
             # note the log's ends before anything is listed: what happens during a listing is then in the log
             self.parts.event_log.start()
@@ -117,6 +160,11 @@ class IngressController:
             self.parts.placement.close(self.parts.shutdown_timeout)
             self.parts.abandon.set()
 
+    @property
+    def has_begun(self) -> bool:
+        """The checkpoint topic belongs to this group. Safe to call from any thread."""
+        return self._checkpoints.is_ours
+
     def wants(self, source: SourcePartition) -> bool:
         """Whether a configured source covers it. Safe to call from any thread."""
         found = self.parts.finder.settings.source_of(source.region, source.topic)
@@ -125,7 +173,10 @@ class IngressController:
     def _turn(self) -> None:
         parts = self.parts
         now = parts.clock.now()
-        self._find(now)
+        if self._checkpoints.turn(now):
+            self._heed_operator(now)
+        if self._checkpoints.is_ours:
+            self._find(now)
         for event in parts.placement.poll(timedelta()):
             log.error("placement_disturbed", extra={logkeys.REASON: event.reason})
         self._confirmed(now)
@@ -134,13 +185,17 @@ class IngressController:
         now = parts.clock.now()
         self._read_log(now)
         self._read_positions(now)
+        self._listings.turn()
         for held in self._holdings:
             self._tick(held, now)
+        self._refuse_to_begin(now)
         if self._measure_at is None or now >= self._measure_at:
             self._measure_at = now + MEASURE
+            self._measuring.turn(now)
             for held in self._holdings:
-                held.measure(self.parts.metrics, now)
+                self._watch_failures(held, now)
             self._watch_target()
+            self._watcher.tell_failures(now)
         parts.health.turn(now)
 
     # --- which topics ---
@@ -156,6 +211,10 @@ class IngressController:
                 self.parts.placement.subscribe(names, self)
         self._drop_others()
         self._watcher.tell_refused(now)
+        for held in self._holdings:  # what was refused may be held, and stopped for another reason
+            if held.stopped:
+                self.parts.health.stopped(str(held.assignment.source), held.stopped)
+        self._measuring.count()
         self._confirm(self._assigned)  # some were assigned before we knew what for, or their topic is another one now
         self.parts.health.started(True)
 
@@ -171,7 +230,16 @@ class IngressController:
         self._holdings.forget(lost)
 
     def _confirm(self, partitions: Collection[TopicPartition]) -> None:
-        self._watcher.confirm(set(partitions) - self._holdings.targets)
+        self._watcher.confirm({p for p in partitions if not self._is_held(p)})
+
+    def _is_held(self, partition: TopicPartition) -> bool:
+        """By all that is delivered there."""
+        destination = self._watcher.found.destinations.get(partition.topic)
+        return destination is not None and all(self._held_of(route, partition) for route in destination.routes)
+
+    def _held_of(self, route: Route, target: TopicPartition) -> Held | None:
+        found = (self._holdings.of(source) for source in route.sources(target.partition))
+        return next((held for held in found if held is not None and held.assignment.target == target), None)
 
     def _confirmed(self, now: datetime) -> None:
         confirmed = self._watcher.confirmed(now)
@@ -203,12 +271,14 @@ class IngressController:
         self.parts.delivery.release([h.assignment.epoch for h in leaving], timedelta())
 
     def _hold(self, partition: TopicPartition) -> None:
-        """As of the first life that goes there; which one is at hand is known with the checkpoints."""
+        """Of each source topic that goes there, its first life; which one is delivered now is known with the
+        checkpoints."""
         destination = self._watcher.found.destinations.get(partition.topic)
-        if destination is not None:
-            sources = destination.sources(partition.partition)
-            if not any(self._holdings.of(source) for source in sources):
-                self._holdings.add(sources[0], partition, destination)
+        if destination is None:
+            return
+        for route in destination.routes:
+            if self._held_of(route, partition) is None:
+                self._holdings.add(route.sources(partition.partition)[0], partition, route, destination.facts.topic_id)
 
     def _take(self, partitions: Collection[TopicPartition]) -> list[Held]:
         self._assigned -= set(partitions)
@@ -222,35 +292,63 @@ class IngressController:
         for held, checkpoints in self._positioning.answers(now):
             if held in self._holdings:  # else it moved away since
                 chosen = self._of_life_at_hand(held, checkpoints)
-                self._position(chosen, checkpoints.get(chosen.assignment.key))
+                word = checkpoints.get(chosen.assignment.key)
+                self._position(chosen, None if has_only_begun_elsewhere(chosen, word) else word)
         self._positioning.ask(self._holdings, now)
 
     def _position(self, held: Held, checkpoint: Checkpoint | CheckpointConflict | None) -> None:
-        reason = "" if checkpoint is None else unusable(held, checkpoint)
+        reason = self._forgotten(held) if checkpoint is None else unusable(held, checkpoint)
+        held.is_forgotten = checkpoint is None and bool(reason)
         if reason:
             self._holdings.stop(held, reason)
             held.retry_at = self.parts.clock.now() + held.policy.pause(0, refused=True)
             return
         assert not isinstance(checkpoint, CheckpointConflict)
-        for life in self._lives(held):
-            self.parts.notes.begun(CheckpointKey(life, held.assignment.target.topic))
+        if _is_operators(checkpoint, held.checkpoint) or _has_moved(checkpoint, held.checkpointed):
+            held.refusals = 0  # what stopped it was decided, or was delivered in a round whose outcome was not known
+        held.checkpoint = checkpoint
+        held.checkpointed = None if checkpoint is None else checkpoint.next_offset
+        held.begins(None if checkpoint is None else checkpoint.begun_at)
+        if checkpoint is not None or not held.refusals:  # else it may still have to be told where to begin
+            for life in self._lives(held):
+                self.parts.notes.begun(CheckpointKey(life, held.assignment.target.topic))
         if not held.refusals:
             self._holdings.resume(held)  # else it has to get past what stopped it first
         next_offset = None if checkpoint is None else checkpoint.next_offset
-        if next_offset is None or next_offset < held.view.next_offset:
-            held.view = SegmentView()  # it was set back, and this one has forgotten what lies there
-        held.sequencer = Sequencer(held.policy, held.view, next_offset)
+        is_known = held.is_listed and next_offset is not None and next_offset >= held.view.next_offset
+        if not is_known:
+            held.view = SegmentView()  # it was set back, perhaps, and this one has forgotten what lies there
+        held.sequencer = Sequencer(
+            held.policy,
+            held.view,
+            next_offset,
+            is_begun=checkpoint is not None,
+            waited=self.parts.checkpoints.waiting().get(held.assignment.key),
+        )
         log.info(
             "partition_begins",
             extra=held.fields | {logkeys.OFFSET: next_offset if next_offset is not None else "first segment"},
         )
-        self._listings.begin(held, full=True, reason="start")
-        if len(held.view):  # positioned anew: what is known goes on being delivered, whatever the listing does
+        if is_known:  # positioned anew: what is known goes on being delivered, and news come as they did before
             self._changed(held, self.parts.clock.now())
+        else:
+            held.is_listed = True
+            self._listings.begin(held, full=False, reason="start")
 
-    def _park(self, held: Held, reason: str, offset: int | None, now: datetime) -> None:
+    @staticmethod
+    def _forgotten(held: Held) -> str:
+        """Why a partition without a checkpoint must not begin anew; empty when it never had one here."""
+        if held.checkpointed is None:
+            return ""
+        return (
+            f"its checkpoint is gone, the last one known is {held.checkpointed}: the checkpoint topic was deleted, or "
+            "created again, while this partition was being delivered. Compare the end of the destination with the "
+            f"archive, and say where to go on: `replicator checkpoints seed {held.assignment.source} --offset N`"
+        )
+
+    def _park(self, held: Held, reason: str, offset: int | None, now: datetime, *, blames_target: bool) -> None:
         """Tried again from time to time, from the checkpoint as it is then: an operator may have set it."""
-        self._holdings.stop(held, reason, offset)
+        self._holdings.stop(held, reason, offset, blames_target=blames_target)
         pause = held.policy.pause(held.refusals, refused=True)
         held.refusals += 1
         self._reposition(held, now + pause)
@@ -258,7 +356,41 @@ class IngressController:
     def _reposition(self, held: Held, at: datetime) -> None:
         """What was delivered is not known, or somebody may have decided about it: the checkpoint says."""
         held.sequencer, held.resolving, held.retry_at = None, False, at
-        held.listing = None
+
+    def _accounts(self, held: Held, positions: Positions) -> bool:
+        """Whether records in its target partition are of an incarnation before it, or of another that goes there."""
+        target = held.assignment.target
+        routes = self._watcher.found.destinations[target.topic].routes
+        keys = [CheckpointKey(life, target.topic) for route in routes for life in route.sources(target.partition)]
+        return any(isinstance(word := positions.get(key), Checkpoint) and not unusable(held, word) for key in keys)
+
+    def _begin(self, held: Held) -> None:
+        self._firsts.begin(held, appends=self._route(held).settings.on_foreign_data == "append")
+
+    def _refuse_to_begin(self, now: datetime) -> None:
+        """Where nothing may be delivered yet: an operator has to say what the target holds, or it is asked again."""
+        for held, answer in self._firsts.turn():
+            assert held.sequencer is not None
+            if isinstance(answer, ReplicatorError):
+                log.warning("target_not_seen", extra=held.fields | {logkeys.ERROR: str(answer)})
+                self._apply(held, held.sequencer.failed(now))
+                continue
+            reason = foreign_data(held, self.parts.ownership.topic, answer)
+            pause = held.policy.pause(held.refusals, refused=True)
+            held.refusals += 1
+            self._reposition(held, now + pause)
+            self._holdings.stop(held, reason)  # without a position: it has none until somebody gives it one
+
+    def _heed_operator(self, now: datetime) -> None:
+        """What was written into the checkpoint topic beside us: positions for partitions that wait for one, and offsets
+        that were given up."""
+        self._left_behind.given_up = self._checkpoints.skipped
+        for held in self._holdings:
+            word = self._checkpoints.positions.get(held.assignment.key)
+            waits = held.stopped and held.is_idle and not held.resolving
+            if waits and isinstance(word, Checkpoint) and _is_operators(word, held.checkpoint):
+                self._reposition(held, now)
+            self._left_behind.show(held)
 
     # --- lives of a topic that follow each other ---
 
@@ -274,23 +406,29 @@ class IngressController:
         return self._change_life(held, source, dict.fromkeys(before, 0) | finished)
 
     def _lives(self, held: Held) -> Sequence[SourcePartition]:
-        """All that goes where this goes, in order."""
-        target = held.assignment.target
-        return self._watcher.found.destinations[target.topic].sources(target.partition)
+        """All lives of its topic that go where it goes, in order."""
+        return self._route(held).sources(held.assignment.target.partition)
+
+    def _route(self, held: Held) -> Route:
+        """What is held and has none any more is dropped as soon as a look says so."""
+        route = self._watcher.found.destinations[held.assignment.target.topic].route_of(held.assignment.source)
+        assert route is not None
+        return route
 
     def _change_life(self, held: Held, source: SourcePartition, finished: Mapping[SourcePartition, int]) -> Held:
         self.parts.delivery.release([held.assignment.epoch], timedelta())  # nothing of it is under way
-        destination = self._watcher.found.destinations[held.assignment.target.topic]
-        return self._holdings.turn_to(source, held, destination, finished)
+        topic_id = self._watcher.found.destinations[held.assignment.target.topic].facts.topic_id
+        return self._holdings.turn_to(source, held, self._route(held), topic_id, finished)
 
     def _follow(self, held: Held, now: datetime) -> None:
         """Turn to the next life when this one is delivered."""
-        destination = self._watcher.found.destinations[held.assignment.target.topic]
-        source = held.assignment.source
-        life = destination.next_life(source)
+        if not self._watcher.found.destinations[held.assignment.target.topic].has_later_lives:
+            return
+        route, source = self._route(held), held.assignment.source
+        life = route.next_life(source)
         if life is None or held.sequencer is None or held.listing is not None:
             return
-        settled_at = life.settled_at(destination.settings.first_segment_delay)
+        settled_at = life.settled_at(route.settings.first_segment_delay)
         match turn(now, exhausted=held.sequencer.exhausted, listed_at=held.sequencer.listed_at, settled_at=settled_at):
             case Turn.WAIT:
                 pass
@@ -309,12 +447,13 @@ class IngressController:
                 log.warning("event_log_reset", extra={logkeys.REASON: event.reason})
                 for held in self._holdings:
                     if held.sequencer is not None:  # else it is listed once its position is known
-                        self._listings.begin(held, full=True, reason="reset")
+                        self._listings.begin(held, full=False, reason="reset")
                 continue
+            if isinstance(event, Created):
+                self._left_behind.created(event.segment)
+                self._watcher.stored(event.segment.source)
             held_ = self._holdings.of(event.segment.source)
             if held_ is None:
-                if isinstance(event, Created) and self._holdings.left_behind(event.segment):
-                    tell.behind_its_life(event.segment)
                 continue
             match event:
                 case Created(info=info):
@@ -328,9 +467,12 @@ class IngressController:
             self._apply(held, held.sequencer.changed(now))
 
     def _tick(self, held: Held, now: datetime) -> None:
-        self._apply(held, self._listings.taken_in(held, now))
         if held.sequencer is None:
-            return
+            return  # a listing under way waits, too
+        was_listing = held.listing
+        self._apply(held, self._listings.taken_in(held, now))
+        if was_listing is not None and held.listing is not was_listing:
+            self._left_behind.show(held)
         self._listings.by_timer(held, now)
         self._apply(held, held.sequencer.tick(now))
         self._follow(held, now)
@@ -343,12 +485,16 @@ class IngressController:
             match effect:
                 case Deliver(pieces=pieces):
                     self.parts.delivery.begin(held.assignment, pieces)
+                case Begin():
+                    self._begin(held)
                 case Finished(piece=piece):
                     tell.finished(metrics, held, piece)
                 case Relist(full=full, reason=reason):
                     self._listings.begin(held, full=full, reason=reason)
                 case Late(offsets=offsets):
                     tell.late(metrics, held, offsets)
+                case Waits(waiting=waiting):
+                    self.parts.notes.waiting(held.assignment.key, waiting)
                 case Passed(offsets=offsets):
                     self._holdings.resume(held)
                     tell.passed(metrics, held, offsets)
@@ -358,8 +504,9 @@ class IngressController:
                         self._holdings.stop(
                             held,
                             f"offsets {offsets} are in no segment, and did not appear within "
-                            f"{held.policy.lost_timeout}. Find or restore the segment, or accept the loss with "
-                            "on_lost = 'skip'",
+                            f"{held.policy.lost_timeout}. Find or restore the segment, or accept the loss, with "
+                            f"on_lost = 'skip' or `replicator skip {held.assignment.source} {offsets.start} --through "
+                            f"{offsets.end} --reason TEXT --yes`",
                         )
                 case _:
                     assert_never(effect)
@@ -381,17 +528,19 @@ class IngressController:
         sequencer = held.sequencer
         match report:
             case Progressed(next_offset=next_offset, done=done):
-                held.refusals = 0
+                held.refusals, held.checkpointed = 0, next_offset
+                held.failures.worked(Attempt.DELIVERY)
                 self._holdings.resume(held)
                 self.parts.notes.going(held.assignment.key)
                 self._apply(held, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
             case Failed(reason=reason, fate=fate, offset=offset):
                 log.warning("delivery_failed", extra=held.fields | {logkeys.REASON: reason})
+                before = held.failures.failed(Attempt.DELIVERY, reason, now)
                 if fate is Fate.UNKNOWN:
-                    self._reposition(held, now)
+                    self._reposition(held, now + held.policy.pause(before, refused=False))
                     return
-                if fate in (Fate.REFUSED, Fate.STALLED):
-                    self._park(held, reason, offset, now)
+                if fate in (Fate.REFUSED, Fate.DENIED, Fate.STALLED):
+                    self._park(held, reason, offset, now, blames_target=fate is not Fate.REFUSED)
                     return
                 self._apply(held, sequencer.failed(now))
             case Vanished(segment=segment):
@@ -404,11 +553,53 @@ class IngressController:
             case _:
                 assert_never(report)
 
+    # --- what fails ---
+
+    def _watch_failures(self, held: Held, now: datetime) -> None:
+        """A failure in a row that lasts stops the partition for operators; it is tried as before."""
+        alarm = held.failures.alarm(now)
+        if alarm and held.sequencer is not None and held.sequencer.exhausted:
+            held.failures.worked(Attempt.DELIVERY)  # what could not be delivered is not there any more
+            alarm = held.failures.alarm(now)
+        if alarm and not held.stopped:
+            held.alarm = alarm
+            self._holdings.stop(held, alarm, blames_target=True)
+        elif held.alarm and not alarm:
+            self._holdings.resume(held)
+
     def _watch_target(self) -> None:
-        """A round waits for its slowest partition; if the target keeps it for long, somebody should know."""
-        waits = self.parts.delivery.waiting_for_target
-        if waits > ROUND_ALARM:
+        """What concerns all that this process delivers."""
+        halted, waits = self.parts.delivery.halted, self.parts.delivery.waiting_for_target
+        if halted:
+            self.parts.health.stopped("delivery", halted)
+        elif waits > ROUND_ALARM:  # a round waits for its slowest partition
             reason = f"the target has not acknowledged a round of records for {waits.total_seconds():.0f} s: is a "
             self.parts.health.stopped("delivery", reason + "partition without a leader, or below min.insync.replicas?")
         else:
             self.parts.health.resumed("delivery")
+        if trouble := self.parts.placement.trouble:
+            self.parts.health.stopped("group", trouble)
+        else:
+            self.parts.health.resumed("group")
+        if trouble := self.parts.event_log.trouble:
+            self.parts.health.problem(EVENTS, f"new segments are found by listings only: {trouble}")
+        else:
+            self.parts.health.solved(EVENTS)
+        affected = self._holdings if halted or self._halted else ()
+        for held in affected:  # the note of each partition that waits shows it in `status`
+            if halted and not held.stopped and held.sequencer is not None and held.sequencer.delivering:
+                self._holdings.stop(held, halted, blames_target=True)
+            elif self._halted and held.stopped == self._halted and halted != self._halted:
+                self._holdings.resume(held)
+        self._halted = halted
+
+
+def _has_moved(word: Checkpoint | None, known: int | None) -> bool:
+    """Whether records were delivered of which no answer said so. `known`: the next offset as it was known before."""
+    before = known if known is not None else word and word.begun_at
+    return word is not None and before is not None and word.next_offset > before
+
+
+def _is_operators(word: Checkpoint | None, known: Checkpoint | None) -> bool:
+    """Whether `word` is an operator's, and news."""
+    return word is not None and word.author is Author.SEED and word != known

@@ -7,26 +7,25 @@ so that every timestamp of the source passes and nothing is thrown away for its 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from ingress.lives import Life
-from ingress.wishes import Wish, WishFinder
+from ingress.wishes import Refusal, Wish, WishFinder
 from replicator import logkeys
 from replicator.checkpoint import CheckpointKey
 from replicator.config import IngressSettings, IngressSource
 from replicator.describing import describe_each
 from replicator.durable import Step, durable
-from replicator.errors import DataError, TargetError
+from replicator.errors import DataError, StoreUnavailable, TargetError
 from replicator.protocols import ClusterAdmin, SegmentFormat, TopicFacts
 from replicator.segment import SourcePartition
 from replicator.store import SegmentStore
 
 log = logging.getLogger(__name__)
 
-PARTITIONS_EVERY = 10  # looks; it costs a request per partition
-LONGEST_NAME = 249  # Kafka's own rule
+PARTITIONS_EVERY = 10  # looks; it costs a request per partition. Events name a new one at once, unless they are lost
 FOREVER = str(2**63 - 1)
 CREATED_WITH = {
     # old and future stamps pass as they are; and a stamp of last year must not make the broker delete the record
@@ -38,30 +37,43 @@ CREATED_WITH = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Destination:
+class Route:
+    """One source topic's way to a destination."""
+
     region: str
-    lives: Sequence[Life]  # what is delivered there, in this order; at least one, of one source topic
+    lives: Sequence[Life]  # what is delivered, in this order; at least one, of one source topic
     settings: IngressSource
-    facts: TopicFacts  # of the topic here
+
+    def sources(self, partition: int) -> Sequence[SourcePartition]:
+        """What goes to a partition there: of each life, in their order."""
+        return [life.source(self.region, partition) for life in self.lives]
+
+    def next_life(self, source: SourcePartition) -> Life | None:
+        """The one behind that of `source`."""
+        later = self.sources(source.partition).index(source) + 1
+        return self.lives[later] if later < len(self.lives) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Destination:
+    """A topic here. Several routes lead to it only when each of their sources allows that: partition i of each goes to
+    partition i, with a checkpoint of its own."""
+
+    routes: Sequence[Route]  # at least one
+    facts: TopicFacts
 
     @property
     def topic(self) -> str:
         return self.facts.name
 
     @property
-    def source_topic(self) -> str:
-        return self.lives[0].topic
+    def has_later_lives(self) -> bool:
+        """Whether a partition may have to turn to another life. Seldom true, and asked in every turn of the loop."""
+        return any(len(route.lives) > 1 for route in self.routes)
 
-    def sources(self, partition: int) -> Sequence[SourcePartition]:
-        """What goes to a partition here: of each life, in their order."""
-        return [life.source(self.region, partition) for life in self.lives]
-
-    def next_life(self, source: SourcePartition) -> Life | None:
-        """The one behind that of `source`."""
-        if len(self.lives) == 1:  # nearly always, and asked in every turn of the loop
-            return None
-        later = self.sources(source.partition).index(source) + 1
-        return self.lives[later] if later < len(self.lives) else None
+    def route_of(self, source: SourcePartition) -> Route | None:
+        """None when nothing of it goes here."""
+        return next((route for route in self.routes if source in route.sources(source.partition)), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +83,17 @@ class Found:
     destinations: Mapping[str, Destination]  # by the name of the topic here
     refused: Mapping[str, str]  # region/place (or a partition of it) -> why it is not delivered, and what to do
     unplaced: Mapping[CheckpointKey, str] = field(default_factory=dict)  # the same of what is wanted, by partition
+    withheld: Mapping[CheckpointKey, str] = field(default_factory=dict)  # the same of what a process leaves no note of
+
+    @property
+    def stopped(self) -> Mapping[CheckpointKey, str]:
+        """Every stored partition that is refused, with the reason. Each process finds the same ones."""
+        return {**self.withheld, **self.unplaced}
 
     def delivers(self, source: SourcePartition, destination: str, topic_id: str) -> bool:
         """Whether that is what should go there, and the topic there is still the one with this id."""
         found = self.destinations.get(destination)
-        if found is None or source not in found.sources(source.partition):
+        if found is None or found.route_of(source) is None:
             return False
         return not topic_id or not found.facts.topic_id or topic_id == found.facts.topic_id
 
@@ -100,64 +118,71 @@ class DestinationFinder:
     settings: IngressSettings
     cluster_id: str = ""  # empty: not known
     _looks: int = 0
-    _too_few: dict[str, Mapping[SourcePartition, str]] = field(default_factory=dict)  # by destination
-    _stored: dict[str, Sequence[SourcePartition]] = field(default_factory=dict)  # by name, of wishes that are refused
+    _idle: frozenset[tuple[str, str]] = frozenset()  # region and pattern: told once
+    _stored: dict[tuple[str, str], Sequence[int]] = field(default_factory=dict)  # partitions by region and place
 
-    def look(self) -> Found:
-        """Raises StoreUnavailable or BrokerUnavailable; then nothing changed that matters."""
+    def look(self, grown: Collection[tuple[str, str]] = ()) -> Found:
+        """`grown`: region and place of what is known to have more partitions than at the last look. Raises
+        StoreUnavailable or BrokerUnavailable; then nothing changed that matters."""
         if reason := self._other_cluster():
-            return Found({}, {"cluster": reason})
-        refused: dict[str, str] = {}
-        wanted: dict[str, list[Wish]] = {}
-        for region in sorted({s.region for s in self.settings.sources}):
-            for wish in self.wishes.look(region, refused):
-                wanted.setdefault(wish.destination, []).append(wish)
-        chosen: dict[str, Wish] = {}
-        for name, rivals in wanted.items():
-            if len(name) > LONGEST_NAME:
-                for wish in rivals:
-                    refused[wish.name] = f"its destination {name} has {len(name)} characters, Kafka's limit is 249"
-                continue
-            if len(rivals) == 1:
-                chosen[name] = rivals[0]
-                continue
-            # whom to prefer would depend on who came first, which each process sees in its own way
-            names = ", ".join(wish.name for wish in rivals)
-            for wish in rivals:
-                refused[wish.name] = (
-                    f"{names} all have the destination {name}; topics are never merged: give them different "
-                    "destination_topics"
-                )
+            return self._elsewhere(reason)
+        renew = self._looks % PARTITIONS_EVERY == 0
+        self._stored = {where: numbers for where, numbers in self._stored.items() if not renew and where not in grown}
+        plan = self.wishes.plan()
+        self._tell_idle(plan.idle)
+        refused = {r.wish.name: r.reason for r in [*plan.withheld, *plan.refused]}
+        chosen = plan.chosen
         facts = self._facts(chosen, refused)
-        for name, wish in chosen.items():
-            if name not in facts and wish.name not in refused:
+        for name, wishes in chosen.items():
+            if name not in facts and not any(wish.name in refused for wish in wishes):
                 try:
-                    self._create(name, wish)
+                    self._create(name, wishes)
                 except (TargetError, DataError) as error:
-                    refused[wish.name] = str(error)
+                    refused |= dict.fromkeys((wish.name for wish in wishes), str(error))
         if len(facts) < len(chosen):
             facts = self._facts(chosen, refused)
         found = {
-            n: Destination(region=w.region, lives=w.lives, settings=w.settings, facts=facts[n])
-            for n, w in chosen.items()
+            n: Destination(
+                routes=[Route(region=w.region, lives=w.lives, settings=w.settings) for w in wishes], facts=facts[n]
+            )
+            for n, wishes in chosen.items()
             if n in facts
         }
+        wishes = [*(wish for some in chosen.values() for wish in some), *(r.wish for r in plan.refused)]
+        unplaced = self._by_partition(Refusal(wish, refused[wish.name]) for wish in wishes if wish.name in refused)
         for name, destination in found.items():
-            if name not in self._too_few or self._looks % PARTITIONS_EVERY == 0:
-                self._too_few[name] = self._too_few_partitions(destination)
-            refused |= {str(source): reason for source, reason in self._too_few[name].items()}
-        unplaced = {
-            CheckpointKey(source, wish.destination): refused[wish.name]
-            for rivals in wanted.values()
-            for wish in rivals
-            if wish.name in refused
-            for source in self._partitions(wish)
-        }
-        unplaced |= {
-            CheckpointKey(source, name): reason for name in found for source, reason in self._too_few[name].items()
-        }
+            too_few = self._too_few_partitions(destination)
+            refused |= {str(source): reason for source, reason in too_few.items()}
+            unplaced |= {CheckpointKey(source, name): reason for source, reason in too_few.items()}
         self._looks += 1
-        return Found(found, refused, unplaced)
+        return Found(found, refused, unplaced, self._by_partition(plan.withheld))
+
+    def _elsewhere(self, reason: str) -> Found:
+        """Nothing of all that is wanted is delivered to a cluster that is another one."""
+        try:
+            plan = self.wishes.plan()
+            wishes = [wish for some in plan.chosen.values() for wish in some]
+            refusals = [*plan.withheld, *plan.refused, *(Refusal(wish, reason) for wish in wishes)]
+            return Found({}, {"cluster": reason}, {}, self._by_partition(refusals))
+        except StoreUnavailable:  # must not keep what was found in the cluster before
+            return Found({}, {"cluster": reason})
+
+    def _by_partition(self, refusals: Iterable[Refusal]) -> dict[CheckpointKey, str]:
+        """By what is stored of the first incarnation of each: which of several is delivered is known once it has a
+        place."""
+        return {
+            CheckpointKey(life.source(wish.region, number), wish.destination): refusal.reason
+            for refusal in refusals
+            for wish in (refusal.wish,)
+            for life in wish.lives[:1]
+            for number in self._partitions(wish.region, life)
+        }
+
+    def _tell_idle(self, idle: frozenset[tuple[str, str]]) -> None:
+        """A source that matches nothing: perhaps a slip of the pen, perhaps an archive that is still to come."""
+        for region, pattern in sorted(idle - self._idle):
+            log.warning("source_matches_no_topic", extra={logkeys.REGION: region, logkeys.TOPIC: pattern})
+        self._idle = idle
 
     def facts(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
         """Of the topics here that exist, as of now. Raises BrokerUnavailable or TargetError."""
@@ -178,29 +203,34 @@ class DestinationFinder:
             "restart: a cluster without this one's checkpoint topic gets everything from the archive's beginning"
         )
 
-    def _facts(self, chosen: Mapping[str, Wish], refused: dict[str, str]) -> Mapping[str, TopicFacts]:
+    def _facts(self, chosen: Mapping[str, Sequence[Wish]], refused: dict[str, str]) -> Mapping[str, TopicFacts]:
         """Of those that exist. One that we may not see is refused alone."""
         facts, errors = describe_each(self.admin, chosen)
-        refused |= {chosen[name].name: str(error) for name, error in errors.items()}
+        refused |= {wish.name: str(error) for name, error in errors.items() for wish in chosen[name]}
         return facts
 
-    def _create(self, name: str, wish: Wish) -> None:
-        count = wish.settings.partitions
-        if count is None:
-            counts = [self._source_partition_count(wish.region, life) for life in wish.lives]
-            count = max((c for c in counts if c is not None), default=None)
-        if count is None:
-            raise TargetError(
-                f"destination topic {name} does not exist, and the segments of {wish.name} do not say how many "
-                "partitions the source has (the ancestor wrote them): set `partitions` for this source, or create the "
-                "topic"
-            )
+    def _create(self, name: str, wishes: Sequence[Wish]) -> None:
+        """With as many partitions as the largest source has, or as is said for it."""
+        count = max(self._partition_count(name, wish) for wish in wishes)
         with durable(Step.CREATE_TOPIC):
             created = self.admin.create_topic(
                 name, partitions=count, replication_factor=self.settings.replication_factor, configs=CREATED_WITH
             )
         if created:
             log.info("destination_created", extra={logkeys.DESTINATION: name, logkeys.COUNT: count})
+
+    def _partition_count(self, name: str, wish: Wish) -> int:
+        if wish.settings.partitions is not None:
+            return wish.settings.partitions
+        counts = [self._source_partition_count(wish.region, life) for life in wish.lives]
+        count = max((c for c in counts if c is not None), default=None)
+        if count is None:
+            raise TargetError(
+                f"destination topic {name} does not exist, and the segments of {wish.name} do not say how many "
+                "partitions the source has (the ancestor wrote them): set `partitions` for this source, or create the "
+                "topic"
+            )
+        return count
 
     def _source_partition_count(self, region: str, life: Life) -> int | None:
         """The largest count that the newest segment of any partition tells; a topic never loses partitions."""
@@ -214,22 +244,21 @@ class DestinationFinder:
                         counts.append(reader.footer.origin.source_partition_count)
         return max(*counts, max(partitions) + 1) if counts else None
 
-    def _partitions(self, wish: Wish) -> Sequence[SourcePartition]:
-        """Of its first life: which of several is at hand is known once it has a place."""
-        if wish.name not in self._stored or self._looks % PARTITIONS_EVERY == 0:
-            life = wish.lives[0]
-            numbers = self.store.partitions(wish.region, life.place)
-            self._stored[wish.name] = [life.source(wish.region, number) for number in numbers]
-        return self._stored[wish.name]
+    def _partitions(self, region: str, life: Life) -> Sequence[int]:
+        where = (region, life.place)
+        if where not in self._stored:
+            self._stored[where] = self.store.partitions(region, life.place)
+        return self._stored[where]
 
     def _too_few_partitions(self, destination: Destination) -> Mapping[SourcePartition, str]:
         count = destination.facts.partition_count
         return {
-            life.source(destination.region, p): (
+            life.source(route.region, p): (
                 f"destination topic {destination.topic} has {count} partitions, and partition i goes to partition i: "
                 f"add partitions to it, at least {p + 1}"
             )
-            for life in destination.lives
-            for p in self.store.partitions(destination.region, life.place)
+            for route in destination.routes
+            for life in route.lives
+            for p in self._partitions(route.region, life)
             if p >= count
         }

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from ingress.listings import Listing
+from ingress.failing import Failures
+from ingress.listings import Listing, Stored
 from ingress.reports import Assignment
 from ingress.sequencer import LatePolicy, Sequencer
 from replicator import logkeys
+from replicator.checkpoint import Checkpoint
 from replicator.config import IngressSource
 from replicator.metrics import Metrics
 from replicator.segment import SourcePartition
+from replicator.undelivered import Undelivered, before_begin
 from replicator.view import SegmentView
 
 
@@ -23,13 +27,21 @@ class Held:
     policy: LatePolicy
     view: SegmentView = field(default_factory=SegmentView)
     sequencer: Sequencer | None = None  # None until its checkpoint was read
+    checkpoint: Checkpoint | None = None  # that it was positioned by; None: there is none
+    passed: Undelivered | None = None  # what is stored before its begin
+    left_behind: dict[SourcePartition, Undelivered] = field(default_factory=dict)  # the same of earlier incarnations
     resolving: bool = False
+    is_listed: bool = False  # a listing from its position on has filled its view, or is under way
     retry_at: datetime | None = None  # of reading the checkpoint
     relist_at: datetime | None = None  # by the timer
     listing: Listing | None = None  # under way
-    finished: dict[SourcePartition, int] = field(default_factory=dict)  # lives before its own: their next offsets
+    reach: Mapping[int, int] = field(default_factory=dict)  # by level, how far before the position a listing begins
     refusals: int = 0  # of the same record, in a row
     stopped: str = ""  # why it waits for an operator
+    failures: Failures = field(default_factory=Failures)
+    alarm: str = ""  # of the failures, if it was stopped because of them
+    checkpointed: int | None = None  # next offset of the last checkpoint that was read or written here
+    is_forgotten: bool = False  # that checkpoint is gone from its topic
 
     @property
     def labels(self) -> dict[str, str]:
@@ -39,6 +51,31 @@ class Held:
     def fields(self) -> dict[str, object]:
         source = self.assignment.source
         return {logkeys.REGION: source.region, logkeys.TOPIC: source.place, logkeys.PARTITION: source.partition}
+
+    @property
+    def is_idle(self) -> bool:
+        """The target works on nothing of it."""
+        return self.sequencer is None or not self.sequencer.is_busy
+
+    @property
+    def is_seen(self) -> bool:
+        """Its view shows what waits, or that nothing does."""
+        return len(self.view) > 0 or (self.sequencer is not None and self.listing is None)
+
+    def begins(self, begun_at: int | None) -> None:
+        """It is known where its delivery began."""
+        self.assignment = replace(self.assignment, begun_at=begun_at)
+        span = before_begin(begun_at)
+        if self.passed is None or self.passed.span != span:
+            self.passed = None if span is None else Undelivered(span)
+
+    def stored(self, stored: Stored) -> None:
+        """What a listing found where nothing is delivered any more."""
+        if self.passed is not None:
+            self.passed.listed(stored.passed)
+        for source, covered in stored.left_behind.items():
+            if source in self.left_behind:
+                self.left_behind[source].listed(covered)
 
     def measure(self, metrics: Metrics, now: datetime) -> None:
         """How far delivery is behind what is known to be stored."""

@@ -7,15 +7,16 @@ import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from ingress.destinations import Destination
+from ingress.destinations import Route
 from ingress.held import Held, late_policy
-from ingress.reports import Assignment
+from ingress.reports import Assignment, labels_of
 from replicator import logkeys
 from replicator.checkpoint import Parked
 from replicator.health import Health
 from replicator.metrics import Metrics
 from replicator.protocols import Clock, ParkedNotes, TopicPartition
-from replicator.segment import Segment, SourcePartition
+from replicator.segment import SourcePartition
+from replicator.undelivered import Undelivered, behind_end
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ class Holdings:
     metrics: Metrics
     health: Health
     _held: dict[SourcePartition, Held] = field(default_factory=dict)
-    _finished: dict[SourcePartition, int] = field(default_factory=dict)  # of lives before those held
+    _after: dict[SourcePartition, Held] = field(default_factory=dict)  # by an earlier incarnation of what is held
     _epochs: int = 0
 
     def __iter__(self) -> Iterator[Held]:
@@ -46,20 +47,17 @@ class Holdings:
         gone = set(targets)
         return [held for held in self if held.assignment.target in gone]
 
-    @property
-    def targets(self) -> set[TopicPartition]:
-        return {held.assignment.target for held in self}
-
-    def add(self, source: SourcePartition, target: TopicPartition, destination: Destination) -> Held:
+    def add(self, source: SourcePartition, target: TopicPartition, route: Route, topic_id: str) -> Held:
         self._epochs += 1
         assignment = Assignment(
             source,
             target,
-            destination.facts.topic_id,
+            topic_id,
             self._epochs,
-            clamp_timestamps=destination.settings.on_timestamp == "clamp",
+            clamp_timestamps=route.settings.on_timestamp == "clamp",
         )
-        held = self._held[source] = Held(assignment, late_policy(destination.settings))
+        held = self._held[source] = Held(assignment, late_policy(route.settings))
+        self.health.resumed(str(source))  # it may have been refused until now
         self._count()
         return held
 
@@ -68,43 +66,52 @@ class Holdings:
             source = held.assignment.source
             del self._held[source]
             self.notes.left(held.assignment.key)
-            for before in held.finished:
-                self._finished.pop(before, None)
+            for before in held.left_behind:
+                self._after.pop(before, None)
             self.health.resumed(str(source))
+            for about in (source, *held.left_behind):
+                self.health.solved(subject_of(about))
+                self.metrics.forget("undelivered_offsets", **labels_of(about))
             self.metrics.forget("ingress_lag_records", **held.labels)
             self.metrics.forget("ingress_lag_seconds", **held.labels)
         self._count()
 
     def turn_to(
-        self, source: SourcePartition, held: Held, destination: Destination, finished: Mapping[SourcePartition, int]
+        self,
+        source: SourcePartition,
+        held: Held,
+        route: Route,
+        topic_id: str,
+        finished: Mapping[SourcePartition, int],
     ) -> Held:
-        """Another life in place of the one at hand. `finished`: next offsets of those that are left behind."""
+        """Replace the incarnation that is delivered. `finished`: next offsets of those that are left behind."""
         self.forget([held])
-        new = self.add(source, held.assignment.target, destination)
-        new.finished = {**held.finished, **finished}
-        self._finished |= new.finished
+        new = self.add(source, held.assignment.target, route, topic_id)
+        new.left_behind = held.left_behind | {
+            before: Undelivered(behind_end(next_offset)) for before, next_offset in finished.items()
+        }
+        self._after |= dict.fromkeys(new.left_behind, new)
         return new
 
-    def left_behind(self, segment: Segment) -> bool:
-        """Whether it is of a life whose successor was begun, and is not delivered for that reason. Most that are of no
-        life at hand are of partitions that others hold."""
-        offsets = segment.offsets
-        return offsets.end >= self._finished.get(segment.source, offsets.next_offset)
+    def after(self, source: SourcePartition) -> Held | None:
+        """What is held of a later incarnation, to which delivery has turned."""
+        return self._after.get(source)
 
-    def stop(self, held: Held, reason: str, offset: int | None = None) -> None:
+    def stop(self, held: Held, reason: str, offset: int | None = None, *, blames_target: bool = False) -> None:
         """Waits for an operator, or for the cause to go: it is tried again from time to time. `offset` is that of the
-        record at fault, if it is known."""
+        record at fault, if it is known; `blames_target`: none is."""
         if held.stopped != reason:
             log.error("partition_stopped", extra=held.fields | {logkeys.REASON: reason})
         held.stopped = reason
         next_offset = offset if offset is not None else held.sequencer.next_offset if held.sequencer else None
-        self.notes.parked(held.assignment.key, Parked(next_offset, reason, self.clock.now()))
+        parked = Parked(next_offset, reason, self.clock.now(), blames_target=blames_target)
+        self.notes.parked(held.assignment.key, parked)
         self.health.stopped(str(held.assignment.source), reason)
         self._count()
 
     def resume(self, held: Held) -> None:
         if held.stopped:
-            held.stopped = ""
+            held.stopped = held.alarm = ""
             self.notes.going(held.assignment.key)
             self.health.resumed(str(held.assignment.source))
             log.info("partition_resumed", extra=held.fields)
@@ -112,4 +119,10 @@ class Holdings:
 
     def _count(self) -> None:
         self.metrics.gauge("assigned_partitions", len(self._held))
-        self.metrics.gauge("stopped_partitions", sum(1 for h in self._held.values() if h.stopped))
+        stopped = sum(1 for held in self._held.values() if held.stopped)
+        self.metrics.gauge("stopped_partitions", stopped, held="true")
+
+
+def subject_of(source: SourcePartition) -> str:
+    """Of a problem, in health: offsets of it that are left behind."""
+    return f"{source} undelivered"

@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from replicator import logkeys
 from replicator.durable import Step, durable
-from replicator.errors import BrokerUnavailable, QueueUnavailable
+from replicator.errors import BrokerUnavailable, QueueUnavailable, TargetError
 from replicator.events import Created, QueueMessage, SegmentEvent
 from replicator.health import Health
 from replicator.lifecycle import Stop
@@ -23,6 +23,7 @@ from replicator.segment import SourcePartition
 
 log = logging.getLogger(__name__)
 
+BEGIN_AGAIN = timedelta(milliseconds=50)
 RETRY = timedelta(seconds=1)
 RETRY_LIMIT = timedelta(seconds=30)
 TROUBLED_AFTER = 3
@@ -43,19 +44,24 @@ class Intake:
     metrics: Metrics
     health: Health
     stop: Stop
+    may_begin: Callable[[], bool] = lambda: True  # a notification is taken from the queue only by whoever may deliver
     _malformed: dict[str, None] = field(default_factory=dict)
     _failures: int = 0
+    _unpublished: Sequence[SegmentEvent] = ()  # what the log did not take, of one receive
 
     def run(self) -> None:
         while not self.stop.is_set():
+            if not self.may_begin():
+                self.stop.wait(BEGIN_AGAIN)
+                continue
             try:
                 self.turn()
                 self._failures = 0
                 self.health.resumed(TROUBLE)
-            except (QueueUnavailable, BrokerUnavailable) as error:
+            except (QueueUnavailable, BrokerUnavailable, TargetError) as error:
                 pause = min(RETRY * 2 ** min(self._failures, 10), RETRY_LIMIT)
                 self._failures += 1
-                if self._failures >= TROUBLED_AFTER:
+                if self._failures >= TROUBLED_AFTER or isinstance(error, TargetError):
                     self.health.stopped(TROUBLE, f"new segments are found by listings only: {error}")
                 log.warning(
                     "intake_waits",
@@ -67,16 +73,24 @@ class Intake:
         """One receive. Answers how many messages were settled."""
         messages = self.queue.receive(self.wait)
         if not messages:
+            if self._unpublished:
+                # their messages are hidden in the queue for a while, so that an empty one says nothing of the log
+                self._publish(self._unpublished)
             return 0
         events: list[SegmentEvent] = []
         understood = [message for message in messages if self._read(message, events)]
         # publish, then delete: a crash in between publishes again, and events may repeat
         if events:
-            self.event_log.publish(events)
+            self._publish(events)
         if understood:
             with durable(Step.DELETE_MESSAGE):
                 self.queue.delete(understood)
         return len(understood)
+
+    def _publish(self, events: Sequence[SegmentEvent]) -> None:
+        self._unpublished = events
+        self.event_log.publish(events)
+        self._unpublished = ()
 
     def _read(self, message: QueueMessage, events: list[SegmentEvent]) -> bool:
         """False: it stays in the queue, and goes to the dead-letter queue in the end."""

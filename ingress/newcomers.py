@@ -8,18 +8,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from ingress.restore_plan import PartitionPlan, RestorePlan, TopicPlan
 from replicator import logkeys
+from replicator.coverage import explained_until
 from replicator.errors import ReplicatorError
 from replicator.protocols import Clock
 from replicator.segment import SourcePartition
 
 log = logging.getLogger(__name__)
 
-SETTLED_AFTER = timedelta(minutes=30)  # as ingress waits for what comes before the first segment it knows
+SETTLED_AFTER = timedelta(minutes=30)  # as ingress waits for what comes before the first segment it knows of
 AFTER_REFUSAL = 10  # intervals: a whole plan costs a listing of each partition
 
 
@@ -83,21 +84,48 @@ class Newcomers:
         self._told = reasons
 
 
-def settled(plan: RestorePlan, now: datetime) -> RestorePlan:
-    """Without partitions of which what is stored first may not be the first: segments may arrive out of order, and what
-    a follower has begun behind would never be delivered. They are newcomers once it has come, or after a while."""
-    topics = [replace(t, partitions=[p for p in t.partitions if _is_settled(p, now)]) for t in plan.topics]
-    return replace(plan, topics=[topic for topic in topics if topic.partitions])
+@dataclass(slots=True)
+class Settling:
+    """Partitions of which what is stored first may not be the first: segments may arrive in any order, and what a
+    follower has begun behind would never be delivered. They are newcomers once it has come; where nothing says where
+    their archive begins, some time after this process has seen their first segment."""
 
+    _seen: dict[SourcePartition, tuple[int, datetime]] = field(default_factory=dict)  # first offset stored, since when
+    _told: dict[SourcePartition, int] = field(default_factory=dict)
 
-def _is_settled(partition: PartitionPlan, now: datetime) -> bool:
-    if partition.checkpoint is not None or not partition.infos or partition.offsets is None:
-        return True
-    first = partition.infos[0]
-    start = first.segment.offsets.start
-    begins_inside = partition.offsets.start > start  # it was asked for
-    explained = any(gap.next_offset == start for gap in partition.recorded)
-    return start == 0 or begins_inside or explained or now - first.stored_at > SETTLED_AFTER
+    def settled(self, plan: RestorePlan, now: datetime) -> RestorePlan:
+        """Without those."""
+        topics = [replace(t, partitions=[p for p in t.partitions if self._is_settled(p, now)]) for t in plan.topics]
+        return replace(plan, topics=[topic for topic in topics if topic.partitions])
+
+    def _is_settled(self, partition: PartitionPlan, now: datetime) -> bool:
+        if partition.checkpoint is not None or not partition.infos or partition.offsets is None:
+            return True
+        source, start = partition.source, min(info.segment.offsets.start for info in partition.infos)
+        if start <= partition.wanted_from:
+            return True
+        begin = partition.archive_begin
+        if begin is not None:
+            is_settled = explained_until(partition.recorded, begin) >= start
+        else:
+            first, since = self._seen.get(source, (start, now))
+            self._seen[source] = (start, since if first == start else now)
+            is_settled = any(gap.next_offset == start for gap in partition.recorded)
+            is_settled |= now - self._seen[source][1] > SETTLED_AFTER
+        if not is_settled and self._told.get(source) != start:
+            self._told[source] = start
+            why = f"its archive begins at {begin}" if begin is not None else "nothing says where its archive begins"
+            log.warning(
+                "partition_waits",
+                extra={
+                    logkeys.REGION: source.region,
+                    logkeys.TOPIC: source.place,
+                    logkeys.PARTITION: source.partition,
+                    logkeys.REASON: f"offsets before {start} are not stored, and {why}: it is not begun yet",
+                    logkeys.NEXT: f"nothing, if they are on their way; else begin there on purpose: --offsets {start}-",
+                },
+            )
+        return is_settled
 
 
 def _goes_on(before: TopicPlan, now: TopicPlan) -> bool:

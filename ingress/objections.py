@@ -32,6 +32,7 @@ class Objection(StrEnum):
     TIMESTAMPS = "timestamps"
     RETENTION = "retention"
     COMPACTED = "compacted"
+    KEYLESS = "keyless"
     NOT_ALLOWED = "not-allowed"
     OTHER_TARGET = "other-target"
     CONFLICT = "conflict"
@@ -45,7 +46,8 @@ ACCEPTED: Mapping[Objection, str] = {
     Objection.LARGE_RECORDS: "a partition stops at the first record that is too large",
     Objection.TIMESTAMPS: "timestamps are changed to the nearest that the topic takes",
     Objection.RETENTION: "the broker may delete records soon after they are restored",
-    Objection.COMPACTED: "the broker removes records of which it has a later one, and takes none without a key",
+    Objection.COMPACTED: "the broker removes records of which it has a later one",
+    Objection.KEYLESS: "a partition stops at the first record without a key",
 }
 
 
@@ -110,11 +112,17 @@ def against_creation(name: str, partition_count: int, partitions: Sequence[Parti
 def against_settings(
     name: str, configs: Mapping[str, str], limits_ms: tuple[int, int], footers: Collection[SegmentFooter], now: datetime
 ) -> Iterator[Objected]:
-    """Of a destination that exists, as far as `footers` tell of the records. `limits_ms`: how far before and after the
-    broker's clock a record may be stamped."""
+    """Of a destination as it is, or as it would be created; as far as `footers` tell of the records. `limits_ms`: how
+    far before and after the broker's clock a record may be stamped."""
     if "compact" in configs.get("cleanup.policy", "delete"):
-        why = f"{name} is compacted: it takes no record without a key, and does not keep what is restored: set its "
+        why = f"{name} is compacted, so the broker does not keep all that is restored: set its "
         yield Objected(what=Objection.COMPACTED, why=f"{why}cleanup.policy to delete until you need it")
+        keyless = sum(f.keyless_count or 0 for f in footers)
+        if keyless:
+            why = f"at least {keyless} records have no key, and {name} is compacted, so it takes none of them: set its "
+            yield Objected(
+                what=Objection.KEYLESS, why=f"{why}cleanup.policy to delete, or give them keys (--map MODULE:FUNCTION)"
+            )
     largest = max((f.largest_record_bytes for f in footers), default=0)
     limit = int(configs.get("max.message.bytes", NO_LIMIT))
     if largest + BATCH_OVERHEAD_BYTES > limit:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, still_parked
-from replicator.errors import CheckpointConflict, TargetError
+from replicator.errors import CheckpointConflict, OtherGroup, TargetError
+from replicator.group_claim import standing
 from replicator.protocols import (
     CheckpointEditor,
     CheckpointStore,
@@ -21,6 +22,7 @@ from replicator.protocols import (
     TopicPartition,
 )
 from replicator.segment import OffsetRange, SourcePartition
+from replicator.undelivered import later_incarnations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +46,7 @@ Claim = Callable[[Collection[TopicPartition]], AbstractContextManager[None]]
 class Skip:
     skipped: Skipped
     before: Checkpoint | None
-    after: Checkpoint
+    after: Checkpoint | None  # None: the offsets lie where delivery does not come any more, and its position stays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +55,10 @@ class Operator:
 
     checkpoints: CheckpointStore
     open_editor: Callable[[], CheckpointEditor]  # called when something is written, and not before
+    topic: str  # of the checkpoints
     admin: ClusterAdmin
     groups: ConsumerGroups
-    group_id: str
+    group_id: str  # of the workers
     claim: Claim
 
     # --- seed ---
@@ -66,14 +69,14 @@ class Operator:
         """Refused while ingress runs, unless the partition is parked: an owner would go on where it is, and its next
         checkpoint would contradict the seed."""
         target = self._target(destination, next_offsets)
-        known = self.checkpoints.read()
+        known = self._read()
         parked = self.checkpoints.parked()
         members = 0 if force else self.groups.facts(self.group_id).members
         seeds = [
             Seed(
                 key=key,
                 before=known.get(key),
-                after=Checkpoint(next_offset, target.topic_id, now, Author.SEED),
+                after=_seeded(known.get(key), Checkpoint(next_offset, target.topic_id, now, Author.SEED)),
                 parked=_parked(parked.get(key), known.get(key)) is not None,
                 claimed=not force and not members,
             )
@@ -106,9 +109,14 @@ class Operator:
     # --- skip and release ---
 
     def plan_skip(self, key: CheckpointKey, offsets: OffsetRange, reason: str, now: datetime) -> Skip:
-        """Only where the partition is parked at the first of `offsets`: what is given up is named exactly."""
+        """Only where the partition is parked at the first of `offsets`, or where delivery has left all of them behind:
+        what is given up is named exactly."""
         target = self._target(key.destination_topic, [key.source])
-        before, parked = self._state(key)
+        known = self._read()
+        before, parked = self._state(key, known)
+        skipped = Skipped(key=key, offsets=offsets, reason=reason, at=now)
+        if _is_left_behind(key, offsets, known):
+            return Skip(skipped=skipped, before=before, after=None)
         if parked is None:
             raise TargetError(f"{key.source} to {key.destination_topic} is not parked: there is nothing to skip")
         if parked.next_offset != offsets.start:
@@ -116,18 +124,18 @@ class Operator:
             raise TargetError(
                 f"{key.source} to {key.destination_topic} is parked {where}, not at {offsets.start}: {parked.reason}"
             )
-        return Skip(
-            skipped=Skipped(key=key, offsets=offsets, reason=reason, at=now),
-            before=before,
-            after=Checkpoint(offsets.next_offset, target.topic_id, now, Author.SEED, given_at=offsets.start),
-        )
+        after = Checkpoint(offsets.next_offset, target.topic_id, now, Author.SEED, given_at=offsets.start)
+        begun_at = offsets.start if before is None else before.begun_at
+        return Skip(skipped=skipped, before=before, after=replace(after, begun_at=begun_at))
 
-    def skip(self, skip: Skip) -> Checkpoint:
+    def skip(self, skip: Skip) -> Checkpoint | None:
         """The position that holds then: another one when its owner got past the record by itself, or goes on."""
         editor, key = self.open_editor(), skip.skipped.key
         # 1. The loss is written down, for ever. A crash behind it: recorded, and still parked; skipping again says
         #    the same under the same key.
         editor.skip(skip.skipped)
+        if skip.after is None:
+            return skip.before
         # 2. The position goes behind it. A crash behind this: the note is older than the checkpoint, which is beyond
         #    it, so nobody takes it for parked any more.
         editor.seed(key, skip.after)
@@ -148,18 +156,31 @@ class Operator:
 
     def plan_release(self, key: CheckpointKey) -> Parked | None:
         """What is said of it now; None when it is not parked."""
-        self.checkpoints.read()
+        self._read()
         return self.checkpoints.parked().get(key)
 
     def release(self, key: CheckpointKey) -> None:
         """The owner tries again by itself; if it still cannot go on, it says so again."""
         self.open_editor().park(key, None)
 
-    def _state(self, key: CheckpointKey) -> tuple[Checkpoint | None, Parked | None]:
-        word = self.checkpoints.read().get(key)
+    def _state(
+        self, key: CheckpointKey, known: Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
+    ) -> tuple[Checkpoint | None, Parked | None]:
+        word = known.get(key)
         if isinstance(word, CheckpointConflict):
             raise word  # it says what to do: nobody knows what would be skipped
         return word, _parked(self.checkpoints.parked().get(key), word)
+
+    def _read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
+        """Raises OtherGroup: what is written would be news to workers of a group that nobody asked here."""
+        known = self.checkpoints.read()
+        stands = standing(self.checkpoints.claims())
+        if stands is not None and stands.group_id != self.group_id:
+            raise OtherGroup(
+                f"checkpoint topic {self.topic} belongs to group {stands.group_id}, and this file is of group "
+                f"{self.group_id}: use the file of that group's processes"
+            )
+        return known
 
     def _target(self, destination: str, sources: Iterable[SourcePartition]) -> TopicFacts:
         target = self.admin.describe([destination]).get(destination)
@@ -177,3 +198,24 @@ def _parked(parked: Parked | None, word: Checkpoint | CheckpointConflict | None)
     """What still holds of it; a conflict is beyond nothing."""
     checkpoint = word if isinstance(word, Checkpoint) else None
     return parked if parked is not None and still_parked(parked, checkpoint) else None
+
+
+def _seeded(before: Checkpoint | CheckpointConflict | None, after: Checkpoint) -> Checkpoint:
+    """A seed within what was delivered changes nothing about where that began. Any other one is itself the beginning,
+    chosen by an operator: what lies before it was left out on purpose."""
+    if not isinstance(before, Checkpoint) or before.begun_at is None or after.next_offset < before.begun_at:
+        return after
+    same = before.destination_topic_id == after.destination_topic_id
+    return replace(after, begun_at=before.begun_at) if same else after
+
+
+def _is_left_behind(
+    key: CheckpointKey, offsets: OffsetRange, known: Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
+) -> bool:
+    """Whether delivery began behind `offsets`, or turned to the topic's next incarnation before them."""
+    word = known.get(key)
+    if not isinstance(word, Checkpoint):
+        return False
+    if word.begun_at is not None and offsets.end < word.begun_at:
+        return True
+    return offsets.start >= word.next_offset and bool(later_incarnations(key, word, known))

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 from formats.scope import Scope
 from replicator.coverage import Piece
 from replicator.errors import ReplicatorError
+from replicator.footer import SegmentFooter
 from replicator.protocols import SegmentFormat
 from replicator.segment import SourcePartition
 from replicator.store import SegmentStore
+from replicator.stretches import INT64_MAX, Span
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -77,6 +79,14 @@ def unchanged(batch: RecordBatch, _source: SourcePartition) -> RecordBatch:
     return batch
 
 
+def no_end(_source: SourcePartition) -> int:
+    return INT64_MAX
+
+
+def anything(_footer: SegmentFooter) -> None:
+    pass
+
+
 def _end(batch: RecordBatch) -> int:
     offset = batch.column(0)[-1].as_py()
     assert isinstance(offset, int)
@@ -86,7 +96,8 @@ def _end(batch: RecordBatch) -> int:
 @dataclass(frozen=True, slots=True)
 class PieceReader:
     """Safe to call from several threads; each iterator belongs to one. Of the records only those inside `scope` become
-    part of a run, as `change` makes them; the others are passed over like holes."""
+    part of a run, as `change` makes them; the others are passed over like holes. Nothing behind `last_offset` is read,
+    and no run ends behind it: a merged segment may reach further than what is wanted of a partition."""
 
     store: SegmentStore
     format: SegmentFormat
@@ -94,21 +105,27 @@ class PieceReader:
     max_bytes: int
     scope: Scope = EVERYTHING
     change: Callable[[RecordBatch, SourcePartition], RecordBatch] = unchanged
+    last_offset: Callable[[SourcePartition], int] = no_end
+    expect: Callable[[SegmentFooter], None] = anything  # raises ForeignSegment for a segment that does not belong here
 
     def runs(self, pieces: Sequence[Piece], *, max_records: int | None = None) -> Generator[PieceRun, None, None]:
         """At least one; the last says that the pieces, which adjoin, end. A run may hold several of them, so that small
         segments do not make small runs. `max_records` is for less than usual in a run.
 
-        Raises SegmentNotFound, CorruptSegment, StoreUnavailable, TransformFailed, after a run of what was read before:
-        the next offset of that one lies in the piece at fault. Holds two row groups beside the run it yields.
+        Raises SegmentNotFound, CorruptSegment, ForeignSegment, StoreUnavailable, TransformFailed, after a run of what
+        was read before: the next offset of that one lies in the piece at fault. Holds two row groups beside the run it
+        yields.
         """
         most = min(max_records or self.max_records, self.max_records)
         gathered = _Gathered(pieces[0].from_offset)
         try:
             for piece in pieces:
+                last = min(piece.offsets.end, self.last_offset(piece.segment.source))
+                if last < piece.from_offset:
+                    break
                 if gathered.count >= most:
                     yield gathered.cut()
-                for batch in self._batches(piece):
+                for batch in self._batches(piece, last):
                     for part in self._parts(batch, most):
                         wanted = self.change(self.scope.of(part), piece.segment.source)
                         if gathered.count and not gathered.has_room(wanted, most, self.max_bytes):
@@ -116,22 +133,24 @@ class PieceReader:
                         gathered.add(wanted, _end(part))
                         if gathered.passed >= MOST_PASSED:  # little of it is wanted: say how far it is all the same
                             yield gathered.cut()
-                gathered.next_offset = piece.offsets.next_offset
+                gathered.next_offset = last + 1
         except ReplicatorError:
             if gathered.next_offset > gathered.begun_at:
                 yield gathered.cut()
             raise
         yield gathered.cut(last=True)
 
-    def _batches(self, piece: Piece) -> Iterator[RecordBatch]:
+    def _batches(self, piece: Piece, last: int) -> Iterator[RecordBatch]:
         """No further than anything is wanted."""
         with closing(self.format.open(self.store.open(piece.segment), piece.segment)) as reader:
+            self.expect(reader.footer)
             if not self.scope.may_hold(reader.footer):
                 return
+            bound = EVERYTHING if last == piece.offsets.end else Scope(offsets=Span(0, last))
             for batch in reader.batches(piece.from_offset):
-                if self.scope.is_past(batch):
+                if self.scope.is_past(batch) or bound.is_past(batch):
                     return
-                yield batch
+                yield batch if bound is EVERYTHING else bound.of(batch)
 
     def _parts(self, batch: RecordBatch, most: int) -> Iterator[RecordBatch]:
         rows = min(most, max(1, self.max_bytes * batch.num_rows // max(batch.nbytes, 1)))

@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 
 from ingress.pieces import PieceRun, RunReader
 from ingress.reports import Assignment
+from replicator.checkpoint import Skipped
 from replicator.coverage import Piece, remaining
+from replicator.protocols import TopicPartition
 from replicator.segment import Segment
 
 
@@ -29,8 +31,9 @@ class Narrow:
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     assignment: Assignment
-    pieces: Sequence[Piece]  # they adjoin
+    pieces: Sequence[Piece]  # they adjoin; none: only the first checkpoint is to be written
     narrow: Narrow | None = None
+    skipped: Sequence[Skipped] = ()  # right before them
 
 
 @dataclass(slots=True, eq=False)
@@ -40,7 +43,9 @@ class Reading:
     narrow: Narrow | None
     runs: Generator[PieceRun, None, None]
     ahead: Future[PieceRun]
+    from_offset: int
     next_offset: int  # of the next run to take
+    skipped: Sequence[Skipped]  # to be said with the first run
 
     @property
     def segment(self) -> Segment:
@@ -61,11 +66,12 @@ class Readings:
     _released: set[int] = field(default_factory=set)  # epochs whose partitions are not ours any more
     _open: dict[int, Reading] = field(default_factory=dict)  # by epoch
     _served: dict[Hashable, int] = field(default_factory=dict)  # group of partitions -> its last round
+    _apart: set[str | TopicPartition] = field(default_factory=set)  # topics and partitions that may spoil a round
     _rounds: int = 0
 
-    def begin(self, assignment: Assignment, pieces: Sequence[Piece]) -> None:
+    def begin(self, assignment: Assignment, pieces: Sequence[Piece], skipped: Sequence[Skipped]) -> None:
         with self.changed:
-            self._waiting.append(_Waiting(assignment, pieces))
+            self._waiting.append(_Waiting(assignment, pieces, skipped=skipped))
             self.changed.notify_all()
 
     def release(self, epochs: Collection[int]) -> None:
@@ -87,8 +93,10 @@ class Readings:
                 self._begin_reading(waiting)
         groups: dict[Hashable, list[Reading]] = {}
         for reading in self._open.values():
+            target = reading.assignment.target
             alone = reading.assignment.epoch if reading.narrow else 0
-            groups.setdefault((lane(reading.assignment.target.topic), alone), []).append(reading)
+            apart = next((one for one in (target, target.topic) if one in self._apart), "")
+            groups.setdefault((lane(target.topic), alone, apart), []).append(reading)
         ready = [group for group, readings in groups.items() if any(r.ahead.done() for r in readings)]
         if not ready:
             return []
@@ -97,6 +105,14 @@ class Readings:
         self._served = {group: at for group, at in self._served.items() if group in groups} | {chosen: self._rounds}
         first = self._rounds % len(groups[chosen])  # nobody is always the first to be left out of a full round
         return groups[chosen][first:] + groups[chosen][:first]
+
+    def set_apart(self, what: str | TopicPartition) -> None:
+        """A topic, or a partition: no other shares its rounds until `joins`. Its own partitions do."""
+        self._apart.add(what)
+
+    def joins(self, partition: TopicPartition) -> None:
+        """Records of it were delivered."""
+        self._apart -= {partition, partition.topic}
 
     def next_run(self, reading: Reading, run: PieceRun) -> None:
         """`run` was taken; the next one is read meanwhile."""
@@ -107,8 +123,11 @@ class Readings:
     def again(self, reading: Reading, from_offset: int, narrow: Narrow | None) -> None:
         """Read once more, from there; before anything that waits."""
         self.drop(reading.assignment.epoch)
+        # once the first run is delivered, what was skipped before it is said
+        skipped = reading.skipped if from_offset == reading.from_offset else ()
+        pieces = remaining(reading.pieces, from_offset)
         with self.changed:
-            self._waiting.appendleft(_Waiting(reading.assignment, remaining(reading.pieces, from_offset), narrow))
+            self._waiting.appendleft(_Waiting(reading.assignment, pieces, narrow, skipped))
 
     def drop(self, epoch: int) -> None:
         reading = self._open.pop(epoch, None)
@@ -120,11 +139,15 @@ class Readings:
             self.drop(epoch)
 
     def _begin_reading(self, waiting: _Waiting) -> None:
-        narrow, pieces = waiting.narrow, waiting.pieces
-        runs = self.reader.runs(pieces, max_records=narrow.max_records if narrow else None)
-        self._open[waiting.assignment.epoch] = Reading(
-            waiting.assignment, pieces, narrow, runs, self._read_ahead(runs), pieces[0].from_offset
-        )
+        assignment, narrow, pieces = waiting.assignment, waiting.narrow, waiting.pieces
+        if pieces:
+            at = pieces[0].from_offset
+            runs = self.reader.runs(pieces, max_records=narrow.max_records if narrow else None)
+        else:
+            at = assignment.begun_at or 0
+            runs = _first_run(at)
+        ahead = self._read_ahead(runs)
+        self._open[assignment.epoch] = Reading(assignment, pieces, narrow, runs, ahead, at, at, waiting.skipped)
 
     def _read_ahead(self, runs: Generator[PieceRun, None, None]) -> Future[PieceRun]:
         future = self.pool.submit(next, runs)
@@ -134,3 +157,8 @@ class Readings:
     def _wake(self) -> None:
         with self.changed:
             self.changed.notify_all()
+
+
+def _first_run(next_offset: int) -> Generator[PieceRun, None, None]:
+    """Nothing but a position."""
+    yield PieceRun((), 0, 0, next_offset, last=True)

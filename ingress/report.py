@@ -15,7 +15,9 @@ from hashlib import blake2b
 from typing import Any
 
 from ingress.verification import ArchiveVerdict, SourceVerdict, TargetVerdict
+from replicator.control import RecordedGap
 from replicator.errors import DataError
+from replicator.forks import explain
 from replicator.segment import OffsetRange
 
 VERSION = 1
@@ -81,7 +83,8 @@ def entry_of(verdict: Verdict) -> dict[str, Any]:
                 "unsettled": sorted(map(str, verdict.unsettled)),
                 "thinned": list(verdict.thinned),
                 "missing": [_range(gap) for gap in verdict.missing],
-                "recorded_gaps": [[*(_range(g.offsets) or ()), g.reason] for g in verdict.recorded],
+                "recorded_gaps": _gaps(verdict.recorded),
+                "forks": [explain(fork) for fork in verdict.forks],
             }
         case SourceVerdict():
             found = verdict.comparison
@@ -97,6 +100,7 @@ def entry_of(verdict: Verdict) -> dict[str, Any]:
                 "differs_at": found.offset,
                 "differs_in": found.column,
                 "missing": [_range(gap) for gap in verdict.missing],
+                "recorded_gaps": _gaps(verdict.recorded),
                 "unreadable": verdict.unreadable,
             }
         case TargetVerdict():
@@ -125,6 +129,7 @@ def line_of(entry: Mapping[str, Any]) -> str:
                 *(f"differ: {what}" for what in entry["disagreeing"]),
                 *(f"missing: {_shown(gap)}" for gap in entry["missing"]),
                 *(f"recorded gap: {_shown(gap)} ({gap[2]})" for gap in entry["recorded_gaps"]),
+                *entry["forks"],
             ]
             return f"{say}archive {entry['source']} {_shown(entry['offsets'])}: {'; '.join(told)}"
         case "source":
@@ -135,6 +140,7 @@ def line_of(entry: Mapping[str, Any]) -> str:
                 told.append(f"{entry['only_in_source']} are not in the archive")
             if entry["only_in_archive"]:
                 told.append(f"{entry['only_in_archive']} are in the archive only")
+            told += [f"recorded gap: {_shown(gap)} ({gap[2]})" for gap in entry["recorded_gaps"]]
             told += [entry["unreadable"]] if entry["unreadable"] else []
             return f"{say}archive {entry['source']} = {entry['topic']} {_shown(entry['offsets'])}: {'; '.join(told)}"
         case _:
@@ -156,6 +162,10 @@ def _side(side: Any) -> Mapping[str, Any] | None:
 
 def _range(offsets: OffsetRange | None) -> list[int] | None:
     return None if offsets is None else [offsets.start, offsets.end]
+
+
+def _gaps(recorded: Sequence[RecordedGap]) -> list[list[object]]:
+    return [[gap.offsets.start, gap.offsets.end, gap.reason] for gap in recorded]
 
 
 def _shown(offsets: Sequence[int] | None) -> str:

@@ -10,6 +10,11 @@ from replicator.protocols import Fate, TopicPartition
 from replicator.segment import Segment, SourcePartition
 
 
+def labels_of(source: SourcePartition) -> dict[str, str]:
+    """Of metrics. By place: two incarnations of a topic may be delivered at a time."""
+    return {"region": source.region, "topic": source.place, "partition": str(source.partition)}
+
+
 @dataclass(frozen=True, slots=True)
 class Assignment:
     """One partition's way: where its pieces go. `epoch` tells this ownership from an earlier one."""
@@ -19,6 +24,7 @@ class Assignment:
     target_topic_id: str
     epoch: int
     clamp_timestamps: bool
+    begun_at: int | None = None  # source offset; None: an operator said where to go on, or it is not known (yet)
 
     @property
     def key(self) -> CheckpointKey:
@@ -26,8 +32,7 @@ class Assignment:
 
     @property
     def labels(self) -> dict[str, str]:
-        """Of metrics. By place: two lives of a topic may be delivered at a time."""
-        return {"region": self.source.region, "topic": self.source.place, "partition": str(self.source.partition)}
+        return labels_of(self.source)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +48,8 @@ class Progressed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What lies behind the last Progressed is not in the target. REFUSED and STALLED: trying again at once will not
-    help. UNKNOWN: it may be there, read the position again."""
+    """What lies behind the last Progressed is not in the target. REFUSED, DENIED and STALLED: trying again at once will
+    not help. UNKNOWN: it may be there, read the position again."""
 
     assignment: Assignment
     reason: str

@@ -13,12 +13,12 @@ from datetime import datetime, timedelta
 from ingress.lives import Life
 from ingress.objections import Objected, Objection
 from replicator.checkpoint import Checkpoint, CheckpointKey
-from replicator.coverage import Extent, Gap, joined, steps, uncovered
+from replicator.coverage import Extent, Gap, explained_until, joined, steps, uncovered
 from replicator.protocols import TopicFacts, TopicPartition
 from replicator.segment import OffsetRange, SegmentInfo, SourcePartition
 from replicator.stretches import Span
 
-# what one process delivers on two cores that it shares with the broker, about: docs/bench-restore.md
+# what one process delivers on two cores that it shares with the broker, about: docs/bench.md
 RECORDS_PER_SECOND, BYTES_PER_SECOND, START = 90_000, 90_000_000, timedelta(seconds=1)
 
 
@@ -36,7 +36,21 @@ class PartitionPlan:
     others: Sequence[SegmentInfo] = ()  # that hold some of these offsets, too: for when one is damaged
     newest: SegmentInfo | None = None  # of all that is stored
     begins: int | None = None  # where it does once anything of it is stored; None: with the first that is
+    wanted_from: int = 0  # no offset below it is asked for
+    archive_begin: int | None = None  # where what is asked for begins in the archive; None: nothing says so
     checkpoint: Checkpoint | None = None  # of this restore, from before
+    given_up: Sequence[OffsetRange] = ()  # of this restore, from before: gaps that it passed over
+
+    @property
+    def last_offset(self) -> int:
+        """Of those that are wanted; −1: none is."""
+        return -1 if self.offsets is None else self.offsets.end
+
+    @property
+    def came_back(self) -> Sequence[OffsetRange]:
+        """What it had passed over and is stored by now: it is not in the destination, and will not be."""
+        absent = [*self.missing, *self.recorded]
+        return [left for gap in self.given_up for left in uncovered(absent, gap)]
 
     @property
     def key(self) -> CheckpointKey:
@@ -98,6 +112,8 @@ class RestorePlan:
     checkpoint_topic: str
     topics: Sequence[TopicPlan]  # small ones first
     objections: Sequence[Objected] = ()  # against all of it
+    warnings: Sequence[str] = ()  # what speaks against nothing, and should be known
+    is_empty: bool = False  # no record of what is stored is selected; nothing was restored before either
 
     @property
     def partitions(self) -> Sequence[PartitionPlan]:
@@ -137,12 +153,14 @@ def plan_partition(
     wanted: Span,
     listed_at: datetime,
     checkpoint: Checkpoint | None,
+    begin: int | None = None,
+    given_up: Sequence[OffsetRange] = (),
 ) -> PartitionPlan:
-    """From a listing of the whole partition. Offsets before the first segment are no gap: there the archive begins;
-    but those of a recorded gap there are told."""
+    """From a listing of the whole partition. `begin`: where the archive begins, if anything says so; what is missing
+    from there on is a gap. Else the archive begins with its first segment; a recorded gap before that is told."""
     known, recorded = {info.segment: info for info in infos}, list(recorded)
     extent = joined(segment.offsets for segment in known)
-    offsets = _stored_and_wanted(extent, wanted)
+    offsets = _stored_and_wanted(_begun(extent, begin, recorded), wanted)
     chosen, missing = [], []
     if offsets is not None:
         for step in steps(known, offsets.start):
@@ -166,8 +184,19 @@ def plan_partition(
         others=_others(known.values(), chosen, offsets),
         newest=max(known.values(), key=lambda info: info.segment.offsets.end, default=None),
         begins=wanted.low if is_behind else None,
+        wanted_from=wanted.low,
+        archive_begin=max(begin, wanted.low) if begin is not None else None,
         checkpoint=checkpoint,
+        given_up=given_up,
     )
+
+
+def _begun(extent: Extent, begin: int | None, recorded: Iterable[OffsetRange]) -> Extent:
+    """With what is missing before the first segment of those that were once stored, and no recorded gap explains."""
+    if begin is None or extent.start is None:
+        return extent
+    start = explained_until(recorded, begin)
+    return joined([OffsetRange(start, extent.start), *extent.runs]) if start < extent.start else extent
 
 
 def _others(

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from contextlib import closing
 from dataclasses import dataclass, field
 
+from formats.scope import Scope
 from ingress.destinations import CREATED_WITH
 from ingress.listings import list_stored
 from ingress.lives import Life, in_order, life_of
@@ -24,7 +25,7 @@ from ingress.objections import (
 )
 from ingress.restore_plan import PartitionPlan, RestorePlan, TopicPlan, plan_partition
 from ingress.selection import Selection, checkpoint_topic, checkpoint_topics
-from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.checkpoint import Checkpoint, CheckpointKey, Skipped
 from replicator.control_store import ControlStore
 from replicator.errors import CheckpointConflict, ConfigError, DataError, TargetError
 from replicator.footer import SegmentFooter
@@ -38,15 +39,23 @@ from replicator.protocols import (
     TopicFacts,
     TopicPartition,
 )
-from replicator.segment import SegmentInfo, SourcePartition, format_key
+from replicator.segment import OffsetRange, SegmentInfo, SourcePartition, format_key
 from replicator.store import SegmentStore
 from replicator.stretches import Span
 from replicator.timestamp_limits import limits_ms
 from replicator.topics import is_internal
 
 FOOTERS = 200  # read of one topic, at most: the newest and the largest object of each partition first
+STAMPED = 2_000  # objects whose footers are read, at most, to see that no record of a window of time is stored
+AT_ONCE = 64
 
-Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What the checkpoint topic says of earlier runs of the same restore."""
+
+    positions: Mapping[CheckpointKey, Checkpoint | CheckpointConflict] = field(default_factory=dict)
+    skipped: Sequence[Skipped] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +77,7 @@ class RestorePlanner:
     clock: Clock
     pool: Executor
     cold: ColdStore | None = None
+    _footers: dict[SegmentInfo, SegmentFooter | None] = field(default_factory=dict)  # those that were read
 
     def plan(
         self, selection: Selection, restore_id: str, wishes: Wishes, checkpoints: CheckpointStore | None
@@ -75,8 +85,8 @@ class RestorePlanner:
         """`checkpoints` of this restore from before; None: it begins. One listing of each partition concerned. Raises
         ConfigError when nothing of what is named is stored, StoreUnavailable, BrokerUnavailable."""
         wanted = wanted_of(self.store, self.control, selection)
-        positions = {} if checkpoints is None else checkpoints.read()
-        topics = [self._topic(selection, life, sources, wishes, positions) for life, sources in wanted.items()]
+        before = Before() if checkpoints is None else Before(checkpoints.read(), checkpoints.skipped())
+        topics = [self._topic(selection, life, sources, wishes, before) for life, sources in wanted.items()]
         topics.sort(key=lambda topic: sum(p.size_bytes for p in topic.partitions))
         names = [topic.destination for topic in topics]
         objections = [
@@ -88,15 +98,35 @@ class RestorePlanner:
         if strange:
             why = f"the restore {restore_id} was begun with another selection ({', '.join(strange)}): give this one "
             objections.append(Objected(what=Objection.CONFLICT, why=f"{why}another --id, or repeat the one it had"))
-        return RestorePlan(id=restore_id, checkpoint_topic=topic_name, topics=topics, objections=objections)
+        return RestorePlan(
+            id=restore_id,
+            checkpoint_topic=topic_name,
+            topics=topics,
+            objections=objections,
+            is_empty=not before.positions and self._is_empty(selection, topics),
+        )
 
     # --- what is stored ---
 
+    def _is_empty(self, selection: Selection, topics: Sequence[TopicPlan]) -> bool:
+        """False also when there is too much to look at."""
+        infos = [info for topic in topics for partition in topic.partitions for info in partition.infos]
+        if not selection.stamps.is_bounded or not infos:
+            return not infos
+        if len(infos) > STAMPED or any(info.is_frozen for info in infos):
+            return False
+        scope = Scope(stamps=selection.stamps)
+        infos.sort(key=lambda info: info not in self._footers)  # those that are known first
+        for some in (infos[n : n + AT_ONCE] for n in range(0, len(infos), AT_ONCE)):
+            if any(footer is None or scope.may_hold(footer) for footer in self.pool.map(self._footer, some)):
+                return False
+        return True
+
     def _partition(
-        self, selection: Selection, source: SourcePartition, destination: str, positions: Positions
+        self, selection: Selection, source: SourcePartition, destination: str, before: Before
     ) -> PartitionPlan:
-        target = TopicPartition(destination, source.partition)
-        checkpoint = positions.get(CheckpointKey(source, destination))
+        target, key = TopicPartition(destination, source.partition), CheckpointKey(source, destination)
+        checkpoint = before.positions.get(key)
         if isinstance(checkpoint, CheckpointConflict):
             raise checkpoint
         return listed_plan(
@@ -107,6 +137,7 @@ class RestorePlanner:
             wanted=selection.offsets,
             clock=self.clock,
             checkpoint=checkpoint,
+            given_up=[one.offsets for one in before.skipped if one.key == key],
         )
 
     # --- the target ---
@@ -117,11 +148,11 @@ class RestorePlanner:
         life: Life,
         sources: Sequence[SourcePartition],
         wishes: Wishes,
-        positions: Positions,
+        before: Before,
     ) -> TopicPlan:
         destination = selection.renaming(life.topic)
         partitions = list(
-            self.pool.map(lambda source: self._partition(selection, source, destination, positions), sources)
+            self.pool.map(lambda source: self._partition(selection, source, destination, before), sources)
         )
         cold = self._cold(partitions)
         frozen = [info for info, state in cold.items() if state is Thaw.FROZEN]
@@ -150,6 +181,9 @@ class RestorePlanner:
             configs = {**CREATED_WITH, **_room_for(footers), **wishes.configs}
             if not any(o.what is Objection.NOT_ALLOWED for o in objections):
                 objections += self._against_creation(destination, count, wishes, configs)
+            objections += against_settings(destination, configs, limits_ms(configs), footers, self.clock.now())
+        if selection.transforms:  # they may give keys to records that have none
+            objections = [o for o in objections if o.what is not Objection.KEYLESS]
         return TopicPlan(
             life=life,
             destination=destination,
@@ -202,11 +236,13 @@ class RestorePlanner:
 
     def _footer(self, info: SegmentInfo) -> SegmentFooter | None:
         """None for one that is gone or damaged: the restore itself will say so, if it needs it."""
-        try:
-            with closing(self.format.open(self.store.open(info.segment), info.segment)) as reader:
-                return reader.footer
-        except DataError:
-            return None
+        if info not in self._footers:
+            try:
+                with closing(self.format.open(self.store.open(info.segment), info.segment)) as reader:
+                    self._footers[info] = reader.footer
+            except DataError:
+                self._footers[info] = None
+        return self._footers[info]
 
 
 def sources_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[SourcePartition]:
@@ -290,10 +326,11 @@ def listed_plan(
     wanted: Span,
     clock: Clock,
     checkpoint: Checkpoint | None = None,
+    given_up: Sequence[OffsetRange] = (),
 ) -> PartitionPlan:
     """Of what is stored now, by one listing."""
     listed_at = clock.now()
-    stored = list_stored(control, store, source)
+    stored = list_stored(control, store, source, wants_begin=True)
     return plan_partition(
         source=source,
         target=target,
@@ -302,6 +339,8 @@ def listed_plan(
         wanted=wanted,
         listed_at=listed_at,
         checkpoint=checkpoint,
+        begin=stored.begin,
+        given_up=given_up,
     )
 
 

@@ -13,9 +13,10 @@ from ingress.reports import Assignment
 from ingress.restore_plan import PartitionPlan
 from ingress.sequencer import Deliver, Sequencer
 from replicator import logkeys
-from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.checkpoint import Checkpoint, CheckpointKey, Skipped
 from replicator.errors import CheckpointConflict, CorruptSegment
 from replicator.segment import OffsetRange, Segment
+from replicator.undelivered import Undelivered
 
 
 @dataclass(slots=True, eq=False)
@@ -35,13 +36,19 @@ class Partition:
     listing_begun_at: datetime | None = None
     look_at: datetime | None = None
     positions: Future[Mapping[CheckpointKey, Checkpoint | CheckpointConflict]] | None = None
+    ask_at: datetime | None = None  # for its position, again
+    unknowns: int = 0  # outcomes and positions in a row that were not known
     spoiled: dict[Segment, CorruptSegment] = field(default_factory=dict)
     is_outdated: bool = False  # what is known to be stored: a segment was not there, or not what it says
     damaged: Segment | None = None  # whose records nothing else held, as far as was known; a listing decides
+    undelivered: Undelivered | None = None  # what is wanted, and arrived behind where the restore had begun
     recorded: list[OffsetRange] = field(default_factory=list)  # gaps that were passed over, as they were written down
     missing: list[OffsetRange] = field(default_factory=list)  # the same of gaps that nobody explained
+    unsaid: list[Skipped] = field(default_factory=list)  # of those: what the checkpoint topic does not say yet
+    given_up: Sequence[OffsetRange] = ()  # passed over by an earlier run of the same restore
     failed: str = ""
     is_done: bool = False
+    is_void: bool = False  # its destination is another topic now
 
     @property
     def fields(self) -> dict[str, object]:
@@ -82,14 +89,16 @@ class Outcome:
     failed: str = ""
     corrupt: Sequence[str] = ()
     recorded: Sequence[Sequence[int]] = ()  # [start, end] of gaps that were passed over, as they were written down
-    missing: Sequence[Sequence[int]] = ()  # the same of gaps that nobody explained
+    missing: Sequence[Sequence[int]] = ()  # the same of gaps that nobody explained, and of what arrived too late
+    given_up: Sequence[Sequence[int]] = ()  # the same of gaps that an earlier run of this restore passed over
+    is_void: bool = False  # the destination is another topic now: nothing that was delivered counts
 
     @staticmethod
     def of(partition: Partition) -> Outcome:
         wanted, next_offset = partition.plan.offsets, partition.next_offset
         if partition.is_done and wanted is not None:
             next_offset = min(next_offset, wanted.next_offset)  # a segment is read to its end, which may lie behind it
-        return Outcome(
+        outcome = Outcome(
             source=str(partition.plan.source),
             target=str(partition.plan.target),
             records=partition.records,
@@ -100,16 +109,29 @@ class Outcome:
             corrupt=tuple(partition.corrupt),
             recorded=tuple((gap.start, gap.end) for gap in partition.recorded),
             missing=tuple((gap.start, gap.end) for gap in partition.missing),
+            given_up=tuple((gap.start, gap.end) for gap in partition.given_up),
         )
+        return outcome.void(partition.failed) if partition.is_void else outcome
+
+    @property
+    def topic(self) -> str:
+        """The destination's name."""
+        return self.target.rpartition("/")[0]
 
     @property
     def is_whole(self) -> bool:
-        return not self.failed and not self.corrupt and not self.missing
+        return not self.failed and not self.corrupt and not self.missing and not self.given_up
+
+    def void(self, why: str) -> Outcome:
+        """The destination is not the topic that the records went to."""
+        return replace(self, is_void=True, is_done=False, failed=why, records=0, size_bytes=0)
 
     def behind(self, before: Outcome | None) -> Outcome:
         """This one with what an earlier run of the same partition had found."""
         if before is None:
             return self
+        if self.is_void:
+            before = before.void("")
         return replace(
             self,
             records=before.records + self.records,
@@ -117,6 +139,7 @@ class Outcome:
             corrupt=_union(before.corrupt, self.corrupt),
             recorded=_union(before.recorded, self.recorded),
             missing=_union(before.missing, self.missing),
+            given_up=before.given_up,  # what it gave up itself is missing
         )
 
 

@@ -10,7 +10,7 @@ Nobody else writes for this restore: its transactional id was taken from whoever
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -22,16 +22,29 @@ from ingress.listings import list_stored
 from ingress.reports import Assignment, Corrupt, Failed, Progressed, Report, Vanished
 from ingress.restore_plan import PartitionPlan
 from ingress.restored import Partition
-from ingress.sequencer import Deliver, Effect, Finished, Late, LatePolicy, Lost, Passed, Relist, Sequencer
+from ingress.sequencer import (
+    Begin,
+    Deliver,
+    Effect,
+    Finished,
+    Late,
+    LatePolicy,
+    Lost,
+    Passed,
+    Relist,
+    Sequencer,
+    Waits,
+)
 from replicator import logkeys
-from replicator.checkpoint import Checkpoint
+from replicator.checkpoint import Checkpoint, Skipped
 from replicator.control_store import ControlStore
 from replicator.coverage import uncovered
-from replicator.errors import CheckpointConflict, ReplicatorError
+from replicator.errors import CheckpointConflict, ReplicatorError, TargetError
 from replicator.lifecycle import Stop
 from replicator.protocols import CheckpointStore, Clock, Fate
 from replicator.segment import OffsetRange, SegmentInfo
 from replicator.store import SegmentStore
+from replicator.undelivered import Undelivered
 from replicator.view import SegmentView
 
 log = logging.getLogger(__name__)
@@ -39,6 +52,7 @@ log = logging.getLogger(__name__)
 POLL = timedelta(milliseconds=50)
 PATIENCE = timedelta(minutes=10)  # of a partition that makes no progress
 NEVER_FORGETS = 2**31  # entries of a view: the listing is at hand as a whole
+GIVEN_UP = "accepted as missing by a restore"
 LOOK_AFTER_DAMAGE = timedelta(seconds=1)  # whether anything else holds its records
 
 
@@ -57,16 +71,29 @@ class Restorer:
     follow: timedelta | None = None  # how often to look for new segments; None: end with what the plan knows
     told: Callable[[Sequence[Partition]], None] = lambda _: None  # of progress, in every turn
     until: Callable[[], bool] = lambda: False  # asked in every turn: something else is to be done instead
+    replaced: Callable[[datetime], Mapping[str, str]] = lambda _: {}  # destinations that are other topics now, and why
     width: int = 8
     patience: timedelta = PATIENCE
     _partitions: list[Partition] = field(default_factory=list)  # in the order of their epochs, from 1
 
-    def begin(self, plan: PartitionPlan, topic_id: str, *, clamp: bool, begun: Checkpoint | None) -> Partition:
-        """`begun`: how far the restore is. Partitions have their turns in the order in which they begin."""
+    def begin(
+        self,
+        plan: PartitionPlan,
+        topic_id: str,
+        *,
+        clamp: bool,
+        begun: Checkpoint | None,
+        given_up: Sequence[OffsetRange] = (),
+    ) -> Partition:
+        """`begun`: how far the restore is; `given_up`: what it passed over on the way. Partitions have their turns in
+        the order in which they begin."""
         epoch = len(self._partitions) + 1
-        assignment = Assignment(plan.source, plan.target, topic_id, epoch, clamp)
+        begun_at = plan.next_offset if begun is None else begun.begun_at
+        assignment = Assignment(plan.source, plan.target, topic_id, epoch, clamp, begun_at)
         now = self.clock.now()
-        partition = Partition(plan, assignment, self._sequencer(plan, begun), now, now)
+        partition = Partition(plan, assignment, self._sequencer(plan, begun), now, now, given_up=given_up)
+        if begun_at is not None and begun_at > plan.wanted_from:
+            partition.undelivered = Undelivered(OffsetRange(plan.wanted_from, begun_at - 1))
         partition.is_done = plan.offsets is None and self.follow is None
         partition.look_at = plan.listed_at + self.follow if self.follow is not None else None
         self._partitions.append(partition)
@@ -75,9 +102,14 @@ class Restorer:
 
     def run(self) -> Sequence[Partition]:
         """Until all are over, `stop` is set or `until` says so; then what is under way is finished by the delivery."""
-        while not self.stop.is_set() and not self.until() and not all(p.is_over for p in self._partitions):
+        while not self.stop.is_set() and not self.until() and not self._is_over:
             self.turn()
         return self._partitions
+
+    @property
+    def _is_over(self) -> bool:
+        """Of a follower without a partition yet, newcomers are waited for."""
+        return all(p.is_over for p in self._partitions) and (bool(self._partitions) or self.follow is None)
 
     def last_words(self) -> None:
         """What was delivered after the last turn, once the delivery has ended."""
@@ -89,11 +121,25 @@ class Restorer:
         for report in self._reports():
             self._reported(self._partitions[report.assignment.epoch - 1], report)
         now = self.clock.now()
+        self._look_at_destinations(now)
+        if refused := self.delivery.halted:  # whoever gives the right begins it again: it goes on where it stands
+            for partition in self._partitions:
+                partition.failed = partition.failed or ("" if partition.is_done else refused)
         for partition in self._partitions:
             if not partition.is_over:
                 self._tick(partition, now)
         self._give_turns(now)
         self.told(self._partitions)
+
+    def _look_at_destinations(self, now: datetime) -> None:
+        """Nothing more goes to a topic that is another one; what is delivered already is void, too."""
+        if not (replaced := self.replaced(now)):
+            return
+        gone = [p for p in self._partitions if p.plan.target.topic in replaced and not p.is_void]
+        for partition in gone:
+            partition.failed, partition.is_void = replaced[partition.plan.target.topic], True
+            self._warn(partition, "destination_replaced", partition.failed)
+        self.delivery.release([p.assignment.epoch for p in gone], timedelta())
 
     # --- one partition ---
 
@@ -116,13 +162,24 @@ class Restorer:
         view, last = partition.sequencer.view, self._last_offset(partition)
         wanted = [i for i in infos if last is None or i.segment.offsets.start <= last]
         view.listed(view.listing_begun(), wanted, recorded)
+        self._see_undelivered(partition, wanted)
         self._apply(partition, partition.sequencer.listed(self.clock.now(), full=True, begun_at=begun_at))
+
+    def _see_undelivered(self, partition: Partition, infos: Sequence[SegmentInfo]) -> None:
+        if partition.undelivered is None:
+            return
+        partition.undelivered.listed(info.segment.offsets for info in infos)
+        for offsets in partition.undelivered.left(partition.missing):
+            partition.missing.append(offsets)
+            begun_at = partition.assignment.begun_at
+            reason = f"offsets {offsets} arrived when this restore had begun at {begun_at}, and are not restored by it"
+            self._warn(partition, "segment_before_begin", f"{reason}: restore them by another one, --offsets")
 
     def _last_offset(self, partition: Partition) -> int | None:
         """What begins behind it is not wanted; None: anything may be."""
         if self.follow is not None:
             return None
-        return partition.plan.offsets.end if partition.plan.offsets is not None else -1
+        return partition.plan.last_offset
 
     def _tick(self, partition: Partition, now: datetime) -> None:
         self._positioned(partition)
@@ -147,7 +204,8 @@ class Restorer:
             partition.failed = f"no progress for {self.patience}; run the restore again to go on"
 
     def _is_at_rest(self, partition: Partition) -> bool:
-        waits = partition.waiting is not None or partition.listing is not None or partition.positions is not None
+        asks = partition.positions is not None or partition.ask_at is not None
+        waits = partition.waiting is not None or partition.listing is not None or asks
         return not waits and not partition.is_under_way
 
     def _is_finished(self, partition: Partition) -> bool:
@@ -179,20 +237,31 @@ class Restorer:
 
     def _positioned(self, partition: Partition) -> None:
         """Whether a transaction was committed was not known; the checkpoint says."""
+        if partition.ask_at is not None and self.clock.now() >= partition.ask_at:
+            partition.ask_at, partition.positions = None, self.pool.submit(self.checkpoints.read)
         if partition.positions is None or not partition.positions.done():
             return
         answer, partition.positions = partition.positions, None
         try:
             checkpoint = answer.result().get(partition.plan.key)
+        except TargetError as error:
+            partition.failed = str(error)
+            return
         except ReplicatorError as error:
             self._warn(partition, "positions_not_read", str(error))
-            partition.positions = self.pool.submit(self.checkpoints.read)
+            self._ask_later(partition)
             return
         if isinstance(checkpoint, CheckpointConflict):
             partition.failed = str(checkpoint)
             return
+        partition.unsaid = []  # if it was not said with that checkpoint, it is passed over once more
         partition.sequencer = self._sequencer(partition.plan, checkpoint)
         self._apply(partition, partition.sequencer.changed(self.clock.now()))
+
+    def _ask_later(self, partition: Partition) -> None:
+        pause = partition.sequencer.policy.pause(partition.unknowns, refused=False)
+        partition.ask_at = self.clock.now() + pause
+        partition.unknowns += 1
 
     def _apply(self, partition: Partition, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -205,17 +274,22 @@ class Restorer:
                     if offsets not in partition.recorded:  # once more, after a position that lies before it
                         partition.recorded.append(offsets)
                 case Lost(offsets=offsets, skipped=True):
-                    if offsets not in partition.missing:
-                        partition.missing.append(offsets)
+                    self._give_up(partition, offsets)
                 case Lost(offsets=offsets):
                     if self.follow is None:
                         partition.failed = f"no segment holds the offsets {offsets}"
                     else:
                         self._warn(partition, "segment_lost", f"no segment holds the offsets {offsets}")
-                case Finished() | Late():
+                case Finished() | Late() | Waits() | Begin():  # a restore has begun before it plans
                     pass
                 case _:
                     assert_never(effect)
+
+    def _give_up(self, partition: Partition, offsets: OffsetRange) -> None:
+        if offsets not in partition.missing:
+            partition.missing.append(offsets)
+        at, key = self.clock.now(), partition.plan.key
+        partition.unsaid.append(Skipped(key=key, offsets=offsets, reason=GIVEN_UP, at=at))
 
     # --- turns ---
 
@@ -224,7 +298,7 @@ class Restorer:
         for partition in self._partitions:
             if free > 0 and partition.waiting is not None and not partition.is_over:
                 partition.moved_at += now - partition.waiting_since
-                self.delivery.begin(partition.assignment, partition.waiting.pieces)
+                self.delivery.begin(partition.assignment, partition.waiting.pieces, tuple(partition.unsaid))
                 partition.waiting, partition.is_under_way = None, True
                 free -= 1
 
@@ -245,15 +319,15 @@ class Restorer:
             case Progressed(next_offset=next_offset, done=done, count=count, size_bytes=size_bytes):
                 partition.records += count
                 partition.size_bytes += size_bytes
-                partition.moved_at, partition.damaged = now, None
+                partition.moved_at, partition.damaged, partition.unknowns, partition.unsaid = now, None, 0, []
                 partition.is_under_way = not done
                 self._apply(partition, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
             case Failed(reason=reason, fate=fate):
                 partition.is_under_way = False
                 self._warn(partition, "delivery_failed", reason)
                 if fate is Fate.UNKNOWN:
-                    partition.positions = self.pool.submit(self.checkpoints.read)
-                elif fate is Fate.REFUSED:
+                    self._ask_later(partition)
+                elif fate in (Fate.REFUSED, Fate.DENIED):
                     partition.failed = reason
                 else:
                     self._apply(partition, sequencer.failed(now))

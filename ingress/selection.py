@@ -25,6 +25,10 @@ class Renaming:
         if TOPIC_SIGN not in self.template:
             raise ValueError(f"{self.template!r} gives every topic the same name: write {TOPIC_SIGN} into it")
 
+    def decides(self, topic: str) -> bool:
+        """Whether anything was asked for `topic`; else it keeps its name."""
+        return topic in self.names or self.template != TOPIC_SIGN
+
     def __call__(self, topic: str) -> str:
         """Raises ValueError when that is no topic's name."""
         name = self.names.get(topic) or self.template.replace(TOPIC_SIGN, topic)

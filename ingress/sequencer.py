@@ -6,6 +6,11 @@ Rules
      gap was given up.
   3. A gap is given up only after a full listing made after its timeout still shows it. An error is not a listing.
   4. A recorded gap is passed over as soon as a full listing brings it and shows no segment there: the segment wins.
+  5. How long something is waited for counts from when it was first noticed here, by any process: `Waits` says what to
+     keep for the next one. A segment's own time says nothing, since a replica has that of its original.
+  6. Delivery begins where the archive's record of its begin says, and what is missing there is a gap like any other.
+     Without that record it begins with the first segment known, once nothing came before it for a while.
+  7. Nothing is delivered before a first checkpoint says where delivery began: `Begin`.
 
     view changed ──> Deliver ──> progressed* ──> delivered ──> Finished*, Deliver …
                  │           └─> failed (wait, again) / vanished (another segment that covers it, or Relist)
@@ -18,6 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from replicator.checkpoint import Waiting
 from replicator.coverage import Gap, Piece, explained_until, next_step, remaining, steps
 from replicator.segment import OffsetRange, Segment
 from replicator.view import SegmentView
@@ -35,6 +41,13 @@ class Deliver:
 
 
 @dataclass(frozen=True, slots=True)
+class Begin:
+    """Write the first checkpoint, at `offset`, in which delivery begins; answer `delivered`, or `failed`."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """The piece is in the target, and so is the checkpoint that says so."""
 
@@ -44,7 +57,7 @@ class Finished:
 @dataclass(frozen=True, slots=True)
 class Relist:
     """List this partition, and its recorded gaps before it, into the view; then `listed` or `listing_failed`. Not
-    `full`: level 0 from the position on will do."""
+    `full`: what can be found from the position on without looking at every key will do."""
 
     full: bool
     reason: str
@@ -55,6 +68,13 @@ class Late:
     """A later segment is known, these offsets are neither stored nor recorded as a gap. Told once per gap."""
 
     offsets: OffsetRange
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """A listing confirmed that this is waited for. The partition's next owner should know since when."""
+
+    waiting: Waiting
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +93,12 @@ class Lost:
     skipped: bool  # delivery goes on behind them; else it waits for them or for an operator
 
 
-Effect = Deliver | Finished | Relist | Late | Passed | Lost
+Effect = Deliver | Begin | Finished | Relist | Late | Waits | Passed | Lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatePolicy:
-    first_segment_delay: timedelta  # settle time before choosing where a new partition starts
+    first_segment_delay: timedelta  # settle time before delivery begins with the first segment known
     late_retries: int
     lost_timeout: timedelta
     skip_lost: bool
@@ -115,7 +135,10 @@ class Sequencer:
     policy: LatePolicy
     view: SegmentView
     next_offset: int | None  # of the next record to deliver; None until the first segment is chosen
+    is_begun: bool = True  # a checkpoint says where delivery began
+    waited: Waiting | None = None  # what an owner before this one waited for
     delivering: tuple[Piece, ...] = ()  # those that are not finished
+    beginning: bool = False  # the first checkpoint is being written
     listed_at: datetime | None = None  # when the last listing was begun that shows all there was
     wake_at: datetime | None = None  # call `tick` then; None: only news can change anything
     _gap: _Gap | None = None
@@ -124,6 +147,7 @@ class Sequencer:
     _wanted: Relist | None = None  # a listing asked for and not answered
     _listing: bool = False  # it is under way
     _vanished: Segment | None = None  # the last one that a listing showed and the store did not have
+    _first: Waiting | None = None  # the first segment known, while it is not certain that delivery begins there
     _settled: bool = False  # the listing that the choice of the first segment waits for was asked for
 
     def __post_init__(self) -> None:
@@ -143,11 +167,16 @@ class Sequencer:
     @property
     def exhausted(self) -> bool:
         """Nothing that is known is left to deliver, and nothing is asked or waited for. O(n)."""
-        if self.delivering or self._gap is not None or self._listing or self._backing_off:
+        if self.is_busy or self._gap is not None or self._listing or self._backing_off:
             return False
         if self.next_offset is None or self.view.truncated:
             return not len(self.view) and not self.view.truncated
         return next_step(self.view.segments, self.next_offset) is None
+
+    @property
+    def is_busy(self) -> bool:
+        """The target works on something, and the position may move."""
+        return bool(self.delivering) or self.beginning
 
     def changed(self, now: datetime) -> list[Effect]:
         """The view knows more or less than before."""
@@ -163,12 +192,15 @@ class Sequencer:
         return [Finished(piece) for piece in finished]
 
     def delivered(self, now: datetime) -> list[Effect]:
+        if self.beginning:
+            self._failures, self.beginning, self.is_begun = 0, False, True
+            return self._advance(now)
         assert self.delivering
         return [*self.progressed(self.delivering[-1].offsets.next_offset), *self._advance(now)]
 
     def failed(self, now: datetime) -> list[Effect]:
         """The rest is not in the target; time may mend that."""
-        self.delivering = ()
+        self.delivering, self.beginning = (), False
         self._back_off(now, refused=False)
         return []
 
@@ -179,11 +211,11 @@ class Sequencer:
         if self.next_offset is not None and isinstance(next_step(self.view.segments, self.next_offset), Piece):
             return self._advance(now)
         if segment == self._vanished:  # listed, but not there, again: a store at odds with itself is given time
-            self._wanted = Relist(True, "missing")
+            self._wanted = Relist(False, "missing")
             self._back_off(now, refused=False)
             return []
         self._vanished = segment
-        return self._relist(full=True, reason="missing")
+        return self._relist(full=False, reason="missing")
 
     def corrupt(self, segment: Segment, now: datetime) -> list[Effect]:
         """The object is not what its key says. Another segment may cover its offsets; else it is looked at again after
@@ -192,7 +224,7 @@ class Sequencer:
         self.view.removed(segment)
         if self.next_offset is not None and isinstance(next_step(self.view.segments, self.next_offset), Piece):
             return self._advance(now)
-        self._wanted = Relist(True, "corrupt")
+        self._wanted = Relist(False, "corrupt")
         self._back_off(now, refused=True)
         return []
 
@@ -200,28 +232,35 @@ class Sequencer:
         """The answer of a `Relist`, or of any other listing, is in the view; the store was asked at `begun_at`."""
         self._listing = False
         self._wanted = None
-        if not self.delivering and not self._backing_off:
+        if not self.is_busy and not self._backing_off:
             self._failures = 0
         if self.view.disturbed:  # it proves no absence
             full, self._settled = False, False
         if full:
             self.listed_at = begun_at
+        if self.next_offset is None:
+            self._take(self.view.begin)
+        if self.next_offset is None:
+            # any listing shows the first segments for certain: nothing lies before its position
+            return [*self._advance(now), *([] if self.view.disturbed else self._unsettled())]
         if full and (passed := self._pass_recorded()):
             return [*passed, *self._advance(now)]
         gap = self._gap
-        if gap is None or gap.lost or not self._still(gap):
+        if gap is None or not self._still(gap):
             return self._advance(now)
-        if full and begun_at >= gap.since + self.policy.lost_timeout:
-            late = [] if gap.looked else [Late(gap.offsets)]  # every look before this one failed
-            return [*late, *self._give_up(gap, now)]
         if not full and self._is_recorded(gap.offsets):
             return self._relist(full=True, reason="gap")
+        if gap.lost:
+            return self._advance(now)
+        if full and begun_at >= gap.since + self.policy.lost_timeout:
+            late = [] if gap.looked else self._late(gap)  # every look before this one failed
+            return [*late, *self._give_up(gap, now)]
         if not gap.looked:
             if begun_at < gap.noticed_at:
                 return self._relist(full=False, reason="gap")
             gap.looked = True
             self._wait_for_gap(gap, now)
-            return [Late(gap.offsets)]
+            return self._late(gap)
         gap.retries += 1
         self._wait_for_gap(gap, now)
         return []
@@ -232,19 +271,20 @@ class Sequencer:
         return []
 
     def tick(self, now: datetime) -> list[Effect]:
-        if self.wake_at is None or now < self.wake_at or self.delivering or self._listing:
+        if self.wake_at is None or now < self.wake_at or self.is_busy or self._listing:
             return []
         self.wake_at = None
         self._backing_off = False
         if self._wanted is not None:
-            return self._relist(full=True, reason=self._wanted.reason)
+            return self._relist(full=self._wanted.full, reason=self._wanted.reason)
         if self._gap is not None and not self._gap.lost and self._still(self._gap):
             final = now >= self._gap.since + self.policy.lost_timeout
-            return self._relist(full=final or self._gap.retries % 2 == 1, reason="late")
+            # now and then in full: other segments of its level may hide the one that is missing
+            return self._relist(full=final or self._gap.retries % 4 == 3, reason="late")
         return self._advance(now)
 
     def _advance(self, now: datetime) -> list[Effect]:
-        if self.delivering or self._backing_off:
+        if self.is_busy or self._backing_off:
             return []
         if self.next_offset is None:
             effects = self._choose_start(now)
@@ -254,13 +294,16 @@ class Sequencer:
         match step:
             case Piece():
                 self._gap, self.wake_at = None, None
+                if not self.is_begun:
+                    self.beginning = True
+                    return [Begin(self.next_offset)]
                 self.delivering = self._chain(self.next_offset)
                 return [Deliver(self.delivering)]
             case Gap(offsets=offsets):
                 return self._notice(offsets, now)
             case None:
                 self._gap = None
-                return self._relist(full=True, reason="truncated") if self.view.truncated else []
+                return self._relist(full=False, reason="truncated") if self.view.truncated else []
 
     def _chain(self, next_offset: int) -> tuple[Piece, ...]:
         """What lies at the position, and what adjoins that as long as it is small."""
@@ -280,9 +323,8 @@ class Sequencer:
         if self._gap is not None and self._gap.offsets.start == offsets.start:
             self._gap.offsets = offsets
             return []  # waiting already; where it ends does not matter
-        # the same for every owner, however often the partition moves: since a later segment was stored
-        behind = [i.stored_at for i in self.view.infos if i.segment.offsets.start > offsets.start]
-        self._gap = _Gap(offsets, min([now, *behind]), now)
+        # the same for every owner, however often the partition moves: since one of them noticed it
+        self._gap = _Gap(offsets, self._since(Waiting(offsets.start, now)), now)
         self._wait_for_gap(self._gap, now)
         # at once: a recorded gap is not waited for, and a notification that was overtaken or lost need not be
         return self._relist(full=self._is_recorded(offsets), reason="gap")
@@ -294,7 +336,7 @@ class Sequencer:
     def _pass_recorded(self) -> list[Effect]:
         """Only on the word of a full listing, right after it: news that come one by one (a removal before the merged
         segment it made way for) let a gap appear where there is none."""
-        if self.delivering or self.next_offset is None:
+        if self.is_busy or self.next_offset is None:
             return []
         step = next_step(self.view.segments, self.next_offset)
         if not isinstance(step, Gap) or not self._is_recorded(step.offsets):
@@ -306,6 +348,16 @@ class Sequencer:
         if not self._backing_off:
             self.wake_at = None
         return [passed]
+
+    def _late(self, gap: _Gap) -> list[Effect]:
+        return [Late(gap.offsets), Waits(Waiting(gap.offsets.start, gap.since))]
+
+    def _since(self, waiting: Waiting) -> datetime:
+        """Since when this is waited for, `waiting.since` if nobody did before."""
+        known = self.waited
+        if known is None or (known.offset, known.is_beginning) != (waiting.offset, waiting.is_beginning):
+            return waiting.since
+        return min(known.since, waiting.since)
 
     def _wait_for_gap(self, gap: _Gap, now: datetime) -> None:
         end = gap.since + self.policy.lost_timeout
@@ -330,23 +382,39 @@ class Sequencer:
         self.view.applied(self.next_offset)
         return [Lost(gap.offsets, skipped=True), *self._advance(now)]
 
+    def _take(self, next_offset: int | None) -> None:
+        """Delivery begins there, if it is known where."""
+        if next_offset is not None:
+            self.next_offset, self._first = next_offset, None
+            self.view.applied(next_offset)
+            if not self._backing_off:  # else nothing would end that
+                self.wake_at = None
+
     def _choose_start(self, now: datetime) -> list[Effect]:
-        first = min(self.view.infos, key=lambda i: (i.segment.offsets.start, -i.segment.offsets.end), default=None)
-        if first is None:
+        start = min((segment.offsets.start for segment in self.view.segments), default=None)
+        if start is None:
+            self._first, self.wake_at = None, None
             return []
-        start = first.segment.offsets.start
-        settled_at = first.stored_at + self.policy.first_segment_delay
-        if start > 0 and now < settled_at:  # offset 0 is the beginning for certain; others may have a predecessor
+        if start == 0:  # the beginning for certain; others may have a predecessor
+            self._take(0)
+            return []
+        if self._first is None or self._first.offset != start:
+            since = self._since(Waiting(start, now, is_beginning=True))
+            self._first, self._settled = Waiting(start, since, is_beginning=True), False
+        settled_at = self._first.since + self.policy.first_segment_delay
+        if now < settled_at:
             self.wake_at = settled_at
             return []
-        if start > 0 and not self._settled:
+        if not self._settled:
             self._settled = True
             return self._relist(full=True, reason="start")
-        if self._listing:
-            return []
-        self.next_offset = start
-        self.view.applied(start)
+        if not self._listing:
+            self._take(start)
         return []
+
+    def _unsettled(self) -> list[Effect]:
+        """What a listing confirmed of the beginning, while it is waited for."""
+        return [Waits(self._first)] if self._first is not None and not self._settled else []
 
     def _relist(self, *, full: bool, reason: str) -> list[Effect]:
         if self._listing:

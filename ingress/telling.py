@@ -47,13 +47,28 @@ def lost(metrics: Metrics, held: Held, offsets: OffsetRange, *, skipped: bool) -
     log.error("segment_lost", extra=held.fields | _ends(offsets) | {"skipped": skipped})
 
 
+def begins(held: Held, offset: int) -> None:
+    log.info("delivery_begins", extra=held.fields | {logkeys.OFFSET: offset})
+
+
+def before_begin(segment: Segment) -> None:
+    log.error(
+        "segment_before_begin",
+        extra={
+            logkeys.SEGMENT: str(segment),
+            logkeys.NEXT: "not delivered, delivery had begun behind it: it arrived later than first_segment_delay; "
+            "/readyz says what to do",
+        },
+    )
+
+
 def behind_its_life(segment: Segment) -> None:
     log.error(
         "segment_behind_its_life",
         extra={
             logkeys.SEGMENT: str(segment),
-            logkeys.NEXT: "not delivered, the next life was begun: replication took longer than first_segment_delay; "
-            "deliver it to a topic of its own, or everything again",
+            logkeys.NEXT: "not delivered, delivery had turned to the next incarnation: it arrived later than "
+            "first_segment_delay; /readyz says what to do",
         },
     )
 

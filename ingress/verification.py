@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from formats.alongside import Alongside, alongside
 from formats.compare import Comparison, compare
-from formats.facts import records_within
+from formats.facts import edges, records_within, within
 from formats.scope import Scope
 from formats.stretch_reader import StretchReader
-from replicator.control import RecordedGap
+from replicator.control import ArchiveBegin, LogFork, RecordedGap
 from replicator.control_store import ControlStore
 from replicator.coverage import Part, Piece, from_first, joined, parts, uncovered
 from replicator.errors import CorruptSegment, SegmentNotFound
+from replicator.forks import unresolved
 from replicator.protocols import Clock, SegmentFormat, TopicPartition
 from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from replicator.store import SegmentStore
@@ -66,11 +67,12 @@ class ArchiveVerdict:
     thinned: Sequence[str] = ()  # copies of which one holds fewer records, equal ones: the source was compacted
     missing: Sequence[OffsetRange] = ()  # covered by nothing, and nobody explained it
     recorded: Sequence[RecordedGap] = ()
+    forks: Sequence[LogFork] = ()  # of the source's log, that wait for an operator
     unsettled: Collection[Segment] = ()  # beside others: to be looked at again, whatever was proven of them before
 
     @property
     def is_whole(self) -> bool:
-        return not self.corrupt and not self.disagreeing and not self.missing
+        return not self.corrupt and not self.disagreeing and not self.missing and not self.forks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,7 @@ class SourceVerdict:
     comparison: Comparison
     may_thin: bool  # the topic is compacted: it may hold fewer records than the archive
     missing: Sequence[OffsetRange] = ()  # of these the archive has nothing
+    recorded: Sequence[RecordedGap] = ()  # nor of these, as was decided: what the topic has there is passed over
     unreadable: str = ""
 
     @property
@@ -125,6 +128,7 @@ class Verifier:
         """
         read: dict[SegmentInfo, Proven] = {}
         corrupt: dict[SegmentInfo, str] = {}
+        begin = self.control.begin(source)
         for _ in range(LOOKS):
             recorded = self.control.gaps(source)
             infos = self.store.list(source)
@@ -145,7 +149,7 @@ class Verifier:
             extent = joined(segment.offsets for segment in (*known, *news))
             offsets = None if extent.start is None else OffsetRange(extent.start, (extent.next_offset or 1) - 1)
             covered = [*extent.runs, *(gap.offsets for gap in recorded)]
-            missing = uncovered(covered, offsets) if offsets is not None else ()
+            missing = uncovered(covered, _from(begin, offsets)) if offsets is not None else ()
             if not vanished and not missing:
                 break
         compared = self._compare([*known, *news], set(news))
@@ -162,8 +166,20 @@ class Verifier:
             thinned=compared.thinned,
             missing=missing,
             recorded=recorded,
+            forks=self._forks(source, recorded, extent.runs),
             unsettled=compared.unsettled,
         )
+
+    def _forks(
+        self, source: SourcePartition, recorded: Sequence[RecordedGap], covered: Sequence[OffsetRange]
+    ) -> Sequence[LogFork]:
+        """Empty when the archive goes on behind them in another place, as an operator decided."""
+        waiting = unresolved(self.control.forks(source), recorded, covered)
+        if not waiting:
+            return ()
+        later = (f"{source.topic}@{life}" for life in self.control.later_lives(source.region, source.topic))
+        claims = (self.control.place(source.region, place) for place in later)
+        return () if any(claim and claim.forked_from == source.place for claim in claims) else waiting
 
     def beside_source(
         self,
@@ -175,8 +191,9 @@ class Verifier:
         may_thin: bool,
         unreadable: str = "",
     ) -> SourceVerdict:
-        """`records` of the topic inside `held`, which is what both can have; `unreadable`: why there are none. Raises
-        StoreUnavailable, and what reading the topic raises."""
+        """`records` of the topic inside `held`, which is what both can have; `unreadable`: why there are none. Offsets
+        that retention removed from the archive, or an operator gave up, are compared with nothing: that was decided.
+        Raises StoreUnavailable, and what reading the topic raises."""
         if held is None:
             nothing = compare(iter(()), iter(()))
             return SourceVerdict(
@@ -187,10 +204,15 @@ class Verifier:
                 may_thin=may_thin,
                 unreadable=unreadable,
             )
+        # gaps first: retention writes them down before it removes anything
+        gaps = [g for g in self.control.gaps(source) if g.offsets.overlaps(held) and (g.is_accepted or not g.is_loss)]
         extent = joined(info.segment.offsets for info in self.store.list(source))
-        missing = uncovered(extent.runs, held)
+        # what a segment still covers is compared: a gap may be older than an object that was put back
+        given_up = [o for gap in gaps for o in uncovered(extent.runs, gap.offsets)]
+        missing = uncovered([*extent.runs, *given_up], held)
+        compared = uncovered(given_up, held)
         try:
-            comparison, unreadable = compare(self.records(source, Scope(), held), records), ""
+            comparison, unreadable = compare(self.records(source, Scope(), held), _inside(records, compared)), ""
         except (CorruptSegment, SegmentNotFound) as error:
             comparison, unreadable = compare(iter(()), iter(())), str(error)
         return SourceVerdict(
@@ -200,6 +222,7 @@ class Verifier:
             comparison=comparison,
             may_thin=may_thin,
             missing=missing,
+            recorded=gaps,
             unreadable=unreadable,
         )
 
@@ -268,6 +291,23 @@ class Verifier:
     def _within(self, segment: Segment, offsets: OffsetRange) -> Iterator[RecordBatch]:
         with closing(self.format.open(self.store.open(segment), segment)) as reader:
             yield from records_within(reader.batches(offsets.start), offsets)
+
+
+def _from(begin: ArchiveBegin | None, offsets: OffsetRange) -> OffsetRange:
+    """From where the archive was begun, when that is known: its first segments may be missing, too."""
+    return offsets if begin is None else OffsetRange(min(begin.offset, offsets.start), offsets.end)
+
+
+def _inside(batches: Iterator[RecordBatch], ranges: Sequence[OffsetRange]) -> Iterator[RecordBatch]:
+    """The records at offsets in one of `ranges`, which are in order and apart."""
+    for batch in batches:
+        first, last = edges(batch)
+        for offsets in ranges[max(bisect_right(ranges, first, key=lambda r: r.start) - 1, 0) :]:
+            if offsets.start > last:
+                break
+            part = within(batch, offsets)
+            if part.num_rows:
+                yield part
 
 
 def _still_holds(before: Proven, info: SegmentInfo, now: datetime, read_again_after: timedelta | None) -> bool:

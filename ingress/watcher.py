@@ -1,6 +1,6 @@
 """What is to be delivered where, as time goes by: looks on a pool, and takes in the answers.
 
-every `interval` ──> look ──> `found`, refusals told
+every `interval`, or on a new partition ──> look ──> `found`, refusals told
 partitions assigned, or found anew ──> confirm: what their topics are now ──> `found`, and they may be held
 """
 
@@ -13,15 +13,18 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ingress.destinations import DestinationFinder, Found
+from ingress.failing import Attempt, Failures
 from replicator import logkeys
 from replicator.checkpoint import Parked
 from replicator.errors import ReplicatorError
 from replicator.health import Health
 from replicator.protocols import ParkedNotes, TopicFacts, TopicPartition
+from replicator.segment import SourcePartition
 
 log = logging.getLogger(__name__)
 
 RETRY = timedelta(seconds=1)
+DESTINATIONS = "destinations"  # in health
 
 
 @dataclass(slots=True)
@@ -34,9 +37,16 @@ class DestinationWatcher:
     notes: ParkedNotes
     health: Health
     found: Found = field(default_factory=lambda: Found({}, {}))
+    _failures: Failures = field(default_factory=Failures)
     _told: Found = field(default_factory=lambda: Found({}, {}))
+    _told_as: Mapping[str, str] = field(default_factory=dict)  # in health: subject -> reason
     _look: Future[Found] | None = None
     _look_at: datetime | None = None
+    _soon_at: datetime | None = None  # not before then for a new partition: they come in crowds, and looks may fail
+    _counts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # of destinations, by region and place
+    _stopped: Collection[SourcePartition] = ()  # as `found` has them
+    _grown: set[tuple[str, str]] = field(default_factory=set)  # places with a new partition, for the next look
+    _asked: frozenset[tuple[str, str]] = frozenset()  # the same, of the look under way
     _confirming: list[tuple[set[TopicPartition], Future[Mapping[str, TopicFacts]]]] = field(default_factory=list)
 
     def turn(self, now: datetime) -> bool:
@@ -46,23 +56,45 @@ class DestinationWatcher:
             look, self._look = self._look, None
             try:
                 self.found, news = look.result(), True
+                self._counts, self._stopped = _counts(self.found), {key.source for key in self.found.stopped}
+                self._failures.worked(Attempt.LOOK)
             except ReplicatorError as error:
+                self._grown |= self._asked
                 log.warning("archive_not_seen", extra={logkeys.ERROR: str(error)})
-        if self._look is None and (self._look_at is None or now >= self._look_at):
-            self._look_at = now + self.interval
-            self._look = self.pool.submit(self.finder.look)
+                self._failures.failed(Attempt.LOOK, str(error), now)
+        is_due = self._look_at is None or now >= self._look_at
+        if self._look is None and (is_due or (self._grown and self._soon_at is not None and now >= self._soon_at)):
+            self._look_at, self._soon_at = now + self.interval, now + RETRY
+            self._asked, self._grown = frozenset(self._grown), set()
+            self._look = self.pool.submit(self.finder.look, self._asked)
         return news
+
+    def stored(self, source: SourcePartition) -> None:
+        """By an event. A partition that has no place to go is not left to the next complete look, which is rare."""
+        where = (source.region, source.place)
+        count = self._counts.get(where)
+        if count is not None and source.partition >= count and source not in self._stopped:
+            self._grown.add(where)
+
+    def tell_failures(self, now: datetime) -> None:
+        """What is delivered goes on, and what is new is not seen."""
+        if alarm := self._failures.alarm(now):
+            self.health.problem(DESTINATIONS, alarm)
+        else:
+            self.health.solved(DESTINATIONS)
 
     def tell_refused(self, now: datetime) -> None:
         """What is refused, and what no more. Nothing of that may be held."""
         before, found, self._told = self._told, self.found, self.found
-        for name in before.refused.keys() - found.refused.keys():
-            self.health.resumed(name)
         for name, reason in found.refused.items():
             if before.refused.get(name) != reason:
                 log.error("source_refused", extra={logkeys.TOPIC: name, logkeys.REASON: reason})
-            self.health.stopped(name, reason)
-        # nobody holds these, so everybody says it
+        told_before, self._told_as = self._told_as, _subjects(found)
+        for subject in told_before.keys() - self._told_as.keys():
+            self.health.resumed(subject)
+        for subject, reason in self._told_as.items():
+            self.health.stopped(subject, reason)
+        # nobody holds these, so everybody says it; what is withheld is seen without a note
         for key in before.unplaced.keys() - found.unplaced.keys():
             self.notes.left(key)
         for key, reason in found.unplaced.items():
@@ -83,10 +115,32 @@ class DestinationWatcher:
             self._confirming.remove(asked)
             try:
                 facts = asked[1].result()
+                self._failures.worked(Attempt.DESTINATIONS)
             except ReplicatorError as error:
                 log.warning("destinations_not_seen", extra={logkeys.ERROR: str(error)})
+                self._failures.failed(Attempt.DESTINATIONS, str(error), now)
                 self._look_at = min(self._look_at or now, now + RETRY)  # which asks again
                 continue
             self.found = self.found.with_facts(facts)
+            self._counts = _counts(self.found)
             partitions += sorted(p for p in asked[0] if p.topic in facts)  # else it is just being deleted
         return partitions
+
+
+def _subjects(found: Found) -> Mapping[str, str]:
+    """Of health: every partition that is refused, and what is refused without any that is known."""
+    partitions = {str(key.source): reason for key, reason in found.stopped.items()}
+    places = {f"{key.source.region}/{key.source.place}" for key in found.stopped}
+    return {name: why for name, why in found.refused.items() if name not in places} | partitions
+
+
+def _counts(found: Found) -> Mapping[tuple[str, str], int]:
+    """How many partitions have a place to go: none of a topic that is refused."""
+    refused = {(key.source.region, key.source.place): 0 for key in found.stopped}
+    delivered = {
+        (route.region, life.place): destination.facts.partition_count
+        for destination in found.destinations.values()
+        for route in destination.routes
+        for life in route.lives
+    }
+    return refused | delivered

@@ -1,6 +1,27 @@
-"""`python -m replicator`."""
+"""The process `replicator`, and `python -m replicator`."""
 
-from replicator.cli import main
+from __future__ import annotations
+
+import os
+from typing import NoReturn
+
+INTERRUPTED = 130
+
+
+def run() -> NoReturn:
+    """As the shell sees it: nothing keeps a process up whose command is done, and Ctrl-C is no error of ours."""
+    try:
+        from replicator.cli import main  # noqa: PLC0415 -- Ctrl-C may come while modules are loaded
+        from replicator.leaving import leave  # noqa: PLC0415
+
+        try:
+            main()
+        except SystemExit as end:
+            leave(end.code if isinstance(end.code, int) else 0)
+        leave(0)
+    except KeyboardInterrupt:
+        os._exit(INTERRUPTED)
+
 
 if __name__ == "__main__":
-    main()
+    run()

@@ -10,9 +10,11 @@ from __future__ import annotations
 import logging
 import random
 import uuid
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from functools import partial
 
+from egress.archived import ArchiveLookup
 from egress.assembly import Assembly
 from egress.confirm import Confirmations
 from egress.controller import EgressController, EgressParts
@@ -21,7 +23,7 @@ from egress.places import Places
 from egress.positioning import Positioning
 from egress.resolver import Resolver
 from egress.spool import Spool
-from egress.sync import BucketSync, Place, SyncLoop
+from egress.sync import BucketSync, Place, SyncLoop, SyncResult
 from egress.transactions import StuckTransactions
 from egress.watcher import TopicWatcher
 from formats.registry import load as load_format
@@ -31,31 +33,34 @@ from infra.kafka.checkpoint_editor import KafkaCheckpointEditor
 from infra.kafka.checkpoints import KafkaCheckpointStore
 from infra.kafka.consumer import KafkaSourceConsumer
 from infra.kafka.event_log import KafkaEventLog
-from infra.kafka.internal_topics import ensure_internal_topics
+from infra.kafka.groups import KafkaGroups
+from infra.kafka.internal_topics import checkpoint_problems, ensure_internal_topics
 from infra.kafka.parked import BackgroundNotes
 from infra.kafka.placement import KafkaPlacement
 from infra.kafka.producer import AtLeastOnceWriter
+from infra.kafka.settings import refreshed
+from infra.kafka.target_records import KafkaTargetRecords
 from infra.kafka.timestamps import TargetTimestamps
 from infra.kafka.transactions import TransactionalWriter
 from ingress.controller import IngressController, IngressParts
 from ingress.delivery import ROUND_LINGER, Delivery
 from ingress.destinations import DestinationFinder
+from ingress.group_ownership import GroupOwnership
 from ingress.intake import Intake
 from ingress.pieces import PieceReader
+from ingress.place_owner import PlaceOwners
 from ingress.wishes import WishFinder
 from replicator import logkeys
-from replicator.config import Config, IngressSettings
+from replicator.config import Config, EgressSettings, IngressSettings
 from replicator.control_store import ControlStore
-from replicator.errors import ConfigError, MalformedKey
+from replicator.errors import ConfigError, MalformedKey, StoreUnavailable
+from replicator.lifecycle import Stop
 from replicator.metrics import Metrics
 from replicator.protocols import TargetWriter, TopicPartition
 from replicator.segment import Segment
 from replicator.service import Service
 from replicator.store import SegmentStore
 from replicator.surroundings import Surroundings, program
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["build_egress", "build_ingress", "build_sync"]
 
@@ -66,7 +71,11 @@ RUN_BYTES = 8 * MIB
 DELIVERY_WIDTH = 8  # pieces read and produced at a time
 ROUND_RECORDS = 50_000  # of a backlog, in one transaction: below 10,000 they cost throughput
 PRODUCER_BYTES = 64 * MIB
+OPEN_TRANSACTION = timedelta(seconds=10)  # beyond its timeout, for the broker to end it
+LONGEST_LINGER = timedelta(milliseconds=100)  # of a poll of the source: uploads that end wait for it
 SYNC_SHUTDOWN = timedelta(seconds=10)
+SYNC_COMPARED = 200  # objects of a round of the service: comparing one may mean to read it, at both ends
+START_PATIENCE = timedelta(seconds=30)  # of a service for a cluster that may be starting, too
 
 
 def build_egress(config: Config) -> Service:
@@ -75,11 +84,11 @@ def build_egress(config: Config) -> Service:
         raise ConfigError(["egress: missing; add [egress] with at least one topic"], source=config.source)
     settings, around = config.egress, Surroundings(config)
     with around.building():
-        admin = KafkaAdmin(config.cluster.properties("admin"))
-        objects = around.objects(config.s3, threads=settings.upload_threads + 8)
+        admin = KafkaAdmin(config.cluster.properties("admin"), first_contact=START_PATIENCE)
+        objects = around.objects(config.s3, threads=settings.upload_threads + 8, writes_as=config.region)
         store, control = SegmentStore(objects, config.s3.prefix), ControlStore(objects, config.s3.prefix)
         segment_format = load_format(config.format, config.format_options)
-        properties = config.cluster.properties("consumer")
+        properties = refreshed(config.cluster.properties("consumer"), settings.topic_refresh_interval)
         isolation = properties.get("isolation.level", "read_committed")
         # one budget: what the client fetched, the records being gathered and encoded, the encoded that wait
         budget = settings.memory_budget
@@ -89,10 +98,11 @@ def build_egress(config: Config) -> Service:
             group_id=settings.group_id,
             isolation_level=isolation,
             memory_bytes=budget // 4,
+            linger=_linger(settings),
             metrics=around.metrics,
         )
         confirmations = Confirmations(admin, around.pool(1, "confirm"))
-        spool = around.resources.enter_context(Spool(settings.spool_dir, budget // 8))
+        spool = around.resources.enter_context(open_spool(settings))
         assembly = Assembly(
             format=segment_format,
             confirm=confirmations.ask,
@@ -102,20 +112,34 @@ def build_egress(config: Config) -> Service:
             encode_threads=2,
             upload_threads=settings.upload_threads,
         )
+        if assembly.spool_limit < assembly.spool_most:
+            log.warning(
+                "spool_disk_small",
+                extra={
+                    logkeys.PATH: str(spool.directory),
+                    logkeys.BYTES: assembly.spool_limit,
+                    logkeys.WANTED: assembly.spool_most,
+                    logkeys.NEXT: "nothing is lost, but segments are sealed before they are full, and reading waits "
+                    "for uploads: set egress.spool_dir to a larger disk, or lower egress.memory_budget",
+                },
+            )
         pool, listing_pool = around.pool(2, "ask"), around.pool(8, "list")
         own = frozenset() if config.ingress is None else config.ingress.own_topics
+        places = Places(config.region, control, around.clock)
         resolver = Resolver(
             region=config.region,
             cluster_id=cluster_id,
             consumer=consumer,
             admin=admin,
-            store=store,
+            archive=ArchiveLookup(store, control, segment_format),
             control=control,
-            places=Places(config.region, control, around.clock),
+            places=places,
             clock=around.clock,
             accept_missing_archive=settings.on_archive_behind == "continue",
         )
-        watcher = TopicWatcher(admin, settings.topics, own, cluster_id, settings.topic_refresh_interval, pool)
+        watcher = TopicWatcher(
+            admin, settings.topics, own, cluster_id, settings.topic_refresh_interval, pool, places.claimed
+        )
         controller = EgressController(
             EgressParts(
                 region=config.region,
@@ -145,14 +169,15 @@ def build_egress(config: Config) -> Service:
         return around.service({"egress": controller.run}, settings.shutdown_timeout)
 
 
-def build_ingress(config: Config) -> Service:
-    """An archive → this region's topics. Raises ConfigError, BrokerUnavailable, TargetError."""
+def build_ingress(config: Config, *, take_over: str = "") -> Service:
+    """An archive → this region's topics. `take_over`: the consumer group that this one replaces. Raises ConfigError,
+    BrokerUnavailable, TargetError."""
     problems = [f"{name}: missing" for name in ("ingress", "sqs") if getattr(config, name) is None]
     if config.ingress is None or config.sqs is None:
         raise ConfigError(problems, source=config.source)
     settings, around = config.ingress, Surroundings(config)
     with around.building():
-        admin = KafkaAdmin(config.cluster.properties("admin"))
+        admin = KafkaAdmin(config.cluster.properties("admin"), first_contact=START_PATIENCE)
         ensure_internal_topics(
             admin,
             segment_events_topic=settings.segment_events_topic,
@@ -175,12 +200,17 @@ def build_ingress(config: Config) -> Service:
         around.resources.callback(checkpoints.close)
         editor = KafkaCheckpointEditor(config.cluster.properties("producer"), settings.checkpoint_topic)
         around.resources.callback(editor.close)
+        claims = KafkaCheckpointEditor(config.cluster.properties("producer"), settings.checkpoint_topic)
+        around.resources.callback(claims.close)
         notes = BackgroundNotes(checkpoints, editor, around.stop)
         writer = _writer(config, settings)
         around.resources.callback(writer.close, timedelta(seconds=2))
-        placement = KafkaPlacement(config.cluster.properties("consumer"), group_id=settings.group_id)
+        member = refreshed(config.cluster.properties("consumer"), settings.topic_refresh_interval)
+        placement = KafkaPlacement(member, group_id=settings.group_id)
         delivery = Delivery(
-            reader=PieceReader(store, segment_format, settings.batch_size, RUN_BYTES),
+            reader=PieceReader(
+                store, segment_format, settings.batch_size, RUN_BYTES, expect=PlaceOwners(control).expect
+            ),
             writer=writer,
             timestamps=TargetTimestamps(admin, around.clock),
             pool=around.pool(2, "read"),
@@ -198,6 +228,23 @@ def build_ingress(config: Config) -> Service:
                 placement=placement,
                 event_log=event_log,
                 checkpoints=checkpoints,
+                checkpoint_problems=partial(checkpoint_problems, admin, settings.checkpoint_topic),
+                ownership=GroupOwnership(
+                    topic=settings.checkpoint_topic,
+                    group_id=settings.group_id,
+                    take_over=take_over,
+                    checkpoints=checkpoints,
+                    editor=claims,
+                    cluster_id=admin.cluster_id,
+                    groups=KafkaGroups(config.cluster.properties("admin"), config.cluster.properties("consumer")),
+                    clock=around.clock,
+                    make_id=lambda: uuid.uuid4().hex,
+                ),
+                target_records=KafkaTargetRecords(
+                    admin,
+                    config.cluster.properties("consumer"),
+                    read_within=settings.transaction_timeout + OPEN_TRANSACTION,
+                ),
                 notes=notes,
                 store=store,
                 control=control,
@@ -233,13 +280,15 @@ def build_ingress(config: Config) -> Service:
             around.metrics,
             around.health,
             around.stop,
+            lambda: controller.has_begun,
         )
         loops = {"ingress": controller.run, "delivery": delivery.run, "intake": intake.run, "notes": notes.run}
         return around.service(loops, settings.shutdown_timeout)
 
 
-def build_sync(config: Config, *, once: bool = False) -> Service:
-    """This region's archive → another bucket. Raises ConfigError."""
+def build_sync(config: Config, *, once: Callable[[SyncResult], None] | None = None) -> Service:
+    """This region's archive → another bucket, until it is stopped; or one round, whose result goes to `once`. Raises
+    ConfigError."""
     if config.sync is None:
         raise ConfigError(["sync: missing; add [sync.destination]"], source=config.source)
     settings, around = config.sync, Surroundings(config)
@@ -247,8 +296,11 @@ def build_sync(config: Config, *, once: bool = False) -> Service:
         width = 8
         sync = BucketSync(
             config.region,
-            Place(around.objects(config.s3, threads=width + 4), config.s3.prefix),
-            Place(around.objects(settings.destination, threads=width + 4), settings.destination.prefix),
+            Place(around.objects(config.s3, threads=width + 4, once=once is not None), config.s3.prefix),
+            Place(
+                around.objects(settings.destination, threads=width + 4, once=once is not None, writes_as=config.region),
+                settings.destination.prefix,
+            ),
             settings.topics,
             settings.levels,
             around.pool(width, "copy"),
@@ -256,16 +308,30 @@ def build_sync(config: Config, *, once: bool = False) -> Service:
             around.metrics,
             around.stop,
             alive=lambda: around.health.turn(around.clock.now()),
+            most_compared=SYNC_COMPARED if once is None else None,
         )
         queue = around.queue(settings.queue) if settings.queue else None
         queue_wait = min(settings.queue.wait, SYNC_SHUTDOWN / 2) if settings.queue else timedelta()
         loop = SyncLoop(sync, queue, queue_wait, settings.interval, around.clock, around.health, around.stop)
-        if once:
-            return around.service({"sync": lambda: _once(sync)}, SYNC_SHUTDOWN)
+        if once is not None:
+            return around.service({"sync": lambda: once(_once(sync, around.stop))}, SYNC_SHUTDOWN)
         loops = {"sync": loop.run}
         if settings.queue is not None:
             loops["sync-queue"] = loop.follow
         return around.service(loops, SYNC_SHUTDOWN)
+
+
+def open_spool(settings: EgressSettings) -> Spool:
+    """Raises ConfigError."""
+    try:
+        return Spool(settings.spool_dir, settings.memory_budget // 8)
+    except OSError as error:
+        raise ConfigError([f"egress.spool_dir: cannot be used: {error}; set it to a directory with room"]) from error
+
+
+def _linger(settings: EgressSettings) -> timedelta:
+    """A twentieth of what the archive may be behind."""
+    return min(min(rule.settings.max_segment_age for rule in settings.topics) / 20, LONGEST_LINGER)
 
 
 def _writer(config: Config, settings: IngressSettings) -> TargetWriter:
@@ -298,8 +364,13 @@ class _MalformedKeys:
             log.warning("malformed_key", extra={logkeys.ERROR: str(error)})
 
 
-def _once(sync: BucketSync) -> None:
-    sync.once()
+def _once(sync: BucketSync, stop: Stop) -> SyncResult:
+    """Raises StoreUnavailable when a listing or copies failed, each a line of the log, or when it was stopped."""
+    result = sync.once()
+    if result.failed or stop.is_set():
+        what = f"{result.failed} objects could not be copied" if result.failed else "stopped before the end"
+        raise StoreUnavailable(f"sync: {what}, {result.copied} were; run it again")
+    return result
 
 
 def _may_thin(admin: KafkaAdmin, segment: Segment) -> bool:

@@ -4,6 +4,7 @@ The checkpoint record is the position. Topic: compacted; key: who; value: how fa
 keys and no blanks, so that one key always has the same bytes. Beside it, each under keys of a kind of its own:
 
   - a partition that waits for an operator says why (`Parked`); the record goes when the partition does;
+  - a partition that waits for offsets says since when (`Waiting`); the record goes when it got past them;
   - offsets that an operator gave up are written down (`Skipped`), for ever: a recorded gap at the target.
 """
 
@@ -18,7 +19,8 @@ from replicator.errors import CheckpointConflict, MalformedEvent
 from replicator.segment import OffsetRange, SourcePartition
 
 VERSION = 1
-POSITION, PARKED, SKIPPED, OWNER = "", "parked", "skipped", "owner"  # kinds of records, as their keys say it
+# kinds of records, as their keys say it
+POSITION, PARKED, WAITING, SKIPPED, OWNER = "", "parked", "waiting", "skipped", "owner"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -42,6 +44,7 @@ class Checkpoint:
     at: datetime  # UTC
     author: Author = Author.AT_LEAST_ONCE
     given_at: int | None = None  # of a seed that skips a record: its offset; void once the position is beyond it
+    begun_at: int | None = None  # where this delivery began; None: an operator said where to go on, or it is not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +54,17 @@ class Parked:
     next_offset: int | None  # of the record it cannot get past; None: it has no position yet
     reason: str
     since: datetime  # UTC
+    blames_target: bool = False  # no record is at fault: the next one would fare no better
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A listing showed that offsets are in no segment, though later ones are. How long they are waited for counts from
+    `since`, whichever process holds the partition."""
+
+    offset: int  # the first one missing; of a beginning, the first one stored
+    since: datetime  # UTC, by the clock of the process that noticed it
+    is_beginning: bool = False  # nothing says where the archive begins, so anything may come before `offset`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +87,13 @@ def still_parked(parked: Parked, checkpoint: Checkpoint | None) -> bool:
     return checkpoint.next_offset <= parked.next_offset
 
 
+def still_waiting(waiting: Waiting, checkpoint: Checkpoint | None) -> bool:
+    """Whether what a partition waited for is before it still; the note outlives the wait for a moment, or a crash."""
+    if checkpoint is None:
+        return True
+    return not waiting.is_beginning and waiting.offset == checkpoint.next_offset
+
+
 def follow(
     key: CheckpointKey, known: Checkpoint | CheckpointConflict | None, said: Checkpoint
 ) -> Checkpoint | CheckpointConflict:
@@ -81,7 +102,8 @@ def follow(
     An operator's word begins anew, and is all that ends a conflict; another destination begins anew as well. One about
     a record where the partition was parked says nothing of a partition that got past it, nor of a conflict. A position
     never goes back by itself: a lower one comes from a worker that was frozen while the partition moved on, and what it
-    delivered lies below the higher one. Only a transaction cannot be such a latecomer, since it is fenced.
+    delivered lies below the higher one. Nor does one that began further on by itself move it: what lies between was
+    delivered by none. Only a transaction cannot be such a latecomer, since it is fenced.
     """
     if known is None or (said.author is Author.SEED and said.given_at is None):
         return said
@@ -90,7 +112,10 @@ def follow(
     if said.given_at is not None:
         same = said.destination_topic_id == known.destination_topic_id
         return known if same and known.next_offset > said.given_at else said
-    if said.destination_topic_id != known.destination_topic_id or said.next_offset >= known.next_offset:
+    if said.destination_topic_id != known.destination_topic_id:
+        return said
+    joins = said.begun_at is None or known.begun_at is None or said.begun_at <= known.next_offset
+    if said.next_offset >= known.next_offset and joins:
         return said
     if said.author is Author.EXACTLY_ONCE and known.author is not Author.AT_LEAST_ONCE:
         return CheckpointConflict(
@@ -112,9 +137,25 @@ def encode_parked_key(key: CheckpointKey) -> bytes:
 def encode_parked(parked: Parked) -> bytes:
     return _dump(
         {
+            "blames_target": parked.blames_target,
             "next_offset": parked.next_offset,
             "reason": parked.reason,
             "since": parked.since.isoformat(),
+            "v": VERSION,
+        }
+    )
+
+
+def encode_waiting_key(key: CheckpointKey) -> bytes:
+    return _dump(_key(key) | {"kind": WAITING})
+
+
+def encode_waiting(waiting: Waiting) -> bytes:
+    return _dump(
+        {
+            "is_beginning": waiting.is_beginning,
+            "offset": waiting.offset,
+            "since": waiting.since.isoformat(),
             "v": VERSION,
         }
     )
@@ -166,16 +207,11 @@ def decode_skipped(key: bytes, data: bytes) -> Skipped:
 
 
 def kind_of(data: bytes) -> str:
-    """What a record's key is about: POSITION, PARKED, SKIPPED, or a kind of a newer version. Raises MalformedEvent."""
+    """What a record's key is about: POSITION, PARKED, …, or a kind of a newer version. Raises MalformedEvent."""
     try:
         return str(json.loads(data).get("kind", POSITION))
     except (ValueError, AttributeError) as error:
         raise MalformedEvent(f"not a checkpoint key: {data[:200]!r} ({error})") from error
-
-
-def is_parked_key(data: bytes) -> bool:
-    """Whether a record's key is that of a `Parked`. Raises MalformedEvent."""
-    return kind_of(data) == PARKED
 
 
 def decode_parked(data: bytes) -> Parked:
@@ -185,20 +221,33 @@ def decode_parked(data: bytes) -> Parked:
         if d["v"] != VERSION:
             raise ValueError(f"version {d['v']}, this program reads {VERSION}")
         next_offset = None if d["next_offset"] is None else int(d["next_offset"])
-        return Parked(next_offset, str(d["reason"]), datetime.fromisoformat(d["since"]))
+        since = datetime.fromisoformat(d["since"])
+        return Parked(next_offset, str(d["reason"]), since, blames_target=bool(d["blames_target"]))
     except (ValueError, KeyError, TypeError) as error:
         raise MalformedEvent(f"not a parked partition: {data[:200]!r} ({error})") from error
 
 
+def decode_waiting(data: bytes) -> Waiting:
+    """Raises MalformedEvent, also for a newer version."""
+    try:
+        d = json.loads(data)
+        if d["v"] != VERSION:
+            raise ValueError(f"version {d['v']}, this program reads {VERSION}")
+        return Waiting(int(d["offset"]), datetime.fromisoformat(d["since"]), bool(d["is_beginning"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise MalformedEvent(f"not a partition that waits: {data[:200]!r} ({error})") from error
+
+
 def encode(checkpoint: Checkpoint) -> bytes:
-    said = {
+    always = {
         "at": checkpoint.at.isoformat(),
         "author": checkpoint.author,
         "destination_topic_id": checkpoint.destination_topic_id,
         "next_offset": checkpoint.next_offset,
         "v": VERSION,
     }
-    return _dump(said if checkpoint.given_at is None else said | {"given_at": checkpoint.given_at})
+    known = {"begun_at": checkpoint.begun_at, "given_at": checkpoint.given_at}
+    return _dump(always | {name: offset for name, offset in known.items() if offset is not None})
 
 
 def decode_key(data: bytes) -> CheckpointKey:
@@ -217,13 +266,14 @@ def decode(data: bytes) -> Checkpoint:
         d = json.loads(data)
         if d["v"] != VERSION:
             raise ValueError(f"version {d['v']}, this program reads {VERSION}")
-        at, given_at = datetime.fromisoformat(d["at"]), d.get("given_at")
+        given_at, begun_at = d.get("given_at"), d.get("begun_at")
         return Checkpoint(
             int(d["next_offset"]),
             str(d["destination_topic_id"]),
-            at,
+            datetime.fromisoformat(d["at"]),
             Author(d["author"]),
             given_at=None if given_at is None else int(given_at),
+            begun_at=None if begun_at is None else int(begun_at),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise MalformedEvent(f"not a checkpoint: {data[:200]!r} ({error})") from error

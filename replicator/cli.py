@@ -1,4 +1,5 @@
-"""The command line. Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 differences or losses found.
+"""The command line. Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 differences or losses found, 130 ended by
+Ctrl-C.
 
 This only wires; the commands are in `replicator.commands`.
 """
@@ -18,8 +19,9 @@ from replicator.commands.checkpoints import checkpoints_app
 from replicator.commands.compact import compact
 from replicator.commands.config import config_app, explain_app
 from replicator.commands.drill import drill
-from replicator.commands.gaps import gaps
+from replicator.commands.gaps import gaps_app
 from replicator.commands.gc import gc
+from replicator.commands.interrupt import NOTHING_CHANGED, WRITES_ONCE, interruptible
 from replicator.commands.local import demo, local_app
 from replicator.commands.parked import release, skip
 from replicator.commands.restore import restore
@@ -30,25 +32,28 @@ from replicator.errors import ConfigError, ReplicatorError
 
 __all__ = ["CONFIG_VARIABLE", "app", "main"]
 
-app = group("Mirrors, backs up and restores Kafka topics across regions with object storage in between.")
+app = group(
+    "Mirrors, backs up and restores Kafka topics across regions with object storage in between.\n\n"
+    "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 differences or losses found, 130 ended by Ctrl-C."
+)
 for command in (
     services.egress,
     services.ingress,
     services.sync,
     compact,
-    gc,
+    interruptible("what was removed is recorded, and the next run plans the rest anew")(gc),
     restore,
-    verify,
-    drill,
-    status,
-    gaps,
-    skip,
-    release,
-    adopt,
+    interruptible(f"{NOTHING_CHANGED}, and a --state file keeps what was proven")(verify),
+    interruptible("nothing was measured")(drill),
+    interruptible()(status),
+    interruptible(WRITES_ONCE)(skip),
+    interruptible(WRITES_ONCE)(release),
+    interruptible(WRITES_ONCE)(adopt),
     demo,
 ):
     app.command()(command)
 app.add_typer(checkpoints_app, name="checkpoints")
+app.add_typer(gaps_app, name="gaps")
 app.add_typer(config_app, name="config")
 app.add_typer(explain_app, name="explain")
 app.add_typer(local_app, name="local")

@@ -17,6 +17,7 @@ from datetime import timedelta
 
 from compaction.clean import Cleaner
 from compaction.copies import Copies
+from compaction.heartbeat import beating
 from compaction.lease import held, this_process
 from compaction.merge import Merger
 from compaction.rows import decode_plan, encode_outcome
@@ -30,13 +31,14 @@ from infra.spark import SparkRunner, SparkSettings
 from replicator.config import CompactionJob, Config
 from replicator.control_store import ControlStore
 from replicator.errors import ConfigError
+from replicator.heartbeats import HeartbeatStore
 from replicator.lifecycle import Closing, Stop, SystemClock
 from replicator.logkeys import REASON
 from replicator.protocols import SegmentFormat
 from replicator.segment import Segment
 from replicator.service import Service
 from replicator.store import SegmentStore
-from replicator.surroundings import Surroundings, archive_objects, for_workers, program
+from replicator.surroundings import Surroundings, archive_objects, for_workers, program, require_conditional_writes
 
 log = logging.getLogger(__name__)
 
@@ -71,12 +73,14 @@ class Compaction(Closing):
         self._config, self._progress = config, progress
         self._opened = ExitStack()
         self._clock = SystemClock()
-        self._owner = this_process()
+        self.owner = this_process()
         objects = archive_objects(config.s3, self.stop, self._opened)
         self._store = SegmentStore(objects, config.s3.prefix)
         self._control = ControlStore(objects, config.s3.prefix)
+        self.heartbeats = HeartbeatStore(objects, config.s3.prefix, config.region)
         self._execute = execute or self._on_spark
         self._spark: SparkRunner | None = None
+        self._is_proven = False  # that the bucket honours conditional writes
 
     def compact(
         self,
@@ -88,10 +92,12 @@ class Compaction(Closing):
         dry_run: bool = False,
     ) -> list[Report]:
         """Run `jobs` (default: all) now, one after the other, or that part of them. Raises LeaseTaken when another
-        process is at it, PlanFailed or SparkUnavailable when Spark cannot go on, StoreUnavailable, CompactionStopped.
-        """
+        process is at it, PlanFailed or SparkUnavailable when Spark cannot go on, StoreUnavailable, CompactionStopped,
+        and ConfigError when the bucket lets objects be overwritten."""
         selection = Selection(topics=frozenset({topic} if topic else ()), partitions=frozenset(partitions), level=level)
         reports = []
+        if not dry_run:
+            self._require_conditional_writes()
         for job in self.settings.jobs if jobs is None else jobs:
             if self.stop.is_set():
                 raise CompactionStopped
@@ -107,7 +113,7 @@ class Compaction(Closing):
             if dry_run:
                 reports.append(compactor.run(job, selection, dry_run=True))
                 continue
-            with held(self._control, region, self._owner, self._clock):
+            with held(self._control, region, self.owner, self._clock):
                 reports.append(compactor.run(job, selection))
         return reports
 
@@ -129,6 +135,11 @@ class Compaction(Closing):
         if self._spark is not None:
             self._spark.close()
         self._opened.close()
+
+    def _require_conditional_writes(self) -> None:
+        if not self._is_proven:
+            require_conditional_writes(self._config.s3, self._config.region, self.stop)
+            self._is_proven = True
 
     def _on_spark(self, rows: Sequence[str], job: CompactionJob) -> Sequence[str]:
         if self._spark is None:
@@ -165,7 +176,12 @@ def build_scheduler(config: Config, names: Sequence[str] | None = None) -> Servi
             metrics=around.metrics,
             stop=around.stop,
         )
-        return around.service({"compaction": scheduler.loop}, SHUTDOWN)
+
+        def run() -> None:
+            with beating(compaction.heartbeats, compaction.owner, [job.name for job in jobs], around.clock):
+                scheduler.loop()
+
+        return around.service({"compaction": run}, SHUTDOWN)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,9 @@
                                                        retention removed
     quarantine/{place}/{partition}/{level}/{range}     a segment that is not what its key and footer say
     leases/{name}/{token:020d}                         who does a work that one should do; the highest token holds
+    proven/{region}/{place}/{number:020d}              when `verify` proved partitions of an archive (proofs.py)
+    heartbeats/{owner}/{number:020d}                   a process that compacts by the clock (heartbeats.py)
+    probe                                              put again at each start of a writer, which the store must refuse
 
 Each is a small JSON object, written once by a conditional put and never changed.
 """
@@ -20,7 +23,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from replicator.errors import MalformedEvent, MalformedKey
+from replicator.errors import MalformedEvent
 from replicator.segment import CONTROL, OffsetRange, Segment, SourcePartition, region_prefix
 
 VERSION = 1
@@ -28,17 +31,18 @@ RETENTION = "retention of the archive"
 """Why a gap was recorded whose offsets were archived, and then removed because nobody wants them any more."""
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
-_GAP = re.compile(r"(?P<start>[0-9]{20})-(?P<end>[0-9]{20})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The life of a topic that a place was claimed for. `number` counts the lives of one name, from 0."""
+    """The life of a topic that a place was claimed for. `number` counts the places of one name, from 0."""
 
     topic_id: str
     cluster_id: str
     number: int
     claimed_at: datetime  # UTC
+    fork: int = 0  # number of the fork of that life's log behind which it begins, from 1 on; 0: with the life
+    forked_from: str = ""  # the place that holds the log up to that fork
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,21 +58,27 @@ class ArchiveBegin:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFork:
     """The source's log lost records that had been archived, and gives their offsets to others: an unclean leader
-    election, the loss of every replica's tail, a snapshot that was restored."""
+    election, the loss of every replica's tail, a snapshot that was restored. `replicator.forks` says how it goes on."""
 
     source: SourcePartition
     next_offset: int  # everything below was archived
-    leader_epoch: int  # of the last record archived below `next_offset`
-    end_offset: int | None  # where that epoch ends in the log as it is now; None: the broker did not say
+    leader_epoch: int | None  # of the last record archived below `next_offset`; None: found by comparing records
+    end_offset: int | None  # the two logs are the same below it; None: nothing is known to be the same
     found_at: datetime  # UTC
+    evidence: str = ""  # what shows it, for people
 
     def __post_init__(self) -> None:
         if self.next_offset < 1 or (self.end_offset is not None and not 0 <= self.end_offset < self.next_offset):
             raise ValueError(f"a fork at {self.end_offset} contests nothing below {self.next_offset}")
 
     @property
+    def is_by_records(self) -> bool:
+        """Found by comparing the log's records with archived ones, not reported by a broker."""
+        return self.leader_epoch is None
+
+    @property
     def contested(self) -> OffsetRange:
-        """Offsets whose archived records may not be those of the log as it is now."""
+        """Offsets whose archived records are not, or may not be, those of the log as it is now."""
         return OffsetRange(0 if self.end_offset is None else self.end_offset, self.next_offset - 1)
 
 
@@ -86,7 +96,8 @@ class RecordedGap:
 
     @property
     def is_loss(self) -> bool:
-        return self.reason != RETENTION
+        """Whether it needs attention: not what retention removed on purpose, nor what an operator accepted."""
+        return self.reason != RETENTION and not self.is_accepted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +130,11 @@ def newest_stand_in(lives: Iterable[str], cluster_id: str) -> str:
     return f"{head}{max(numbers)}" if numbers else ""
 
 
+def incarnations(places: Iterable[str], topic: str) -> list[str]:
+    """Of places: those of later lives of `topic`, by the name behind the `@`."""
+    return [place[len(topic) + 1 :] for place in places if place.startswith(f"{topic}@")]
+
+
 def place_key(prefix: str, region: str, place: str) -> str:
     return f"{control_prefix(prefix, region)}places/{place}"
 
@@ -127,8 +143,12 @@ def places_prefix(prefix: str, region: str) -> str:
     return f"{control_prefix(prefix, region)}places/"
 
 
+def begins_prefix(prefix: str, region: str, place: str) -> str:
+    return f"{control_prefix(prefix, region)}begins/{place}/"
+
+
 def begin_key(prefix: str, source: SourcePartition) -> str:
-    return f"{control_prefix(prefix, source.region)}begins/{source.place}/{source.partition}"
+    return f"{begins_prefix(prefix, source.region, source.place)}{source.partition}"
 
 
 def forks_prefix(prefix: str, source: SourcePartition) -> str:
@@ -153,6 +173,10 @@ def quarantine_prefix(prefix: str, region: str) -> str:
 
 def quarantine_key(prefix: str, segment: Segment) -> str:
     return f"{quarantine_prefix(prefix, segment.source.region)}{str(segment).partition('/')[2]}"
+
+
+def probe_key(prefix: str, region: str) -> str:
+    return f"{control_prefix(prefix, region)}probe"
 
 
 def leases_prefix(prefix: str, region: str) -> str:
@@ -204,33 +228,38 @@ def control_prefix(prefix: str, region: str) -> str:
     return f"{region_prefix(prefix, region)}{CONTROL}/v1/"
 
 
+def is_of_one_bucket(name: str) -> bool:
+    """Whether the control object is about its bucket, and says nothing of a copy: `name` is its key without prefix."""
+    return _kind(name) in ("leases", "probe", "heartbeats", "proven")
+
+
+def is_of_either_side(name: str) -> bool:
+    """Whether the bucket that receives copies may have such an object of its own, with another content: its own `gc`
+    records what it removed, and its own readers what is damaged there."""
+    return _kind(name) in ("gaps", "quarantine")
+
+
+def _kind(name: str) -> str:
+    """Of a control object; empty of anything else."""
+    parts = name.split("/")
+    return parts[3] if len(parts) > 3 and parts[1:3] == [CONTROL, f"v{VERSION}"] else ""
+
+
 def is_control_key(prefix: str, key: str) -> bool:
     """Of any region."""
     head = f"{prefix}/" if prefix else ""
     return key.startswith(head) and key[len(head) :].split("/")[1:2] == [CONTROL]
 
 
-def parse_gap_range(name: str) -> OffsetRange:
-    """The offsets in the last part of a gap's key. Raises MalformedKey."""
-    match = _GAP.fullmatch(name)
-    try:
-        if match is None:
-            raise ValueError("expected start-end, of 20 digits each")
-        return OffsetRange(int(match["start"]), int(match["end"]))
-    except ValueError as error:
-        raise MalformedKey(f"not the key of a recorded gap: {name!r} ({error})") from error
-
-
 def encode_place(place: Place) -> bytes:
-    return _dump(
-        {
-            "claimed_at": place.claimed_at.isoformat(),
-            "cluster_id": place.cluster_id,
-            "number": place.number,
-            "topic_id": place.topic_id,
-            "v": VERSION,
-        }
-    )
+    said: dict[str, object] = {
+        "claimed_at": place.claimed_at.isoformat(),
+        "cluster_id": place.cluster_id,
+        "number": place.number,
+        "topic_id": place.topic_id,
+        "v": VERSION,
+    }
+    return _dump(said | {"fork": place.fork, "forked_from": place.forked_from} if place.fork else said)
 
 
 def decode_place(data: bytes) -> Place:
@@ -242,6 +271,8 @@ def decode_place(data: bytes) -> Place:
             cluster_id=str(d["cluster_id"]),
             number=int(d["number"]),
             claimed_at=datetime.fromisoformat(d["claimed_at"]),
+            fork=int(d.get("fork", 0)),
+            forked_from=str(d.get("forked_from", "")),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise MalformedEvent(f"not a place: {data[:200]!r} ({error})") from error
@@ -275,6 +306,7 @@ def encode_fork(fork: LogFork) -> bytes:
     return _dump(
         {
             "end_offset": fork.end_offset,
+            "evidence": fork.evidence,
             "found_at": fork.found_at.isoformat(),
             "leader_epoch": fork.leader_epoch,
             "next_offset": fork.next_offset,
@@ -290,9 +322,10 @@ def decode_fork(source: SourcePartition, data: bytes) -> LogFork:
         return LogFork(
             source=source,
             next_offset=int(d["next_offset"]),
-            leader_epoch=int(d["leader_epoch"]),
+            leader_epoch=None if d["leader_epoch"] is None else int(d["leader_epoch"]),
             end_offset=None if d["end_offset"] is None else int(d["end_offset"]),
             found_at=datetime.fromisoformat(d["found_at"]),
+            evidence=str(d.get("evidence", "")),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise MalformedEvent(f"not a fork of {source}: {data[:200]!r} ({error})") from error

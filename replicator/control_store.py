@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,6 +17,7 @@ from replicator.control import (
     Quarantined,
     RecordedGap,
     begin_key,
+    begins_prefix,
     control_prefix,
     decode_begin,
     decode_fork,
@@ -35,16 +36,16 @@ from replicator.control import (
     gap_key,
     gaps_prefix,
     lease_prefix,
-    parse_gap_range,
     place_key,
     places_prefix,
     quarantine_key,
     quarantine_prefix,
 )
+from replicator.coverage import adjoining
 from replicator.durable import Step, durable
-from replicator.errors import MalformedKey, SegmentExists, SegmentNotFound
+from replicator.errors import MalformedEvent, MalformedKey, SegmentExists, SegmentNotFound
 from replicator.protocols import ObjectStore
-from replicator.segment import OffsetRange, Segment, SourcePartition, parse_key, region_prefix
+from replicator.segment import OffsetRange, Segment, SourcePartition, parse_key, parse_offsets, region_prefix
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +108,16 @@ class ControlStore:
             return decode_begin(self._read(key))
         return begin
 
+    def begun(self, region: str, place: str) -> frozenset[int]:
+        """Partitions of a place whose begin was recorded, by one listing."""
+        prefix = begins_prefix(self.prefix, region, place)
+        names = (item.key[len(prefix) :] for item in self.objects.list(prefix))
+        return frozenset(int(name) for name in names if name.isdecimal())
+
+    def fork_sources(self, region: str, place: str | None = None) -> Sequence[SourcePartition]:
+        """Partitions of `region`, or of one place in it, of whose log a fork was recorded."""
+        return self._sources(region, "forks", place)
+
     def forks(self, source: SourcePartition) -> Sequence[LogFork]:
         """In order of `next_offset`; by one listing, and one request for each: there should be none."""
         prefix = forks_prefix(self.prefix, source)
@@ -140,16 +151,26 @@ class ControlStore:
             for offsets in self.gap_ranges(source)
         ]
 
-    def gap_sources(self, region: str) -> Sequence[SourcePartition]:
-        """Partitions of `region` for which a gap was recorded."""
-        prefix = f"{control_prefix(self.prefix, region)}gaps/"
-        found = {tuple(item.key[len(prefix) :].split("/")[:2]) for item in self.objects.list(prefix)}
-        sources = []
-        for parts in sorted(found):
-            if len(parts) == 2 and parts[1].isdecimal():
-                topic, _, incarnation = parts[0].partition("@")
-                sources.append(SourcePartition(region, topic, int(parts[1]), incarnation))
-        return sources
+    def adjoining_gaps(self, source: SourcePartition, reason: str) -> Sequence[Sequence[RecordedGap]]:
+        """Recorded gaps of that reason that adjoin or overlap each other, in groups of two or more; those that an
+        operator accepted and those that cannot be read are left out. One listing, and one request for each gap that
+        has a neighbour."""
+        found: dict[OffsetRange, RecordedGap] = {}
+        for group in adjoining(self.gap_ranges(source)):
+            for offsets in group if len(group) > 1 else ():
+                with contextlib.suppress(MalformedEvent, SegmentNotFound):
+                    gap = decode_gap(source, offsets, self._read(gap_key(self.prefix, source, offsets)))
+                    if gap.reason == reason and not gap.is_accepted:
+                        found[offsets] = gap
+        return [[found[offsets] for offsets in group] for group in adjoining(found) if len(group) > 1]
+
+    def remove_gaps(self, gaps: Collection[RecordedGap]) -> None:
+        """Remove records that a wider one has made superfluous."""
+        self.objects.delete_many([gap_key(self.prefix, gap.source, gap.offsets) for gap in gaps])
+
+    def gap_sources(self, region: str, place: str | None = None) -> Sequence[SourcePartition]:
+        """Partitions of `region`, or of one place in it, for which a gap was recorded."""
+        return self._sources(region, "gaps", place)
 
     # --- segments that are not what they say ---
 
@@ -227,10 +248,22 @@ class ControlStore:
         info = self.objects.stat(f"{lease_prefix(self.prefix, region, name)}{token:020d}")
         return None if info is None else info.modified_at
 
+    def _sources(self, region: str, kind: str, place: str | None) -> Sequence[SourcePartition]:
+        """Partitions below which an object of this kind lies, by one listing; foreign keys are left out."""
+        prefix = f"{control_prefix(self.prefix, region)}{kind}/"
+        listed = self.objects.list(prefix if place is None else f"{prefix}{place}/")
+        found = {tuple(item.key[len(prefix) :].split("/")[:2]) for item in listed}
+        sources = []
+        for parts in sorted(found):
+            if len(parts) == 2 and parts[1].isdecimal():
+                topic, _, incarnation = parts[0].partition("@")
+                sources.append(SourcePartition(region, topic, int(parts[1]), incarnation))
+        return sources
+
     def _ranges(self, prefix: str) -> Iterator[OffsetRange]:
         for item in self.objects.list(prefix):
             try:
-                yield parse_gap_range(item.key[len(prefix) :])
+                yield parse_offsets(item.key[len(prefix) :])
             except MalformedKey:
                 continue
 

@@ -162,6 +162,19 @@ class Extent:
         return None
 
 
+def adjoining(ranges: Iterable[OffsetRange]) -> list[list[OffsetRange]]:
+    """Groups of ranges that overlap or adjoin each other, in order of their starts; O(n log n)."""
+    groups: list[list[OffsetRange]] = []
+    next_offset = -1
+    for one in sorted(ranges):
+        if groups and one.start <= next_offset:
+            groups[-1].append(one)
+        else:
+            groups.append([one])
+        next_offset = max(next_offset, one.next_offset)
+    return groups
+
+
 def joined(ranges: Iterable[OffsetRange]) -> Extent:
     """Of any ranges; O(n log n)."""
     runs: list[OffsetRange] = []

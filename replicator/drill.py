@@ -25,8 +25,10 @@ from replicator.errors import BrokerUnavailable, ReplicatorError, TargetError
 from replicator.lifecycle import Stop, SystemClock
 from replicator.protocols import TopicPartition
 from replicator.restore import Objection, Options, Restore, Wishes
+from replicator.segment import SourcePartition
 from replicator.stretches import Span
 from replicator.verify import Verification
+from replicator.verify_on_spark import TARGET, Look, Work, on_spark
 
 if TYPE_CHECKING:
     from infra.spark import SparkSettings
@@ -38,7 +40,7 @@ class DrillStopped(ReplicatorError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drilled:
-    """What a drill found. `behind_seconds`: None when the source could not be asked."""
+    """What a drill found. `behind_seconds`: None when it is not known, and `behind_unknown` says why."""
 
     region: str
     at: datetime  # UTC, when it began
@@ -48,6 +50,7 @@ class Drilled:
     restore_seconds: float
     verify_seconds: float
     behind_seconds: float | None
+    behind_unknown: str
     bad: int  # partitions that were not restored, or not equal
     differences: Sequence[str]
 
@@ -61,19 +64,21 @@ class Drilled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drill:
-    """`config` names the archive, and its source cluster if there is one; `scratch` the cluster to restore into, which
-    nobody needs. `sample`: so many partitions, chosen by chance; None: all."""
+    """`config` names the archive; `source` the file of the cluster that it is of, None: `config`, if it is of that
+    region; `scratch` the cluster to restore into, which nobody needs. `sample`: so many partitions, chosen by chance;
+    None: all."""
 
     config: Config
     scratch: Config
     selection: Selection
+    source: Config | None = None
     sample: int | None = None
     spark: SparkSettings | None = None
 
     def run(self, stop: Stop) -> Drilled:
         """Raises what a restore raises."""
         at = SystemClock().now()
-        behind = self._behind()
+        behind, unknown = self._behind(stop)
         selection = self._sampled(stop)
         into = replace(self.config, kafka=self.scratch.cluster)
         # gaps are told as differences: they must not keep the rest from being tried
@@ -89,11 +94,13 @@ class Drill:
         differences = list(_differences(outcomes))
         # the archive may have more by now; what was planned is what was restored
         planned = {p.source: Span(p.offsets.start, p.offsets.end) for p in plan.partitions if p.offsets is not None}
-        with Verification(into, selection, stop=stop) as verification:
-            verdicts = list(
-                verification.each(lambda s: verification.same_as_target(s, into, offsets=planned[s]), of=planned)
-            )
-        differences += [line_of(entry_of(verdict)) for verdict in verdicts if not verdict.is_equal]
+        entries = self._compared(into, selection, planned, stop)
+        differences += [line_of(entry) for entry in entries if not entry["equal"]]
+        bad = {o.source for o in outcomes if not (o.is_whole and o.is_done)} | {
+            entry["source"] for entry in entries if not entry["equal"]
+        }
+        if bad:  # what the archive lacks in the middle is lost, too, and has no age
+            behind, unknown = None, f"{len(bad)} partitions would not be back, or not as they were"
         return Drilled(
             region=selection.region,
             at=at,
@@ -103,12 +110,29 @@ class Drill:
             restore_seconds=restored - began,
             verify_seconds=time.monotonic() - restored,
             behind_seconds=behind,
-            bad=len(
-                {o.source for o in outcomes if not (o.is_whole and o.is_done)}
-                | {str(v.source) for v in verdicts if not v.is_equal}
-            ),
+            behind_unknown=unknown,
+            bad=len(bad),
             differences=differences,
         )
+
+    def _compared(
+        self, into: Config, selection: Selection, planned: Mapping[SourcePartition, Span], stop: Stop
+    ) -> Sequence[Mapping[str, Any]]:
+        """What was restored beside the archive, where it was restored: here, or by tasks of Spark."""
+        if self.spark is None:
+            with Verification(into, selection, stop=stop) as verification:
+                verdicts = verification.each(
+                    lambda s: verification.same_as_target(s, into, selection.renaming(s.topic), offsets=planned[s]),
+                    of=planned,
+                )
+                return [entry_of(verdict) for verdict in verdicts]
+
+        def go_on(_done: int, _total: int) -> None:
+            if stop.is_set():
+                raise DrillStopped("stopped before everything was compared: nothing was measured")
+
+        work = Work(into, selection, Look(kind=TARGET, cluster=into))
+        return [entry for entry, _ in on_spark(self.spark, work, {}, go_on, delivered=planned)]
 
     def _sampled(self, stop: Stop) -> Selection:
         if self.sample is None:
@@ -118,12 +142,17 @@ class Drill:
         chosen = random.sample(list(sources), min(self.sample, len(sources)))
         return replace(self.selection, only=frozenset((s.topic, s.partition) for s in chosen))
 
-    def _behind(self) -> float | None:
-        """Age of the oldest record at the source that is not archived; None when the source is not there to ask."""
-        if self.config.kafka is None:
-            return None
-        probe = KafkaLogProbe(self.config.kafka.properties("consumer"))
-        with Verification(self.config, self.selection) as verification:
+    def _behind(self, stop: Stop) -> tuple[float | None, str]:
+        """Age of the oldest record at the source that is not archived; or None, and why it is not known."""
+        file, region = self.source or self.config, self.selection.region
+        if file.region != region:
+            what = f"is of region {file.region}, and does not know {region}'s cluster: give its file"
+            return None, f"{file.source} {what}"
+        if file.kafka is None:
+            return None, f"{file.source} names no cluster: add [kafka], or give another file"
+        cluster = f"the cluster of {file.source} ({file.kafka.servers})"
+        probe = KafkaLogProbe(file.kafka.properties("consumer"))
+        with Verification(self.config, self.selection, stop=stop) as verification:
             wanted = {
                 TopicPartition(source.topic, source.partition): next_offset
                 for source, next_offset in verification.archived().items()
@@ -132,10 +161,12 @@ class Drill:
             ends = probe.ends(list(wanted))
             waiting = {p: max(wanted[p], end.low) for p, end in ends.items() if wanted[p] < end.stable}
             stamps = probe.stamps(waiting)
-        except (BrokerUnavailable, TargetError):
-            return None
+        except (BrokerUnavailable, TargetError) as error:
+            return None, f"{cluster} was asked: {error}"
+        if not ends:
+            return None, f"{cluster} was asked, and has none of these topics: is it the source?"
         now = SystemClock().now()
-        return max([0.0, *((now - stamp).total_seconds() for stamp in stamps.values())]) if ends else None
+        return max([0.0, *((now - stamp).total_seconds() for stamp in stamps.values())]), ""
 
 
 def append(history: Path, drilled: Drilled) -> None:

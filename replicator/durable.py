@@ -17,6 +17,7 @@ from enum import StrEnum
 
 class Step(StrEnum):
     # egress
+    PROBE_STORE = "probe-store"
     SPOOL_SEGMENT = "spool-segment"
     PUT_SEGMENT = "put-segment"
     CREATE_MULTIPART = "create-multipart"
@@ -27,7 +28,10 @@ class Step(StrEnum):
     RECORD_FORK = "record-fork"
     RECORD_GAP = "record-gap"
     COMMIT_OFFSETS = "commit-offsets"
+    # sync
+    COPY_OBJECT = "copy-object"
     # ingress
+    CREATE_INTERNAL_TOPIC = "create-internal-topic"
     CREATE_TOPIC = "create-topic"
     PUBLISH_EVENT = "publish-event"
     DELETE_MESSAGE = "delete-message"
@@ -38,16 +42,22 @@ class Step(StrEnum):
     COMMIT_TRANSACTION = "commit-transaction"
     ABORT_TRANSACTION = "abort-transaction"
     PARK = "park"
+    RECORD_WAITING = "record-waiting"
+    CLAIM_GROUP = "claim-group"
+    WITHDRAW_CLAIM = "withdraw-claim"
     # compaction
     DELETE_SEGMENTS = "delete-segments"
+    REMOVE_GAPS = "remove-gaps"
     EXPIRE_SEGMENTS = "expire-segments"
     ABORT_UPLOADS = "abort-uploads"
     QUARANTINE = "quarantine"
     TAKE_LEASE = "take-lease"
+    HEARTBEAT = "heartbeat"
     # restore, beside those of ingress
     TAKE_OVER = "take-over"
     THAW = "thaw"
     # operator
+    RECORD_PROOF = "record-proof"
     SEED_CHECKPOINT = "seed-checkpoint"
     RECORD_SKIP = "record-skip"
 

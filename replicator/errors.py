@@ -4,6 +4,7 @@
     ├ ConfigError            the operator's: all problems at once; refuse to start
     ├ TransientError         nobody's: try again, the edge does
     │ ├ StoreUnavailable     object store
+    │ │ └ StoreRefused       it refuses, or is not there: the operator's; a service goes on asking
     │ ├ BrokerUnavailable    Kafka
     │ ├ QueueUnavailable     SQS
     │ └ SparkUnavailable     Spark's driver, or its cluster
@@ -13,11 +14,14 @@
     │ ├ CorruptSegment       an object that is not what its key and footer say
     │ ├ SegmentNotFound      the key holds nothing (a 404, and only a 404)
     │ ├ SegmentExists        the key is taken
+    │ ├ ForeignSegment       a segment of another topic than the place it is in
     │ ├ SegmentsDiffer       two segments claim the same offset with different records
     │ ├ TransformFailed      a user's function did not answer as it should
- │ └ CheckpointConflict   two checkpoints of one partition that cannot both be true
+    │ └ CheckpointConflict   two checkpoints of one partition that cannot both be true
     ├ OwnershipLost          the partition moved away: stop without commit
     ├ TargetError            the target cluster is not what was asked for
+    │ ├ OtherGroup           the checkpoint topic belongs to another consumer group, or to a group in another cluster
+    │ └ WriterRefused        it takes nothing of this process, whatever the records
     ├ PlanFailed             a plan failed on Spark, each time it was tried
     └ ShutdownExpired        the deadline of a shutdown passed with work unfinished
 
@@ -30,7 +34,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from replicator.segment import Segment
+    from replicator.segment import OffsetRange, Segment
 
 
 class ReplicatorError(Exception):
@@ -53,6 +57,11 @@ class TransientError(ReplicatorError):
 
 class StoreUnavailable(TransientError):
     pass
+
+
+class StoreRefused(StoreUnavailable):
+    """Credentials, a permission, the bucket's or the host's name: only an operator can repair it, while we wait or not.
+    The message says what to check."""
 
 
 class BrokerUnavailable(TransientError):
@@ -111,11 +120,16 @@ class SegmentExists(DataError):
 
 
 class SegmentsDiffer(DataError):
-    """Two stored or spooled segments disagree about one offset."""
+    """Two stored or spooled segments disagree about one offset. `forked`: they cannot be of one log, and the stored one
+    covers these offsets."""
 
-    def __init__(self, first: str, second: str, *, offset: int, detail: str) -> None:
-        self.first, self.second, self.offset = first, second, offset
+    def __init__(self, first: str, second: str, *, offset: int, detail: str, forked: OffsetRange | None = None) -> None:
+        self.first, self.second, self.offset, self.forked = first, second, offset, forked
         super().__init__(f"{first} and {second} differ at offset {offset}: {detail}")
+
+
+class ForeignSegment(DataError):
+    pass
 
 
 class TransformFailed(DataError):
@@ -132,6 +146,15 @@ class OwnershipLost(ReplicatorError):
 
 class TargetError(ReplicatorError):
     pass
+
+
+class OtherGroup(TargetError):
+    pass
+
+
+class WriterRefused(TargetError):
+    """The target refuses a writer as such: a right or a setting that all of its work needs. Time does not mend it, an
+    operator does; the message says how."""
 
 
 class PlanFailed(ReplicatorError):

@@ -93,6 +93,7 @@ class SegmentFooter:
     min_timestamp_ms: int | None
     max_timestamp_ms: int | None
     digest: Digest | None  # None: written by the ancestor, which had none
+    keyless_count: int | None = None  # records without a key; None: its writer did not count them
 
     @property
     def offsets(self) -> OffsetRange:

@@ -54,13 +54,16 @@ CounterName = Literal[
     "broker_errors",
 ]
 GaugeName = Literal[
+    "ready",
     "egress_lag_records",
     "egress_lag_seconds",
     "stuck_transaction_seconds",
     "egress_memory_bytes",
     "egress_spool_bytes",
+    "egress_spool_limit_bytes",
     "ingress_lag_records",
     "ingress_lag_seconds",
+    "undelivered_offsets",
     "assigned_partitions",
     "stopped_partitions",
     "quarantined_segments",
@@ -163,13 +166,33 @@ TABLE: dict[MetricName, Metric] = {
     ),
     "egress_memory_bytes": Metric(NONE, "raw records held in memory, of `memory_budget`"),
     "egress_spool_bytes": Metric(NONE, "encoded bytes waiting for the object store"),
-    "ingress_lag_records": Metric(SOURCE, "archived offsets not yet delivered"),
-    "ingress_lag_seconds": Metric(SOURCE, "age of the oldest stored segment not yet delivered; 0 when none waits"),
+    "egress_spool_limit_bytes": Metric(
+        NONE, "how many may wait; below 4 × `memory_budget`: the disk of `spool_dir` is small, or full"
+    ),
+    "ingress_lag_records": Metric(
+        SOURCE,
+        "archived offsets not yet delivered; each process exports it of partitions that none holds: max by label",
+    ),
+    "ingress_lag_seconds": Metric(
+        SOURCE, "age of the oldest stored segment not yet delivered, 0 when none waits; exported as ingress_lag_records"
+    ),
+    "undelivered_offsets": Metric(
+        SOURCE,
+        "stored offsets that delivery has left behind: they arrived after it began, or turned to the next incarnation; "
+        "anything but 0: /readyz names them and what to do",
+    ),
+    "ready": Metric(NONE, "1 when /readyz answers 200, else 0: it says what is stopped or wrong, and what to do"),
     "assigned_partitions": Metric(NONE, "partitions this process holds"),
-    "stopped_partitions": Metric(NONE, "partitions waiting for an operator; anything but 0: read /readyz"),
+    "stopped_partitions": Metric(
+        ("held",),
+        "partitions that do not go on; anything but 0: read /readyz; label held: true, of those this process holds: "
+        "add up over processes; false, refused ones that no process holds: each process exports all, take the maximum",
+    ),
     "drill_timestamp_seconds": Metric(REGION, "when the last drill ended, since 1970; alert when it is old"),
     "drill_restore_seconds": Metric(REGION, "RTO as measured: from the command to the last restored record"),
-    "drill_behind_seconds": Metric(REGION, "RPO as measured: age of the oldest record that was not archived yet"),
+    "drill_behind_seconds": Metric(
+        REGION, "RPO as measured: age of the oldest record that was not archived yet; absent when it is not known"
+    ),
     "drill_records": Metric(REGION, "records restored and proven"),
     "drill_differences": Metric(REGION, "partitions not restored, or not equal; anything but 0 is a bad day to come"),
     "quarantined_segments": Metric(

@@ -1,5 +1,5 @@
-"""What the checkpoint topic holds beside positions: partitions that are parked, offsets that were given up, and who
-writes under a transactional id.
+"""What the checkpoint topic holds beside positions: partitions that are parked, what partitions wait for, offsets that
+were given up, who writes under a transactional id, and which group the topic belongs to.
 
 Pure: records in, tables out. The later record of a key holds, one without a value removes it.
 """
@@ -13,15 +13,19 @@ from replicator.checkpoint import (
     PARKED,
     POSITION,
     SKIPPED,
+    WAITING,
     CheckpointKey,
     Parked,
     Skipped,
+    Waiting,
     decode_key,
     decode_owner,
     decode_parked,
     decode_skipped,
+    decode_waiting,
     kind_of,
 )
+from replicator.group_claim import GROUP, GroupClaim, decode_claim
 
 
 @dataclass(slots=True)
@@ -29,13 +33,20 @@ class Notes:
     """Not thread safe."""
 
     parked: dict[CheckpointKey, Parked] = field(default_factory=dict)
+    waiting: dict[CheckpointKey, Waiting] = field(default_factory=dict)
     owners: dict[str, str] = field(default_factory=dict)  # by transactional id
+    _claims: dict[bytes, GroupClaim] = field(default_factory=dict)  # by the record's key, in the order of the log
     _skipped: dict[bytes, Skipped] = field(default_factory=dict)  # by the record's key
 
     @property
     def skipped(self) -> list[Skipped]:
         """In order of their partitions, then of their offsets."""
         return sorted(self._skipped.values(), key=lambda s: (s.key, s.offsets))
+
+    @property
+    def claims(self) -> list[GroupClaim]:
+        """In the order of the log."""
+        return list(self._claims.values())
 
     def put(self, key: bytes, value: bytes | None) -> bool:
         """False when the record is a position, and none of ours. Raises MalformedEvent; then nothing changed. A kind
@@ -47,6 +58,17 @@ class Notes:
                 self.parked.pop(where, None)
             else:
                 self.parked[where] = decode_parked(value)
+        elif kind == WAITING:
+            where = decode_key(key)
+            if value is None:
+                self.waiting.pop(where, None)
+            else:
+                self.waiting[where] = decode_waiting(value)
+        elif kind == GROUP:
+            if value is None:
+                self._claims.pop(key, None)
+            else:
+                self._claims[key] = decode_claim(key, value)
         elif kind == SKIPPED:
             if value is None:
                 self._skipped.pop(key, None)

@@ -7,15 +7,16 @@ offset, timestamp, timestamp_type, key, value, headers; rows in strictly rising 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, Waiting
 from replicator.errors import CheckpointConflict
 from replicator.events import QueueMessage, SegmentEvent
 from replicator.footer import SegmentFooter, SegmentOrigin
+from replicator.group_claim import GroupClaim
 from replicator.segment import Segment
 
 if TYPE_CHECKING:
@@ -85,13 +86,17 @@ class ObjectInfo:
     etag: str = ""
     replication: str = ""  # S3's word for the state of its own copying, from `stat` only; empty: it does none
     storage_class: str = ""  # S3's word, from `list` only; empty: the usual one
+    checksums: tuple[
+        tuple[str, str], ...
+    ] = ()  # of the whole content, by algorithm; from `stat`, where the store has it
 
 
 class ObjectStore(Protocol):
     """Named bytes, written once. Safe to call from several threads. Raises StoreUnavailable when it may work later."""
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
-        """Objects whose key begins with `prefix` and is greater than `start_after`, in key order."""
+    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+        """Objects whose key begins with `prefix` and is greater than `start_after`, in key order; the first `most` of
+        them, for which the store need not send more."""
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         """Put the object whole, or not at all, in one atomic step. Reads `body` from its start (it is seekable).
@@ -158,8 +163,17 @@ class TopicPartition:
 
 
 @dataclass(frozen=True, slots=True)
+class LogPoint:
+    """What a log once was: in `leader_epoch` it reached `next_offset`. A log of which this is no longer true lost its
+    tail, and gives those offsets to other records (KIP-320): it has forked."""
+
+    next_offset: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """Consecutively fetched records of one partition. Never empty."""
+    """Consecutively fetched records of one partition and one leader epoch. Never empty."""
 
     partition: TopicPartition
     batch: RecordBatch
@@ -167,7 +181,12 @@ class Run:
     last_offset: int
     count: int
     size_bytes: int  # keys, values, header keys and header values
-    last_leader_epoch: int | None
+    last_leader_epoch: int | None  # None: the broker does not say, as for message formats older than v2
+
+    @property
+    def point(self) -> LogPoint | None:
+        """What is known of the log behind the last record."""
+        return None if self.last_leader_epoch is None else LogPoint(self.last_offset + 1, self.last_leader_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +195,11 @@ class Reached:
 
     partition: TopicPartition
     next_offset: int
+    leader_epoch: int | None = field(default=None, compare=False)  # of the log at `next_offset`, when known
+
+    @property
+    def point(self) -> LogPoint | None:
+        return None if self.leader_epoch is None else LogPoint(self.next_offset, self.leader_epoch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,26 +212,37 @@ class PartitionFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class LogTruncated:
+    """The partition's log is not the one that was read any more: in it `point` is not true."""
+
+    partition: TopicPartition
+    point: LogPoint
+    end_offset: int | None  # where the epoch of `point` ends now; None: the broker knows no such epoch
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConsumerDisturbed:
     """`consume` raised, or a callback did: what was fetched may be lost. Seek every partition to what it wants."""
 
     reason: str
 
 
-Fetched = Run | Reached | PartitionFailed | ConsumerDisturbed
+Fetched = Run | Reached | PartitionFailed | LogTruncated | ConsumerDisturbed
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
     next_offset: int
     metadata: str
-    leader_epoch: int | None = None  # of the last record before `next_offset`, when known
+    leader_epoch: int | None = None  # in which the log reached `next_offset`, when known
 
 
 @dataclass(frozen=True, slots=True)
 class Watermarks:
     low: int  # first offset still in the log
     high: int  # next offset to be written
+    leader_epoch: int | None = field(default=None, compare=False)  # in which the log reached `high`, when known
 
 
 class GroupListener(Protocol):
@@ -233,12 +268,15 @@ class SourceConsumer(Protocol):
     def poll(self, timeout: timedelta) -> Sequence[Fetched]:
         """Fetched runs and what else happened, in the order of each partition's log. Must be called regularly, also
         when all partitions are paused: it keeps the membership. After ConsumerDisturbed, and of a partition after its
-        PartitionFailed, nothing comes until `start`. Raises OwnershipLost when this member can never go on (another
-        has its static id): the listener was told that everything is lost."""
+        PartitionFailed or LogTruncated, nothing comes until `start`. Raises OwnershipLost when this member can never go
+        on (another has its static id): the listener was told that everything is lost."""
 
-    def start(self, partition: TopicPartition, next_offset: int) -> None:
+    def start(self, partition: TopicPartition, next_offset: int, point: LogPoint | None = None) -> None:
         """Seek there and fetch. Everything fetched before is forgotten: the next run of this partition starts at or
-        after `next_offset`. Also takes the partition out of a pause. Raises OwnershipLost when it is not assigned."""
+        after `next_offset`. Also takes the partition out of a pause. Raises OwnershipLost when it is not assigned.
+
+        With `point`, which lies at or before `next_offset` with no record between the two, nothing is fetched of a log
+        in which it is not true: LogTruncated comes instead. The same holds later of the last record that was read."""
 
     def pause(self, partitions: Collection[TopicPartition]) -> None: ...
 
@@ -257,6 +295,10 @@ class SourceConsumer(Protocol):
         from another thread than `poll`'s."""
 
     def assignment(self) -> frozenset[TopicPartition]: ...
+
+    @property
+    def trouble(self) -> str:
+        """Why the group takes no member of this principal, and what to do; empty when it does."""
 
     def close(self, timeout: timedelta) -> None:
         """Leave the group (the listener is told of the revocation) and release everything."""
@@ -308,7 +350,8 @@ class ClusterAdmin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TargetRun:
-    """Records to produce, in order, to one target partition; at the end of it `checkpoint` holds."""
+    """Records to produce, in order, to one target partition; at the end of it `checkpoint` holds, and so does what is
+    said of offsets that were `skipped` on the way."""
 
     partition: TopicPartition
     batches: Sequence[RecordBatch]
@@ -316,6 +359,7 @@ class TargetRun:
     size_bytes: int
     key: CheckpointKey
     checkpoint: Checkpoint
+    skipped: Sequence[Skipped] = ()
 
 
 class Fate(Enum):
@@ -324,13 +368,15 @@ class Fate(Enum):
     RETRY = "retry"  # not there; the same may work a little later
     AT_ONCE = "at once"  # not there, and nothing is wrong with them: they shared another's fate, or go differently
     REFUSED = "refused"  # a record of them is refused, and will be again; which one is not said
+    DENIED = "denied"  # not there; the target takes no record at all for this topic until somebody mends that
+    APART = "apart"  # not there; one topic of the call is to blame, and which is not said: deliver each by itself
     STALLED = "stalled"  # the target takes nothing for this partition now; waiting for it holds up the others
     UNKNOWN = "unknown"  # there, whole and with their checkpoint, or not: read the position again
 
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """Of all runs of one partition in one call."""
+    """Of all runs to one partition in one call, whatever their sources."""
 
     partition: TopicPartition
     code: str
@@ -352,12 +398,30 @@ class TargetWriter(Protocol):
         self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
     ) -> Sequence[RunFailed]:
         """Produce runs as they come, wait until the target has them all, and record the last checkpoint of each
-        partition, as the guarantee demands. Answers the partitions that failed; all runs of every other one and their
-        checkpoint are in the target. `fence` is what `Placement.fence` answered when the caller made sure that the
-        partitions are its own; None when nobody else can have them. Raises BrokerUnavailable when nothing can be said
-        of any run: read the positions again."""
+        source partition, as the guarantee demands. Answers the partitions that failed; all runs of every other one and
+        their checkpoints are in the target. `fence` is what `Placement.fence` answered when the caller made sure that
+        the partitions are its own; None when nobody else can have them. Raises BrokerUnavailable when nothing can be
+        said of any run: read the positions again. Raises WriterRefused when the target takes nothing of this writer: no
+        run has its checkpoint, and the positions are what they were."""
 
     def close(self, timeout: timedelta) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Of one target partition."""
+
+    holds_records: bool | None  # committed ones; None: it is not known
+    why: str = ""  # it is not known
+
+
+class TargetRecords(Protocol):
+    """Looks into target partitions. Safe to call from several threads."""
+
+    def look(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
+        """Whether each holds a committed record between its log's ends as of now; what was aborted, deleted or cut by
+        retention is none. In bounded time and memory. Partitions that do not exist are left out. Raises
+        BrokerUnavailable or TargetError when nothing can be said of any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -387,13 +451,19 @@ class EventLog(Protocol):
     """The segment-events topic: every instance reads all of it. One thread reads; another may publish."""
 
     def publish(self, events: Sequence[SegmentEvent]) -> None:
-        """Returns once the broker has all of them; events of one object key keep their order. Raises BrokerUnavailable:
-        then any part of them may be there, and publishing again is harmless."""
+        """Returns once the broker has all of them; events of one object key keep their order. Raises BrokerUnavailable,
+        and TargetError when the topic is not for this principal to write: then any part of them may be there, and
+        publishing again is harmless."""
 
     def start(self) -> None:
         """Note the end of every partition of the log; `poll` begins there. May be called again to start over."""
 
     def poll(self, timeout: timedelta) -> Sequence[SegmentEvent | LogReset]: ...
+
+    @property
+    def trouble(self) -> str:
+        """Why the topic is not for this principal to read, and what to do; empty when it is. On the thread that
+        reads."""
 
     def close(self) -> None: ...
 
@@ -403,13 +473,20 @@ class CheckpointStore(Protocol):
 
     def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
         """Every checkpoint, as of records acknowledged before this call began, and as `checkpoint.follow` puts them
-        together. Raises BrokerUnavailable. The cost is that of what was written since the last call."""
+        together. Raises BrokerUnavailable, and TargetError when the topic is not there or not for us to read. The cost
+        is that of what was written since the last call."""
 
     def parked(self) -> Mapping[CheckpointKey, Parked]:
         """What partitions said when they stopped, as of the last `read`; `still_parked` says which of it holds."""
 
     def skipped(self) -> Sequence[Skipped]:
         """Offsets that an operator gave up, as of the last `read`."""
+
+    def waiting(self) -> Mapping[CheckpointKey, Waiting]:
+        """What partitions wait for and since when, as of the last `read`; of one that went on since, maybe, too."""
+
+    def claims(self) -> Sequence[GroupClaim]:
+        """Of groups to this topic, in the order of the log, as of the last `read`; see `group_claim.standing`."""
 
     def close(self) -> None: ...
 
@@ -427,6 +504,14 @@ class CheckpointEditor(Protocol):
     def skip(self, skipped: Skipped) -> None:
         """Write down that these offsets are given up. Changes no position."""
 
+    def wait(self, key: CheckpointKey, waiting: Waiting | None) -> None:
+        """None: it waits no more."""
+
+    def claim(self, claim: GroupClaim) -> None:
+        """Never the same one twice: its place in the log decides."""
+
+    def withdraw(self, claim: GroupClaim) -> None: ...
+
     def close(self) -> None: ...
 
 
@@ -443,6 +528,9 @@ class ParkedNotes(Protocol):
     def begun(self, key: CheckpointKey) -> None:
         """Its position is known: a note, of anybody, that it has none goes."""
 
+    def waiting(self, key: CheckpointKey, waiting: Waiting) -> None:
+        """A listing confirmed that it waits, since then. It is written when it is news; `going` removes it."""
+
     def left(self, key: CheckpointKey) -> None:
         """It is not ours any more: a note that stands stays, one that is not written yet never is."""
 
@@ -454,14 +542,19 @@ class Placement(Protocol):
 
     def poll(self, timeout: timedelta) -> Sequence[ConsumerDisturbed]: ...
 
-    def fence(self) -> object:
+    def fence(self) -> object | None:
         """This member and its generation as of the last `poll`: what the target refuses once another generation rules.
-        Take it under the lock that the revocation takes, with the look at who owns what, and keep it for the whole
-        transaction: a fresh one would let a member write what it lost. From any thread; never waits."""
+        None while it is in none: then nothing may be written. Take it under the lock that the revocation takes, with
+        the look at who owns what, and keep it for the whole transaction: a fresh one would let a member write what it
+        lost. From any thread; never waits."""
+
+    @property
+    def trouble(self) -> str:
+        """Why the group takes no member of this principal, and what to do; empty when it does."""
 
     def settled(self, partitions: Collection[TopicPartition]) -> None:
         """Returns when no transaction of an earlier owner of these is pending any more. From any thread. Raises
-        BrokerUnavailable: ask again."""
+        BrokerUnavailable: ask again; TargetError: the cluster refuses the question."""
 
     def close(self, timeout: timedelta) -> None: ...
 
@@ -500,6 +593,10 @@ class LogProbe(Protocol):
 
     def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
         """Stamp of the first record at or after each offset, committed or not; left out where none is read in time."""
+
+    def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
+        """Partitions whose log lost what it had at that point. Left out: those of which it is true, and those of which
+        nothing is known in time."""
 
 
 # --- queue -----------------------------------------------------------------------------------------------------------

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from formats.scope import Scope
 from infra.kafka.internal_topics import ensure_checkpoint_topic
-from ingress.newcomers import Newcomers, settled
+from ingress.newcomers import Newcomers, Settling
 from ingress.objections import ACCEPTED, Objection
 from ingress.restore_plan import RestorePlan, TopicPlan
 from ingress.restore_planner import RestorePlanner, Wishes, sources_of
 from ingress.restored import Outcome
 from ingress.selection import Selection, checkpoint_topic
+from ingress.target_topics import TargetTopics
 from replicator.config import Config
 from replicator.durable import Step, durable
 from replicator.errors import ConfigError, ReplicatorError, TargetError
@@ -31,12 +32,14 @@ from replicator.restore_on_spark import Work, outcome_of, row_of
 from replicator.restore_worker import RestoreWorker, Task, Terms, Told
 from replicator.segment import format_key
 from replicator.surroundings import for_workers, s3_cold
+from replicator.topics import explain
 
 if TYPE_CHECKING:
     from infra.spark import SparkRunner, SparkSettings
 
 __all__ = ["Objection", "Options", "Restore", "Selection", "Wishes"]
 
+EMPTY = "no record that is stored lies within the partitions, offsets and times that are asked for"
 MARKERS_WITHIN, LOOK_AGAIN = timedelta(seconds=10), timedelta(milliseconds=20)
 
 
@@ -91,6 +94,7 @@ class Restore(Closing):
         self._worker = RestoreWorker(config, self._terms, topic, self.stop, self._opened)
         self._cold = s3_cold(config.s3, self.stop, self._opened)
         self._made: set[str] = set()  # topics
+        self._settling = Settling()
         self.spark: SparkRunner | None = None
 
     def plan(self) -> RestorePlan:
@@ -105,7 +109,23 @@ class Restore(Closing):
             pool=worker.pool,
             cold=self._cold,
         )
-        return planner.plan(self.selection, self.id, self._wishes, worker.checkpoints if self._has_begun() else None)
+        checkpoints = worker.checkpoints if self._has_begun() else None
+        plan = planner.plan(self.selection, self.id, self._wishes, checkpoints)
+        return replace(plan, warnings=self._warnings(plan))
+
+    def _warnings(self, plan: RestorePlan) -> Sequence[str]:
+        """A destination that this file's egress selects goes into the archive as one more topic, and from there on."""
+        egress, own = self._config.egress, self._config.own_topics
+        if egress is None:
+            return []
+        verdicts = [explain(topic.destination, egress.topics, own) for topic in plan.topics]
+        return [
+            f"[egress] of this file selects {verdict.topic} {verdict.why}: what is restored is archived as a topic of "
+            "its own, and delivered wherever that archive goes. Choose another name (--rename), or keep egress from "
+            "selecting it"
+            for verdict in verdicts
+            if verdict.selected
+        ]
 
     def thaw(self, plan: RestorePlan, days: int) -> int:
         """Ask for every object that cannot be read at once; how many. Raises StoreUnavailable."""
@@ -126,13 +146,15 @@ class Restore(Closing):
         told: Told = lambda _: None,
         told_on_spark: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
     ) -> Sequence[Outcome]:
-        """Carry `plan` out. Raises TargetError when something speaks against it that is not accepted, OwnershipLost
-        when the same restore was begun elsewhere, BrokerUnavailable, StoreUnavailable; on Spark PlanFailed,
-        SparkUnavailable."""
+        """Carry `plan` out. Raises ConfigError when nothing is selected, TargetError when something speaks against it
+        that is not accepted, OwnershipLost when the same restore was begun elsewhere, BrokerUnavailable,
+        StoreUnavailable; on Spark PlanFailed, SparkUnavailable."""
+        if plan.is_empty and self._options.follow is None:
+            raise ConfigError([f"{EMPTY}: nothing was created"], source="archive")
         if plan.refused:
             raise TargetError("this restore would not end well:\n" + "\n".join(objections_text(plan)))
         if self._options.follow is not None:
-            plan = settled(plan, self._clock.now())
+            plan = self._settling.settled(plan, self._clock.now())
         outcomes: dict[str, Outcome] = {}
         while True:
             newcomers = self._newcomers(plan)
@@ -154,7 +176,7 @@ class Restore(Closing):
         return Newcomers(
             plan=plan,
             stored=lambda: sources_of(worker.store, worker.control, self.selection),
-            make_plan=lambda: settled(self.plan(), self._clock.now()),
+            make_plan=lambda: self._settling.settled(self.plan(), self._clock.now()),
             pool=worker.pool,
             clock=self._clock,
             interval=self._options.follow,
@@ -190,7 +212,9 @@ class Restore(Closing):
             else self._on_spark(tasks, self._options.spark, told_on_spark)
         )
         self._wait_for_markers([task.plan.target for task in tasks])
-        return outcomes
+        # the last word: whatever was acknowledged is in these topics, if they are still the same
+        replaced = TargetTopics(self._worker.admin, ids, self._worker.pool).replaced()
+        return [o.void(replaced[o.topic]) if o.topic in replaced else o for o in outcomes]
 
     def sample(self, plan: RestorePlan, count: int) -> Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
         """The first records of the first partition that has any, and what becomes of each; None: it is left out. Empty
@@ -233,7 +257,12 @@ class Restore(Closing):
                     raise TargetError(f"{topic.destination} was created by somebody else meanwhile: plan again")
                 self._made.add(topic.destination)
         names = [topic.destination for topic in plan.topics]
-        return {name: facts.topic_id for name, facts in self._worker.admin.describe(names).items()}
+        found = {name: facts.topic_id for name, facts in self._worker.admin.describe(names).items()}
+        for topic in plan.topics:
+            planned = topic.facts.topic_id if topic.facts is not None else found.get(topic.destination)
+            if found.get(topic.destination) != planned or planned is None:
+                raise TargetError(f"{topic.destination} was deleted or created again since it was planned: plan again")
+        return found
 
     def _holds_records(self, topic: TopicPlan) -> bool:
         """Where this restore will write. Others may share the topic, each with its own partitions."""

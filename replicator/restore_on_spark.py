@@ -1,18 +1,40 @@
-"""Partitions of a restore as tasks of Spark: one each, and only what became of it comes back."""
+"""Partitions of a restore as tasks of Spark: one each, and only what became of it comes back.
+
+Spark may run a task twice at the same time: it took the first attempt for lost, or for slow (`spark.speculation`). The
+later attempt takes the partition's transactional id, so that the earlier one can write nothing more. That is no failure
+of the earlier one: as an exception Spark would count it, begin a third attempt which ends the second, and so on until
+the job fails; as an answer Spark would take it for the partition's, and end the attempt that does the work. It waits:
+
+    superseded ─> the position moves ─────────────────> Spark ends this attempt when the other has answered
+        ^             └ stands still for long ─> take the id back, and go on where the other one stood
+        └ superseded again: twice as patient
+"""
 
 from __future__ import annotations
 
 import json
-from contextlib import ExitStack
+import logging
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 
+from infra.kafka.checkpoints import KafkaCheckpointStore
 from ingress.restore_planner import listed_plan
 from ingress.restored import Outcome
+from replicator import logkeys
+from replicator.checkpoint import CheckpointKey
 from replicator.config import Config
-from replicator.lifecycle import Stop, SystemClock
+from replicator.errors import BrokerUnavailable, OwnershipLost
+from replicator.lifecycle import Deadline, Stop, SystemClock
 from replicator.protocols import TopicPartition
 from replicator.restore_worker import RestoreWorker, Task, Terms
 from replicator.segment import parse_source
+
+log = logging.getLogger(__name__)
+
+# Without progress of the attempt that has taken over: longer than a healthy one needs from checkpoint to checkpoint.
+PATIENCE = timedelta(minutes=1)
+LOOK = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +46,33 @@ class Work:
     terms: Terms
 
     def __call__(self, row: str) -> str:
+        patience = PATIENCE
+        while True:
+            try:
+                return self._carried_out(row)
+            except OwnershipLost as error:
+                log.warning("attempt_superseded", extra={logkeys.REASON: str(error)})
+                self._wait_while_it_moves(row, patience)
+                patience *= 2  # two attempts that are both slow must not take it from each other for ever
+
+    def _wait_while_it_moves(self, row: str, patience: timedelta) -> None:
+        """Returns when the position of the partition has stood still for `patience`."""
+        said = json.loads(row)
+        key = CheckpointKey(parse_source(said["source"]), said["topic"])
+        consumer = self.config.cluster.properties("consumer")
+        last, left, stop = None, Deadline(patience), Stop()
+        with closing(KafkaCheckpointStore(consumer, self.terms.checkpoint_topic)) as checkpoints:
+            while not left.expired:
+                try:
+                    now = checkpoints.read().get(key)
+                except BrokerUnavailable as error:
+                    log.warning("checkpoints_unknown", extra={logkeys.ERROR: str(error)})
+                else:
+                    if now != last:
+                        last, left = now, Deadline(patience)
+                stop.wait(min(LOOK, left.left))
+
+    def _carried_out(self, row: str) -> str:
         said = json.loads(row)
         source = parse_source(said["source"])
         target = TopicPartition(said["topic"], source.partition)

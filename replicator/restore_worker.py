@@ -28,6 +28,7 @@ from ingress.pieces import PieceReader, RunReader
 from ingress.restore_plan import PartitionPlan
 from ingress.restored import Partition
 from ingress.restoring import Restorer
+from ingress.target_topics import TargetTopics
 from ingress.throttle import Throttle, ThrottledReader
 from replicator.checkpoint import Author, Checkpoint
 from replicator.config import Config
@@ -37,6 +38,7 @@ from replicator.errors import BrokerUnavailable, CheckpointConflict, TargetError
 from replicator.lifecycle import Stop, SystemClock
 from replicator.protocols import TargetRun
 from replicator.store import SegmentStore
+from replicator.stretches import INT64_MAX
 from replicator.surroundings import archive_objects
 
 BATCH_RECORDS = 10_000
@@ -125,7 +127,7 @@ class RestoreWorker:
                 0,
                 0,
                 t.plan.key,
-                Checkpoint(t.plan.next_offset or 0, t.topic_id, at, Author.EXACTLY_ONCE),
+                Checkpoint(t.plan.next_offset or 0, t.topic_id, at, Author.EXACTLY_ONCE, begun_at=t.plan.next_offset),
             )
             for t in tasks
         ]
@@ -140,8 +142,10 @@ class RestoreWorker:
         out now, CheckpointConflict, BrokerUnavailable, StoreUnavailable."""
         writer = self.take_over()
         positions = self.checkpoints.read()
+        given_up = self.checkpoints.skipped()
+        topics = TargetTopics(self.admin, {task.plan.target.topic: task.topic_id for task in tasks}, self.pool)
         with ExitStack() as opened:
-            delivery = self._delivery(writer, opened)
+            delivery = self._delivery(writer, opened, tasks)
             restorer = Restorer(
                 store=self.store,
                 control=self.control,
@@ -154,6 +158,7 @@ class RestoreWorker:
                 follow=self._terms.follow,
                 told=told,
                 until=until,
+                replaced=topics.turn,
                 width=WIDTH,
             )
             for task in tasks:
@@ -161,7 +166,8 @@ class RestoreWorker:
                 if isinstance(begun, CheckpointConflict):
                     raise begun
                 _same_life(task, begun)
-                restorer.begin(task.plan, task.topic_id, clamp=task.clamp, begun=begun)
+                passed = [one.offsets for one in given_up if one.key == task.plan.key]
+                restorer.begin(task.plan, task.topic_id, clamp=task.clamp, begun=begun, given_up=passed)
             return _beside(delivery, restorer)
 
     def sample(
@@ -178,11 +184,19 @@ class RestoreWorker:
                     return [(row, changed.get(row["offset"])) for row in before.to_pylist()]
         return []
 
-    def _delivery(self, writer: TransactionalWriter, opened: ExitStack) -> Delivery:
+    def _delivery(self, writer: TransactionalWriter, opened: ExitStack, tasks: Sequence[Task]) -> Delivery:
         reading = ThreadPoolExecutor(1, "read")  # another one takes 30 MB, and two cores are busy without it
         opened.callback(reading.shutdown, wait=False, cancel_futures=True)
+        # a segment that was merged since the plan was made may reach behind it; a follower wants that, too
+        planned = {} if self._terms.follow is not None else {t.plan.source: t.plan.last_offset for t in tasks}
         reader: RunReader = PieceReader(
-            self.store, self.format, BATCH_RECORDS, RUN_BYTES, scope=self._terms.scope, change=self._transform
+            self.store,
+            self.format,
+            BATCH_RECORDS,
+            RUN_BYTES,
+            scope=self._terms.scope,
+            change=self._transform,
+            last_offset=lambda source: planned.get(source, INT64_MAX),
         )
         if self._terms.max_rate:
             reader = ThrottledReader(reader, Throttle(self._terms.max_rate, self._stop))

@@ -22,7 +22,7 @@ from replicator.control_store import ControlStore
 from replicator.errors import ConfigError
 from replicator.lifecycle import Closing, Stop, SystemClock
 from replicator.store import SegmentStore
-from replicator.surroundings import ARCHIVE_THREADS, archive_objects, s3_uploads
+from replicator.surroundings import ARCHIVE_THREADS, archive_objects, require_conditional_writes, s3_uploads
 
 
 class Retention(Closing):
@@ -47,7 +47,10 @@ class Retention(Closing):
 
     def collect(self, topics: Collection[str] = (), *, dry_run: bool = False, allow_large: bool = False) -> Report:
         """Remove what is too old or too much, of these topics or of all, and abort abandoned uploads. Raises
-        LeaseTaken, and StoreUnavailable when not everything could be listed; then nothing was removed."""
+        LeaseTaken, StoreUnavailable when not everything could be listed, and ConfigError when the bucket lets objects
+        be overwritten; then nothing was removed."""
+        if not dry_run:
+            require_conditional_writes(self._config.s3, self._config.region, self.stop)
         with ThreadPoolExecutor(ARCHIVE_THREADS, "copies") as pool:
             collector = Collector(
                 region=self.region,
@@ -82,6 +85,7 @@ class Retention(Closing):
         selection = Selection(topics=frozenset(topics))
         if dry_run:
             return compactor.run(job, selection, dry_run=True)
+        require_conditional_writes(self._config.s3, self._config.region, self.stop)
         with held(self._control, self.region, self._owner, self._clock):
             return compactor.run(job, selection)
 

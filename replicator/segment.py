@@ -110,6 +110,20 @@ _KEY = re.compile(
 )
 
 
+_OFFSETS = re.compile(r"(?P<start>[0-9]{20})-(?P<end>[0-9]{20})")
+
+
+def parse_offsets(name: str) -> OffsetRange:
+    """Inverse of how a key's last part names a range. Raises `MalformedKey`."""
+    match = _OFFSETS.fullmatch(name)
+    try:
+        if match is None:
+            raise ValueError("expected start-end, of 20 digits each")
+        return OffsetRange(int(match["start"]), int(match["end"]))
+    except ValueError as error:
+        raise MalformedKey(f"not a range of offsets: {name!r} ({error})") from error
+
+
 def format_key(prefix: str, segment: Segment) -> str:
     """`prefix/region/topic/partition/level/start-end`; offsets have 20 digits, so keys list in offset order."""
     return f"{prefix}/{segment}" if prefix else str(segment)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 import queue
 import signal
-import sys
 import threading
 from collections.abc import Callable
 from datetime import timedelta
 from types import FrameType
-from typing import Any, NoReturn, Protocol
+from typing import Any, Protocol
 
 from replicator.errors import ReplicatorError
+from replicator.leaving import leave_at_once
 from replicator.logkeys import ERROR, REASON
 
 log = logging.getLogger(__name__)
@@ -39,11 +37,12 @@ class Service(Protocol):
 
 
 def run_until_signalled(
-    service: Service, install: Install = signal.signal, leave: Callable[[int], None] | None = None
+    service: Service,
+    install: Install = signal.signal,
+    leave: Callable[[int], None] = leave_at_once,
 ) -> int:
     """Start `service` and wait. Answers the exit code: 0 after SIGTERM or SIGINT, or when the work is done; 1 when it
     failed, which is logged. A second signal leaves at once with 128 + its number. Main thread only."""
-    leave = _leave_at_once if leave is None else leave
     asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     seen: list[int] = []
 
@@ -80,19 +79,3 @@ def run_until_signalled(
             install(number, handler)
     log.info("stopped")
     return 0
-
-
-def leave(code: int) -> NoReturn:
-    """End the process with `code`. A pool's thread that hangs in a request would keep the interpreter from ending, a
-    daemon too; by now everything that had to be said is said, so it is not waited for."""
-    if threading.active_count() > 1:
-        logging.shutdown()
-        _leave_at_once(code)
-    sys.exit(code)
-
-
-def _leave_at_once(code: int) -> None:
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # the signal may have come in the middle of a write to it
-            stream.flush()
-    os._exit(code)

@@ -15,6 +15,7 @@ from replicator.segment import (
     SourcePartition,
     format_key,
     parse_key,
+    parse_offsets,
     partition_prefix,
     region_prefix,
 )
@@ -28,15 +29,42 @@ class SegmentStore:
     prefix: str
     on_malformed: Callable[[MalformedKey], None] = lambda _: None  # told of keys that `list` leaves out
 
-    def list(self, source: SourcePartition, *, level: int | None = None, start_at: int = 0) -> Sequence[SegmentInfo]:
-        """Stored segments of `source`, in key order (level, start, end). Foreign keys are left out.
+    def list(self, source: SourcePartition) -> Sequence[SegmentInfo]:
+        """Stored segments of `source`, in key order (level, start, end). Foreign keys are left out."""
+        prefix = partition_prefix(self.prefix, source)
+        return [info for info in self._segments(prefix) if info.segment.source == source]
 
-        With `level`, only that one, and of it only those whose start is at least `start_at`: one request that skips
-        the past. A segment that starts before and reaches beyond `start_at` is then not seen.
-        """
+    def each_level(self, source: SourcePartition) -> Iterator[int]:
+        """Levels of `source` that hold anything, in the order of their names, by one small request each, which is made
+        when the caller gets there."""
+        return (int(name) for name in self._folders(partition_prefix(self.prefix, source)) if name.isdecimal())
+
+    def level(
+        self, source: SourcePartition, level: int, *, start_at: int = 0, most: int | None = None
+    ) -> Iterator[SegmentInfo]:
+        """Segments of one level whose start is at least `start_at`, in the order of their starts; the first `most`.
+        Foreign keys are left out. A segment that starts before and reaches beyond is not seen."""
         prefix = partition_prefix(self.prefix, source, level)
-        start_after = f"{prefix}{start_at:020d}" if level is not None and start_at else ""
-        return [info for info in self._segments(prefix, start_after) if info.segment.source == source]
+        start_after = f"{prefix}{start_at:020d}" if start_at else ""
+        while most is None or most > 0:
+            seen = found = 0
+            for item in self.objects.list(prefix, start_after=start_after, most=most):
+                seen, start_after = seen + 1, item.key
+                if (info := self._of_level(source, level, prefix, item)) is not None:
+                    found += 1
+                    yield info
+            if most is None or seen < most:
+                return
+            most -= found  # foreign keys were among them
+
+    def level_reaching(self, source: SourcePartition, level: int, offset: int) -> Iterator[SegmentInfo]:
+        """All segments of one level whose end is at least `offset`, in the order of their starts. Looks at every key of
+        the level, and makes nothing of those that end before."""
+        prefix = partition_prefix(self.prefix, source, level)
+        enough = f"{offset:020d}"
+        for item in self.objects.list(prefix):
+            if item.key[-len(enough) :] >= enough and (info := self._of_level(source, level, prefix, item)) is not None:
+                yield info
 
     def scan(self, region: str) -> Iterator[SegmentInfo | MalformedKey]:
         """Everything below `region` but the control plane; keys that are no segment's come as the error naming them."""
@@ -51,7 +79,7 @@ class SegmentStore:
 
     def walk(self, region: str, place: str) -> Iterator[SegmentInfo]:
         """Every segment stored for a place, in key order, by one listing; foreign keys are left out."""
-        return self._segments(f"{region_prefix(self.prefix, region)}{place}/", "")
+        return self._segments(f"{region_prefix(self.prefix, region)}{place}/")
 
     def topics(self, region: str) -> Sequence[str]:
         """Places below `region` that hold anything, by one request each; the control plane is left out. A place is a
@@ -83,7 +111,7 @@ class SegmentStore:
 
     def _folders(self, prefix: str) -> Iterator[str]:
         start_after = ""
-        while (item := next(iter(self.objects.list(prefix, start_after=start_after)), None)) is not None:
+        while (item := next(iter(self.objects.list(prefix, start_after=start_after, most=1)), None)) is not None:
             name, slash, _ = item.key[len(prefix) :].partition("/")
             if slash:
                 yield name
@@ -92,9 +120,22 @@ class SegmentStore:
     def _info(self, item: ObjectInfo) -> SegmentInfo:
         return SegmentInfo(parse_key(self.prefix, item.key), item.size_bytes, item.modified_at, item.storage_class)
 
-    def _segments(self, prefix: str, start_after: str) -> Iterator[SegmentInfo]:
-        for item in self.objects.list(prefix, start_after=start_after):
-            try:
-                yield self._info(item)
-            except MalformedKey as error:
-                self.on_malformed(error)
+    def _of_level(self, source: SourcePartition, level: int, prefix: str, item: ObjectInfo) -> SegmentInfo | None:
+        """None for a foreign key. All of them share `source`."""
+        try:
+            segment = Segment(source, level, parse_offsets(item.key[len(prefix) :]))
+        except MalformedKey:
+            self.on_malformed(MalformedKey(f"not a segment key: {item.key!r}"))
+            return None
+        return SegmentInfo(segment, item.size_bytes, item.modified_at, item.storage_class)
+
+    def _info_or_none(self, item: ObjectInfo) -> SegmentInfo | None:
+        """None for a foreign key."""
+        try:
+            return self._info(item)
+        except MalformedKey as error:
+            self.on_malformed(error)
+            return None
+
+    def _segments(self, prefix: str) -> Iterator[SegmentInfo]:
+        return (info for item in self.objects.list(prefix) if (info := self._info_or_none(item)) is not None)

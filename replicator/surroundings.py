@@ -12,18 +12,20 @@ from functools import partial
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
-from infra.aws import AwsCredentials
+from infra.aws import ATTEMPTS, AwsCredentials
+from infra.conditional_writes import ProvenObjectStore
 from infra.http import HealthServer
 from infra.metered import MeteredObjectStore
 from infra.metrics import PrometheusMetrics
-from infra.retry import RetryingColdStore, RetryingObjectStore, RetryPolicy
+from infra.retry import Retries, RetryingColdStore, RetryingObjectStore, RetryPolicy
 from infra.s3 import S3ObjectStore, S3PutOptions, make_s3_client
 from infra.s3_cold import S3Cold
 from infra.s3_uploads import S3Uploads
 from infra.sqs import SqsQueue, make_sqs_client
 from replicator import logkeys
 from replicator.config import Config, S3Settings, SqsSettings
-from replicator.control import is_control_key
+from replicator.control import is_control_key, probe_key
+from replicator.errors import ConfigError, StoreUnavailable
 from replicator.health import Health
 from replicator.lifecycle import Stop, SystemClock
 from replicator.protocols import ColdStore, ObjectStore
@@ -36,8 +38,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadline
+PROBE_TIMEOUT = timedelta(seconds=10)
 ARCHIVE_THREADS = 8
-ARCHIVE_ATTEMPTS = 8
+ONCE = RetryPolicy(attempts=8, is_once=True)
+"""Of work that can be done another time: a minute or so for what may pass, nothing for what an operator repairs."""
 
 
 class Surroundings:
@@ -50,7 +54,9 @@ class Surroundings:
         self.health = Health()
         self.metrics = PrometheusMetrics()
         if config.metrics.listen is not None:
-            server = HealthServer(config.metrics.listen, self.metrics.registry, self.health, clock=self.clock)
+            server = HealthServer(
+                config.metrics.listen, self.metrics.registry, self.health, clock=self.clock, metrics=self.metrics
+            )
             self.resources.callback(server.close)
             # the port is news when it was left to the system
             log.info("listening", extra={logkeys.ADDRESS: server.address})
@@ -69,8 +75,25 @@ class Surroundings:
         self.resources.callback(pool.shutdown, wait=False, cancel_futures=True)  # one may hang in a request
         return pool
 
-    def objects(self, settings: S3Settings, threads: int) -> ObjectStore:
-        store = s3_store(settings, threads, self.resources)
+    def objects(
+        self, settings: S3Settings, threads: int, *, once: bool = False, writes_as: str | None = None
+    ) -> ObjectStore:
+        """`once`: for work that ends by itself, which fails by what a service waits for. `writes_as`: the region that
+        objects are put for. Raises ConfigError when the bucket would let them be overwritten; a bucket that does not
+        answer now is asked before the first put."""
+        store: ObjectStore = s3_store(settings, threads, self.resources, once=once)
+        policy = ONCE if once else RetryPolicy()
+        if writes_as is not None and settings.conditional_writes == "probe":
+            # one attempt and little patience: a start does not wait for a bucket that is away
+            asked = s3_store(settings, 1, self.resources, once=True, read_timeout=PROBE_TIMEOUT)
+            key = probe_key(settings.prefix, writes_as)
+            store = proven = ProvenObjectStore(store, partial(asked.problem_of_conditional_writes, key))
+            try:
+                problem = proven.problem()
+            except StoreUnavailable as error:
+                log.warning("conditional_writes_not_proven", extra={logkeys.ERROR: str(error)})
+            else:
+                _refuse(problem)
 
         def troubled(operation: str, reason: str | None) -> None:
             what = f"s3://{settings.bucket}: {operation}"
@@ -79,7 +102,8 @@ class Surroundings:
             else:
                 self.health.stopped(what, f"fails again and again: {reason}")
 
-        return RetryingObjectStore(MeteredObjectStore(store, self.metrics), stop=self.abandon, troubled=troubled)
+        metered = MeteredObjectStore(store, self.metrics)
+        return RetryingObjectStore(metered, stop=self.abandon, policy=policy, troubled=troubled)
 
     def queue(self, settings: SqsSettings) -> SqsQueue:
         client = make_sqs_client(
@@ -92,9 +116,12 @@ class Surroundings:
         return ThreadedService(loops, self.stop, self.resources, grace=shutdown_timeout + GRACE)
 
 
-def s3_store(settings: S3Settings, threads: int, resources: ExitStack) -> S3ObjectStore:
-    """The bucket, without retries."""
-    client = _s3_client(settings, threads, resources)
+def s3_store(
+    settings: S3Settings, threads: int, resources: ExitStack, *, once: bool = False, **client_options: Any
+) -> S3ObjectStore:
+    """The bucket, without retries but the client's own; with `once` without those, too. `client_options`: as of
+    `make_s3_client`."""
+    client = _s3_client(settings, threads, resources, once=once, **client_options)
     options = S3PutOptions(
         storage_class=settings.storage_class or "",
         # the control plane is read all the time, and an archive's class may not let it be read at all
@@ -106,31 +133,51 @@ def s3_store(settings: S3Settings, threads: int, resources: ExitStack) -> S3Obje
 
 
 def s3_uploads(settings: S3Settings, resources: ExitStack) -> S3Uploads:
-    """Those of the bucket that nobody completed, without retries."""
+    """Those of the bucket that nobody completed, without retries but the client's own."""
     return S3Uploads(_s3_client(settings, 1, resources), settings.bucket)
 
 
 def s3_cold(settings: S3Settings, stop: Stop, resources: ExitStack) -> ColdStore:
     """Its objects that cannot be read at once; a request is given up as `archive_objects` does."""
-    store = S3Cold(_s3_client(settings, ARCHIVE_THREADS, resources), settings.bucket)
-    return RetryingColdStore(store, stop=stop, policy=RetryPolicy(attempts=ARCHIVE_ATTEMPTS))
+    store = S3Cold(_s3_client(settings, ARCHIVE_THREADS, resources, once=True), settings.bucket)
+    return RetryingColdStore(store, stop=stop, policy=ONCE)
 
 
-def _s3_client(settings: S3Settings, threads: int, resources: ExitStack) -> S3Client:
+def _s3_client(
+    settings: S3Settings, threads: int, resources: ExitStack, *, once: bool = False, **options: Any
+) -> S3Client:
     client = make_s3_client(
+        attempts=1 if once else ATTEMPTS,  # the client asks an unknown host again, too
         endpoint_url=settings.endpoint_url,
         region_name=settings.region_name,
         credentials=_credentials(settings),
         max_pool_connections=threads,
+        **options,
     )
     resources.callback(client.close)
     return client
 
 
 def archive_objects(settings: S3Settings, stop: Stop, resources: ExitStack) -> ObjectStore:
-    """For work that can be done another time: a request is given up after a minute or so."""
-    store = s3_store(settings, ARCHIVE_THREADS, resources)
-    return RetryingObjectStore(store, stop=stop, policy=RetryPolicy(attempts=ARCHIVE_ATTEMPTS))
+    """For work that can be done another time: a request is given up as `ONCE` says."""
+    return RetryingObjectStore(s3_store(settings, ARCHIVE_THREADS, resources, once=True), stop=stop, policy=ONCE)
+
+
+def require_conditional_writes(settings: S3Settings, region: str, stop: Stop) -> None:
+    """Before something is put for `region` by work that can be done another time. Raises ConfigError when the bucket
+    would let it be overwritten, and StoreUnavailable."""
+    if settings.conditional_writes == "assume":
+        return
+    with ExitStack() as opened:
+        bucket = s3_store(settings, 1, opened, once=True)
+        key = probe_key(settings.prefix, region)
+        retries = Retries(stop=stop, policy=ONCE)
+        _refuse(retries.call("probe", lambda: bucket.problem_of_conditional_writes(key)))
+
+
+def _refuse(problem: str) -> None:
+    if problem:
+        raise ConfigError([problem])
 
 
 def program() -> str:

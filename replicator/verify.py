@@ -26,7 +26,7 @@ from ingress.verification import ArchiveVerdict, Proven, SourceVerdict, TargetVe
 from replicator.config import Config
 from replicator.control_store import ControlStore
 from replicator.coverage import joined
-from replicator.errors import ConfigError, DataError
+from replicator.errors import ConfigError, DataError, TargetError
 from replicator.lifecycle import Closing, Stop, SystemClock
 from replicator.protocols import TopicPartition
 from replicator.segment import OffsetRange, Segment, SourcePartition, parse_key
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Selection", "Verification"]
 
+OTHER_NAME = "if it has another name there, say so with --rename"
+WRONG_FILE = "is it the file of the region that writes this archive?"
 THREADS = 2  # each decodes; more would only take memory
 
 T = TypeVar("T")
@@ -92,11 +94,19 @@ class Verification(Closing):
         return self._verifier.archive(source, proven, read_again_after=read_again_after)
 
     def same_as_source(self, source: SourcePartition, cluster: Config) -> SourceVerdict:
+        """Raises StoreUnavailable, BrokerUnavailable; what the cluster refuses makes the verdict a bad one."""
+        try:
+            return self._same_as_source(source, cluster)
+        except TargetError as error:
+            topic, why = TopicPartition(source.topic, source.partition), _refused(cluster, error)
+            return self._verifier.beside_source(source, topic, None, iter(()), may_thin=False, unreadable=why)
+
+    def _same_as_source(self, source: SourcePartition, cluster: Config) -> SourceVerdict:
         admin, properties = KafkaAdmin(cluster.cluster.properties("admin")), cluster.cluster.properties("consumer")
         topic = TopicPartition(source.topic, source.partition)
         marks = admin.watermarks([topic]).get(topic)
         if marks is None:
-            why = f"there is no partition {topic}"
+            why = _absent(admin, cluster, topic, WRONG_FILE)
             return self._verifier.beside_source(source, topic, None, iter(()), may_thin=False, unreadable=why)
         extent = joined(info.segment.offsets for info in self._store.list(source))
         held = None
@@ -108,24 +118,34 @@ class Verification(Closing):
         records = read_partition(properties, topic, *bounds)
         return self._verifier.beside_source(source, topic, held, records, may_thin=compacted)
 
-    def same_as_target(self, source: SourcePartition, cluster: Config, *, offsets: Span | None = None) -> TargetVerdict:
-        """`offsets`: those that were delivered; None: those of the selection."""
-        target = TopicPartition(self.selection.renaming(source.topic), source.partition)
-        records, why = _from_its_beginning(cluster, target)
-        if why:
-            return TargetVerdict(source=source, target=target, result=None, unreadable=why)
+    def same_as_target(
+        self, source: SourcePartition, cluster: Config, topic: str, *, offsets: Span | None = None
+    ) -> TargetVerdict:
+        """`topic`: what it is called in `cluster`. `offsets`: those that were delivered; None: those of the selection.
+        Raises as `same_as_source` does."""
+        target = TopicPartition(topic, source.partition)
         scope = Scope(offsets=offsets or self.selection.offsets, stamps=self.selection.stamps)
-        return self._verifier.beside_target(source, target, scope, records)
+        try:
+            records, why = _from_its_beginning(cluster, target, OTHER_NAME)
+            if not why:
+                return self._verifier.beside_target(source, target, scope, records)
+        except TargetError as error:
+            why = _refused(cluster, error)
+        return TargetVerdict(source=source, target=target, result=None, unreadable=why)
 
-    def source_as_target(self, source: SourcePartition, cluster: Config, copied_to: Config) -> TargetVerdict:
-        """The topic of `cluster` beside its copy, whatever the archive holds of it. What is not copied yet is told as a
-        difference."""
+    def source_as_target(self, source: SourcePartition, cluster: Config, copied_to: Config, copy: str) -> TargetVerdict:
+        """The topic of `cluster` beside `copy`, whatever the archive holds of it. What is not copied yet is told as a
+        difference. Raises BrokerUnavailable."""
         topic = TopicPartition(source.topic, source.partition)
-        target = TopicPartition(self.selection.renaming(source.topic), source.partition)
-        (ours, why), (theirs, why_theirs) = _from_its_beginning(cluster, topic), _from_its_beginning(copied_to, target)
-        if why or why_theirs:
-            return TargetVerdict(source=source, target=target, result=None, unreadable=why or why_theirs)
-        return TargetVerdict(source=source, target=target, result=alongside(ours, theirs))
+        target = TopicPartition(copy, source.partition)
+        try:
+            ours, why = _from_its_beginning(cluster, topic, WRONG_FILE)
+            theirs, why_theirs = _from_its_beginning(copied_to, target, OTHER_NAME)
+            if not why and not why_theirs:
+                return TargetVerdict(source=source, target=target, result=alongside(ours, theirs))
+        except TargetError as error:
+            why, why_theirs = _refused(copied_to, error), ""
+        return TargetVerdict(source=source, target=target, result=None, unreadable=why or why_theirs)
 
     def close(self) -> None:
         self._opened.close()
@@ -144,14 +164,44 @@ class Verification(Closing):
             yield answer
 
 
-def _from_its_beginning(cluster: Config, partition: TopicPartition) -> tuple[Iterator[RecordBatch], str]:
+def _from_its_beginning(
+    cluster: Config, partition: TopicPartition, if_absent: str
+) -> tuple[Iterator[RecordBatch], str]:
     """All that it holds; or why nothing says which record of it is the first."""
-    marks = KafkaAdmin(cluster.cluster.properties("admin")).watermarks([partition]).get(partition)
+    admin = KafkaAdmin(cluster.cluster.properties("admin"))
+    marks = admin.watermarks([partition]).get(partition)
     if marks is None:
-        return iter(()), f"there is no partition {partition}"
+        return iter(()), _absent(admin, cluster, partition, if_absent)
     if marks.low > 0:
         return iter(()), f"the first {marks.low} offsets of {partition} were deleted: which records were they?"
     return read_partition(cluster.cluster.properties("consumer"), partition, marks.low, marks.high), ""
+
+
+def _named(cluster: Config) -> str:
+    return f"the cluster of {cluster.source} ({cluster.cluster.servers})"
+
+
+def _refused(cluster: Config, error: TargetError) -> str:
+    return f"{_named(cluster)}: {error}"
+
+
+def _absent(admin: KafkaAdmin, cluster: Config, partition: TopicPartition, remedy: str) -> str:
+    """Where a partition was looked for that does not exist."""
+    where = _named(cluster)
+    facts = admin.describe([partition.topic]).get(partition.topic)
+    if facts is not None:
+        return f"{where} has {facts.partition_count} partitions of {partition.topic}, and not {partition.partition}"
+    return f"{where} has no topic {partition.topic}: {remedy}"
+
+
+def copied_as(selection: Selection, source: SourcePartition, cluster: Config) -> str:
+    """What the topic of `source` is called in `cluster`: as the selection renames it, else as ingress of that file
+    delivers it, else as it is."""
+    if not selection.renaming.decides(source.topic) and cluster.ingress is not None:
+        delivered = cluster.ingress.source_of(source.region, source.topic)
+        if delivered is not None:
+            return delivered.destination(source.topic, source.incarnation)
+    return selection.renaming(source.topic)
 
 
 # --- what was proven before -----------------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ from ingress.selection import Selection
 from ingress.verification import Proven
 from replicator.config import Config
 from replicator.segment import Segment, SourcePartition, parse_source
+from replicator.stretches import Span
 from replicator.surroundings import for_workers
-from replicator.verify import Told, Verification, decode_proven, encode_proven, proven_by_source
+from replicator.verify import Told, Verification, copied_as, decode_proven, encode_proven, proven_by_source
 
 if TYPE_CHECKING:
     from infra.spark import SparkSettings
@@ -40,15 +41,27 @@ class Look:
         if (self.kind == DIRECT) != (self.beside is not None):
             raise ValueError(f"{self.kind}: two clusters are for {DIRECT}, which needs them")
 
-    def at(self, verification: Verification, source: SourcePartition, proven: Mapping[Segment, Proven]) -> Found:
+    def at(
+        self,
+        verification: Verification,
+        source: SourcePartition,
+        proven: Mapping[Segment, Proven],
+        delivered: Span | None = None,
+    ) -> Found:
+        """`delivered`: offsets that a TARGET was given by a restore of the selection; None: those that are selected,
+        delivered by whoever."""
         if self.cluster is None:
             verdict = verification.archived_whole(source, proven, self.read_again_after)
             return entry_of(verdict), verdict.read
+        if self.kind == SOURCE:
+            return entry_of(verification.same_as_source(source, self.cluster)), {}
+        selection = verification.selection
+        is_restored = delivered is not None
+        topic = selection.renaming(source.topic) if is_restored else copied_as(selection, source, self.cluster)
         if self.beside is not None:
-            direct = verification.source_as_target(source, self.beside, self.cluster)
+            direct = verification.source_as_target(source, self.beside, self.cluster, topic)
             return {**entry_of(direct), "kind": DIRECT}, {}
-        beside = verification.same_as_source if self.kind == SOURCE else verification.same_as_target
-        return entry_of(beside(source, self.cluster)), {}
+        return entry_of(verification.same_as_target(source, self.cluster, topic, offsets=delivered)), {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +75,10 @@ class Work:
     def __call__(self, row: str) -> str:
         said = json.loads(row)
         with Verification(self.config, self.selection) as verification:
-            entry, read = self.look.at(verification, parse_source(said["source"]), decode_proven(said["proven"]))
+            source, delivered = parse_source(said["source"]), said["delivered"]
+            entry, read = self.look.at(
+                verification, source, decode_proven(said["proven"]), None if delivered is None else Span(*delivered)
+            )
         return json.dumps({"entry": entry, "proven": encode_proven(read)})
 
 
@@ -75,12 +91,23 @@ def here(
         yield from verification.each(lambda s: look.at(verification, s, by_source.get(s, {})), told)
 
 
-def on_spark(settings: SparkSettings, work: Work, proven: Mapping[Segment, Proven], told: Told) -> Iterator[Found]:
-    """Raises ConfigError, PlanFailed, SparkUnavailable."""
-    with Verification(work.config, work.selection) as verification:
-        sources = verification.sources()
+def on_spark(
+    settings: SparkSettings,
+    work: Work,
+    proven: Mapping[Segment, Proven],
+    told: Told,
+    *,
+    delivered: Mapping[SourcePartition, Span] | None = None,
+) -> Iterator[Found]:
+    """`delivered`: only these partitions, and of each the offsets that a TARGET was given; None: all that is selected.
+    Raises ConfigError, PlanFailed, SparkUnavailable, and what `told` raises, which ends the run."""
+    if delivered is None:
+        with Verification(work.config, work.selection) as verification:
+            spans: Mapping[SourcePartition, Span | None] = dict.fromkeys(verification.sources())
+    else:
+        spans = delivered
     by_source = proven_by_source(proven)
-    rows = [json.dumps({"source": str(s), "proven": encode_proven(by_source.get(s, {}))}) for s in sources]
+    rows = [_row(source, by_source.get(source, {}), span) for source, span in spans.items()]
     plain = replace(work, config=for_workers(work.config))
     from infra.spark import SparkRunner  # noqa: PLC0415 -- 30 MB that a look without Spark does not pay for
 
@@ -88,3 +115,8 @@ def on_spark(settings: SparkSettings, work: Work, proven: Mapping[Segment, Prove
         answers = runner.run(rows, plain, progress=told)
     for answer in map(json.loads, answers):
         yield answer["entry"], decode_proven(answer["proven"])
+
+
+def _row(source: SourcePartition, proven: Mapping[Segment, Proven], delivered: Span | None) -> str:
+    offsets = None if delivered is None else [delivered.low, delivered.high]
+    return json.dumps({"source": str(source), "proven": encode_proven(proven), "delivered": offsets})

@@ -6,7 +6,8 @@ Rules
   2. A listing shows the store at some moment after it was begun, so it beats every event that arrived before that.
   3. An entry leaves when it was applied (or removed), never by age.
   4. Look-ahead is capped: what lies furthest ahead is forgotten first, and `truncated` says "list again".
-  5. Recorded gaps come with listings, each listing's in place of the one before.
+  5. Recorded gaps come with listings, each listing's in place of the one before; where the archive begins comes with
+     one of them, and never changes.
   6. A listing during which a removal was told is `disturbed`: it proves no absence, since what the removed segment was
      merged into may be missing in it, and be told of later.
 """
@@ -27,6 +28,9 @@ class SegmentView:
     next_offset: int = 0  # everything below is applied
     truncated: bool = False  # the store holds more than is known here
     recorded: Sequence[OffsetRange] = ()  # gaps that the egress wrote down, as of the last listing
+    begin: int | None = (
+        None  # where the egress wrote down that the archive begins; None: nothing says so, as far as known
+    )
     disturbed: bool = False  # so was the last listing
     _known: dict[Segment, SegmentInfo] = field(default_factory=dict)
     _tokens: int = 0
@@ -82,23 +86,26 @@ class SegmentView:
         infos: Iterable[SegmentInfo],
         recorded: Iterable[OffsetRange] = (),
         *,
+        begin: int | None = None,
         complete: bool = True,
+        is_cut: bool = False,
     ) -> bool:
         """The listing's answer; False when it is not the one under way. A complete one replaces what was known before
-        it was begun; an incomplete one (one level, from some offset on) only adds. `recorded` was looked up before the
-        segments: what was stored when a gap was written down is then among `infos`."""
+        it was begun; an incomplete one (from the position on, as far as could be seen) only adds. `is_cut`: the store
+        has more, further ahead. `recorded` was looked up before the segments: what was stored when a gap was written
+        down is then among `infos`."""
         if token != self._listing:
             return False
         self.disturbed = bool(self._removed)
         self.recorded = [r for r in recorded if r.end >= self.next_offset]
+        self.begin = begin if begin is not None else self.begin
         found = {i.segment: i for i in infos if i.segment not in self._removed}
         kept = {} if complete else self._known
         merged = {**kept, **found, **self._created}
         self._known = {s: i for s, i in merged.items() if s.offsets.end >= self.next_offset}
         self._listing = None
         self._created, self._removed = {}, set()
-        if complete:
-            self.truncated = False
+        self.truncated = is_cut
         self._cap()
         return True
 

@@ -46,8 +46,9 @@ def run_stack(request: pytest.FixtureRequest) -> Callable[..., AbstractContextMa
 
 @pytest.fixture(scope="session")
 def stack(run_stack: Callable[..., AbstractContextManager[LocalStack]]) -> Iterator[LocalStack]:
-    """Brokers "a" and "b", S3 and SQS, for the whole session. A test that stops a part of it starts it again."""
-    with run_stack() as running:
+    """Brokers "a" and "b", S3 and SQS, for the whole session. A test that stops a part of it starts it again. The
+    brokers have a listener with ACLs, too: tests/infra/principal.py."""
+    with run_stack(secured=True) as running:
         yield running
 
 

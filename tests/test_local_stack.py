@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE = timedelta(seconds=60)
 START_SECONDS = 90.0
+READY_WITHIN = timedelta(seconds=20)
 WAIT_FOREVER = "import signal; signal.pause()"
 
 
@@ -490,6 +491,9 @@ STACK_CHILD = """
 
 @pytest.mark.integration
 class TestStack:
+    def test_two_brokers_s3_and_sqs_are_ready_in_time(self, stack: LocalStack) -> None:
+        assert stack.started_in < READY_WITHIN
+
     @pytest.mark.parametrize("region", ["a", "b"])
     def test_a_record_goes_in_and_comes_out(self, stack: LocalStack, topic_name: str, region: str) -> None:
         broker = stack.brokers[region]

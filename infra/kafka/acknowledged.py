@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
-from infra.kafka.errors import told
-from infra.kafka.idempotent import IdempotentProducer
-from replicator.errors import BrokerUnavailable
+from infra.kafka.errors import UNAUTHORISED, told, translate
+from infra.kafka.idempotent import BY_KEY, IdempotentProducer
+from replicator.errors import BrokerUnavailable, TargetError
 from replicator.lifecycle import Deadline
 
 
 class AcknowledgedWriter:
     """One thread. Connects when first used, and anew after a failure."""
 
-    def __init__(self, properties: Mapping[str, object], topic: str, within: timedelta) -> None:
+    def __init__(
+        self, properties: Mapping[str, object], topic: str, within: timedelta, *, partition: int = BY_KEY
+    ) -> None:
         """`properties`: of an idempotent producer."""
-        self._properties, self._topic, self._within = properties, topic, within
+        self._properties, self._topic, self._within, self._partition = properties, topic, within, partition
         self._producer: IdempotentProducer[str] | None = None
 
     def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Keys and values; one key has one partition. Raises BrokerUnavailable: any part of them may be there."""
+        """Keys and values, in this order within a partition. Raises BrokerUnavailable, and TargetError when this
+        principal may not write there: any part of them may be there."""
         if self._producer is None:
             self._producer = IdempotentProducer(self._properties)
         deadline = Deadline(self._within)
@@ -31,10 +34,13 @@ class AcknowledgedWriter:
 
         try:
             for key, value in records:
-                self._producer.put(self._topic, key=key, value=value, owner="", wait=wait)
+                self._producer.put(self._topic, key=key, value=value, owner="", wait=wait, partition=self._partition)
             for failure in self._producer.settle(wait=wait, grace=timedelta(seconds=1)).values():
-                raise BrokerUnavailable(f"write to {self._topic}: {told(failure)}")
-        except BrokerUnavailable:
+                doing = f"write to {self._topic}"
+                if failure.code() in UNAUTHORISED:
+                    raise translate(failure, doing, needs="WRITE")
+                raise BrokerUnavailable(f"{doing}: {told(failure)}")
+        except (BrokerUnavailable, TargetError):
             self.close()  # what is still queued must not come behind what is written next
             raise
 

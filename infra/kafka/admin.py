@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import TypeVar
@@ -13,26 +12,28 @@ from typing import TypeVar
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
-    AdminClient,
     AlterConfigOpType,
+    ClusterMetadata,
     ConfigEntry,
     ConfigResource,
+    ListOffsetsResultInfo,
     NewTopic,
     OffsetSpec,
     ResourceType,
 )
 
-from infra.kafka.client_log import client_log
-from infra.kafka.errors import error_of, translate
-from replicator.errors import BrokerUnavailable, ConfigError, TargetError
+from infra.kafka.admin_connection import FIRST_CONTACT, AdminConnection
+from infra.kafka.epochs import epoch_of
+from infra.kafka.errors import error_of, told, translate
+from replicator.errors import BrokerUnavailable, TargetError
 from replicator.lifecycle import Deadline, Stop
 from replicator.protocols import LogEnds, TopicFacts, TopicPartition, Watermarks
 from replicator.timestamp_limits import AFTER, BEFORE, for_older
 
 T = TypeVar("T")
 BATCH = 2000  # partitions or topics of one request
-GRACE = timedelta(seconds=2)  # what a future gets beyond the client's own timeout
 LOOK_AGAIN = timedelta(milliseconds=50)
+KNOWN_WITHIN = timedelta(seconds=5)  # a topic that was just made, by every broker
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -41,37 +42,48 @@ _AS_KAFKA_PRINTS = str.maketrans("+/", "-_", "=")
 log = logging.getLogger(__name__)
 
 
+class NobodyLeads(BrokerUnavailable):
+    """The client found no leader of any partition it was asked about, which it also says of topics that do not
+    exist (seen)."""
+
+
 class KafkaAdmin:
-    """Each call waits at most `timeout` for the brokers, as often as it asks them. `stop` ends the waits."""
+    """Each call waits at most `timeout` for the brokers, as often as it asks them. When every broker is down, it ends
+    sooner: at once if waiting does not mend the cause, and within `first_contact` before the first answer. `stop` ends
+    the waits."""
 
     def __init__(
-        self, properties: Mapping[str, str], *, timeout: timedelta = timedelta(seconds=30), stop: Stop | None = None
+        self,
+        properties: Mapping[str, str],
+        *,
+        timeout: timedelta = timedelta(seconds=30),
+        first_contact: timedelta = FIRST_CONTACT,
+        stop: Stop | None = None,
     ) -> None:
-        try:
-            self._client = AdminClient(dict(properties), logger=client_log)
-        except KafkaException as error:  # what the client does not know, or cannot make sense of
-            raise ConfigError([str(error.args[0].str())], source="properties of [kafka]") from error
+        self._connection = AdminConnection(properties, timeout=timeout, first_contact=first_contact)
+        self._client = self._connection.client
         self._servers = properties.get("bootstrap.servers", "?")
         self._timeout = timeout
         self._stop = stop or Stop()
         self._seconds = timeout.total_seconds()
 
     def cluster_id(self) -> str:
-        described = self._answer(
-            self._client.describe_cluster(request_timeout=self._seconds), f"describe the cluster at {self._servers}"
-        )
-        return described.cluster_id or ""
+        # not describe_cluster: librdkafka 2.16 aborts the process when a broker names no live broker, which each does
+        # that has just started alone (`rd_kafka_admin_response_parse: Assertion rko_result failed`; seen)
+        return self._metadata(f"describe the cluster at {self._servers}").cluster_id or ""
 
     def topics(self) -> Mapping[str, TopicFacts]:
-        try:
-            metadata = self._client.list_topics(timeout=self._seconds)
-        except KafkaException as error:
-            raise translate(error, "list the topics") from error
         return {
             name: TopicFacts(name, "", len(topic.partitions))
-            for name, topic in metadata.topics.items()
+            for name, topic in self._metadata("list the topics").topics.items()
             if topic.error is None
         }
+
+    def _metadata(self, doing: str) -> ClusterMetadata:
+        try:
+            return self._connection.wait_for(lambda: self._client.list_topics(timeout=self._seconds), doing)
+        except KafkaException as error:
+            raise translate(error, doing) from error
 
     def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
         found: dict[str, TopicFacts] = {}
@@ -84,10 +96,16 @@ class KafkaAdmin:
         return found
 
     def configs(self, topic: str) -> Mapping[str, str]:
+        doing, deadline = f"describe the settings of topic {topic}", Deadline(min(KNOWN_WITHIN, self._timeout))
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        asked = self._client.describe_configs([resource], request_timeout=self._seconds)
-        entries = self._answer(asked[resource], f"describe the settings of topic {topic}")
-        return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+        while True:
+            asked = self._client.describe_configs([resource], request_timeout=self._seconds)
+            entries = self._answer_or_absent(asked[resource], doing, needs="DESCRIBE_CONFIGS")
+            if entries is not None:
+                return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+            # any broker answers this, and one that has not heard yet of a topic that was just made says the same
+            if deadline.expired or self._stop.wait(LOOK_AGAIN):
+                raise TargetError(f"{doing}: there is no such topic")
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
         created = self._create(name, partitions, replication_factor, configs)
@@ -113,12 +131,12 @@ class KafkaAdmin:
             [topic], operation_timeout=self._seconds, request_timeout=self._seconds, validate_only=only_check
         )
         try:
-            self._wait(asked[name], doing)
+            self._connection.wait(asked[name], doing)
         except KafkaException as error:
             if _unknown_limits(error) and (older := for_older(configs)) is not None:
                 return self._create(name, partitions, replicas, older, only_check=only_check)
             if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise translate(error, doing) from error
+                raise translate(error, doing, needs="CREATE") from error
             return False
         return True
 
@@ -130,12 +148,12 @@ class KafkaAdmin:
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
         asked = self._client.incremental_alter_configs([resource], request_timeout=self._seconds)
-        self._answer(asked[resource], f"change the settings {sorted(configs)} of topic {topic}")
+        self._answer(asked[resource], f"change the settings {sorted(configs)} of topic {topic}", needs="ALTER_CONFIGS")
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         lows = self._offsets(partitions, EARLIEST)
-        highs = self._offsets(lows, LATEST)
-        return {p: Watermarks(lows[p], high) for p, high in highs.items()}
+        highs = self._asked(lows, LATEST)
+        return {p: Watermarks(lows[p], high.offset, epoch_of(high.leader_epoch)) for p, high in highs.items()}
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
         """Asked in this order, so that low <= stable <= high unless the log was truncated meanwhile. Partitions that
@@ -162,41 +180,59 @@ class KafkaAdmin:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, int]:
         """Partitions that do not exist are left out. By default up to the high watermark: open transactions count."""
-        found: dict[TopicPartition, int] = {}
+        return {p: answer.offset for p, answer in self._asked(partitions, spec, isolation).items()}
+
+    def _asked(
+        self,
+        partitions: Collection[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, ListOffsetsResultInfo]:
+        found: dict[TopicPartition, ListOffsetsResultInfo] = {}
         for some in _batches(partitions):
-            asked = self._client.list_offsets(
-                {ClientPartition(p.topic, p.partition): spec for p in some},
-                isolation_level=isolation,
-                request_timeout=self._seconds,
-            )
-            for where, future in asked.items():
-                partition = TopicPartition(where.topic, where.partition)
-                answer = self._answer_or_absent(future, f"list offsets of {partition}")
-                if answer is not None:
-                    found[partition] = answer.offset
+            try:
+                found |= self._answers(some, spec, isolation)
+            except NobodyLeads as error:  # of the whole batch: none of it exists, or none has a leader now
+                facts = self.describe({p.topic for p in some})
+                there = [p for p in some if p.topic in facts and p.partition < facts[p.topic].partition_count]
+                if there:
+                    raise BrokerUnavailable(f"list offsets of {there[0]}: {error}") from error
         return found
 
-    def _answer(self, future: Future[T], doing: str) -> T:
+    def _answers(
+        self, partitions: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> Mapping[TopicPartition, ListOffsetsResultInfo]:
+        """Raises NobodyLeads."""
+        found: dict[TopicPartition, ListOffsetsResultInfo] = {}
+        asked = self._client.list_offsets(
+            {ClientPartition(p.topic, p.partition): spec for p in partitions},
+            isolation_level=isolation,
+            request_timeout=self._seconds,
+        )
+        for where, future in asked.items():
+            partition = TopicPartition(where.topic, where.partition)
+            answer = self._answer_or_absent(future, f"list offsets of {partition}")
+            if answer is not None:
+                found[partition] = answer
+        return found
+
+    def _answer(self, future: Future[T], doing: str, *, needs: str) -> T:
         try:
-            return self._wait(future, doing)
+            return self._connection.wait(future, doing)
         except KafkaException as error:
             if error_of(error).code() in ABSENT:
                 raise TargetError(f"{doing}: there is no such topic") from error
-            raise translate(error, doing) from error
+            raise translate(error, doing, needs) from error
 
-    def _answer_or_absent(self, future: Future[T], doing: str) -> T | None:
+    def _answer_or_absent(self, future: Future[T], doing: str, *, needs: str = "DESCRIBE") -> T | None:
         try:
-            return self._wait(future, doing)
+            return self._connection.wait(future, doing)
         except KafkaException as error:
             if error_of(error).code() in ABSENT:
                 return None
-            raise translate(error, doing) from error
-
-    def _wait(self, future: Future[T], doing: str) -> T:
-        try:
-            return future.result((self._timeout + GRACE).total_seconds())
-        except FutureTimeout as error:
-            raise BrokerUnavailable(f"{doing}: no answer within {self._timeout}") from error
+            if error_of(error).code() == KafkaError._NOENT:
+                raise NobodyLeads(told(error)) from error
+            raise translate(error, doing, needs) from error
 
 
 def _unknown_limits(error: KafkaException) -> bool:

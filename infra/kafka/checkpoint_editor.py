@@ -7,19 +7,24 @@ from datetime import timedelta
 
 from infra.kafka.acknowledged import AcknowledgedWriter
 from infra.kafka.idempotent import producer_properties
+from infra.kafka.internal_topics import CHECKPOINT_PARTITION
 from replicator.checkpoint import (
     Checkpoint,
     CheckpointKey,
     Parked,
     Skipped,
+    Waiting,
     encode,
     encode_key,
     encode_parked,
     encode_parked_key,
     encode_skipped,
     encode_skipped_key,
+    encode_waiting,
+    encode_waiting_key,
 )
 from replicator.durable import Step, durable
+from replicator.group_claim import GroupClaim, encode_claim, encode_claim_key
 
 MEMORY_BYTES = 1 << 20
 
@@ -32,7 +37,7 @@ class KafkaCheckpointEditor:
     ) -> None:
         """Connects when first used. Raises ConfigError."""
         at_once = {**producer_properties(properties, memory_bytes=MEMORY_BYTES), "linger.ms": 0}
-        self._writer = AcknowledgedWriter(at_once, topic, write_within)
+        self._writer = AcknowledgedWriter(at_once, topic, write_within, partition=CHECKPOINT_PARTITION)
 
     def park(self, key: CheckpointKey, parked: Parked | None) -> None:
         with durable(Step.PARK):
@@ -45,6 +50,18 @@ class KafkaCheckpointEditor:
     def skip(self, skipped: Skipped) -> None:
         with durable(Step.RECORD_SKIP):
             self._writer.write([(encode_skipped_key(skipped), encode_skipped(skipped))])
+
+    def wait(self, key: CheckpointKey, waiting: Waiting | None) -> None:
+        with durable(Step.RECORD_WAITING):
+            self._writer.write([(encode_waiting_key(key), None if waiting is None else encode_waiting(waiting))])
+
+    def claim(self, claim: GroupClaim) -> None:
+        with durable(Step.CLAIM_GROUP):
+            self._writer.write([(encode_claim_key(claim), encode_claim(claim))])
+
+    def withdraw(self, claim: GroupClaim) -> None:
+        with durable(Step.WITHDRAW_CLAIM):
+            self._writer.write([(encode_claim_key(claim), None)])
 
     def close(self) -> None:
         """May be called twice."""

@@ -4,6 +4,8 @@
 
 The ends are those of the log, not the last stable offsets: a committed checkpoint may lie behind another writer's open
 transaction, and would be missed. So a read waits for transactions that were open when it began (seen on a broker).
+
+Only `CHECKPOINT_PARTITION` is read, as everything of ours is written there.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from datetime import timedelta
 
 from confluent_kafka import Message
 
+from infra.kafka.internal_topics import CHECKPOINT_PARTITION
 from infra.kafka.topic_log import LogFacts, PositionLost, TopicLog
-from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, decode, decode_key, follow
+from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, Waiting, decode, decode_key, follow
 from replicator.errors import BrokerUnavailable, CheckpointConflict, MalformedEvent
+from replicator.group_claim import GroupClaim
 from replicator.lifecycle import Deadline
-from replicator.logkeys import ERROR, NEXT, OFFSET, PARTITION, REASON, TOPIC
+from replicator.logkeys import COUNT, ERROR, NEXT, OFFSET, PARTITION, REASON, TOPIC
 from replicator.notes import Notes
 
 SLICE = timedelta(milliseconds=200)
@@ -42,7 +46,9 @@ class KafkaCheckpointStore:
         self._topic = topic
         self._read_within = read_within
         self._lock = threading.Lock()
-        self._log = TopicLog(properties, topic, answer_within=answer_within, check_every=read_within)
+        self._log = TopicLog(
+            properties, topic, answer_within=answer_within, check_every=read_within, partition=CHECKPOINT_PARTITION
+        )
         self._facts: LogFacts | None = None  # of the life of the topic that the table is about
         self._table: dict[CheckpointKey, Checkpoint | CheckpointConflict] = {}
         self._notes = Notes()
@@ -71,6 +77,14 @@ class KafkaCheckpointStore:
         with self._lock:
             return self._notes.skipped
 
+    def waiting(self) -> Mapping[CheckpointKey, Waiting]:
+        with self._lock:
+            return dict(self._notes.waiting)
+
+    def claims(self) -> Sequence[GroupClaim]:
+        with self._lock:
+            return self._notes.claims
+
     def owner(self, transactional_id: str) -> str | None:
         """As of the last `read`."""
         with self._lock:
@@ -86,7 +100,7 @@ class KafkaCheckpointStore:
         if (
             known is None
             or known.topic_id != facts.topic_id
-            or known.starts != facts.starts  # records were deleted, or there is another partition
+            or known.starts != facts.starts  # records were deleted
             or any(facts.ends[p] < position for p, position in self._log.positions.items())
         ):
             self._table, self._notes = {}, Notes()
@@ -106,8 +120,25 @@ class KafkaCheckpointStore:
 
     def _apply(self, messages: Sequence[Message]) -> None:
         """Every record, in order: a position that goes back by itself shows only beside the one before it."""
+        malformed = []
         for message in messages:
-            self._put_or_log(message)
+            try:
+                self._put(message)
+            except MalformedEvent as error:
+                malformed.append((message, error))
+        if malformed:  # one line for all that one fetch brought: somebody else's topic may hold any number
+            message, why = malformed[0]
+            log.warning(
+                "malformed_checkpoint",
+                extra={
+                    TOPIC: self._topic,
+                    PARTITION: message.partition(),
+                    OFFSET: message.offset(),
+                    COUNT: len(malformed),
+                    ERROR: str(why),
+                    NEXT: "skipped; find out who else writes to this topic",
+                },
+            )
 
     def _put(self, message: Message) -> None:
         if self._notes.put(message.key() or b"", message.value()):
@@ -117,18 +148,3 @@ class KafkaCheckpointStore:
             self._table.pop(key, None)
         else:
             self._table[key] = follow(key, self._table.get(key), decode(value))
-
-    def _put_or_log(self, message: Message) -> None:
-        try:
-            self._put(message)
-        except MalformedEvent as error:
-            log.warning(
-                "malformed_checkpoint",
-                extra={
-                    TOPIC: self._topic,
-                    PARTITION: message.partition(),
-                    OFFSET: message.offset(),
-                    ERROR: str(error),
-                    NEXT: "skipped; find out who else writes to this topic",
-                },
-            )

@@ -2,9 +2,10 @@
 
 A partition's reading, as seen from here:
 
-    given ── idle ──start──> starting ──the client took the seek──> reading <──resume── paused
-               ^                                                    │   └──────pause──────^
-               └──────── the broker refuses it; a disturbance ──────┘
+    given ── idle ──start──> starting ──the client took the seek──> reading ──pause──> draining ──> paused
+               ^                ^                                      │                  │           │
+               │                └─────────────────resume───────────────┼──────────────────┴───────────┘
+               └───────── the broker refuses it; a disturbance ────────┘
 
 Rules
   1. Records and ends are passed on only while `reading`, and only at or after the next offset wanted: what the client
@@ -13,6 +14,12 @@ Rules
      positions. It is made once `consume` has returned, and made again by every `poll` until the client takes it.
   3. The position is ours, not the client's: `resume` seeks to it.
   4. After a disturbance nothing is read until `start`.
+  5. Every seek carries the last point that is known of the log, so that the client has the broker confirm it. Only a
+     refusal of that very point says that the log was truncated: the client also checks where it stands itself, which
+     may be ahead of what was passed on.
+  6. A pause of the client drops what it has fetched, and a resume fetches it again. So what it holds is taken first,
+     `draining`, and kept for the end of the pause; it is no more memory than the client used for it. Only then the
+     client pauses. An error ends the draining and is dropped: the seek of `resume` meets it again.
 """
 
 from __future__ import annotations
@@ -25,16 +32,27 @@ from datetime import timedelta
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from infra.kafka.errors import told, translate
+from infra.kafka.epochs import Truncation, epoch_of, truncation
+from infra.kafka.errors import remedy, told, translate
 from infra.kafka.group_offsets import GroupOffsets
 from infra.kafka.membership import Membership
 from infra.kafka.readings import Mode, Reading, Readings
-from infra.kafka.records import Item, convert, items
+from infra.kafka.records import PARTITION_EOF, Item, convert, items
 from infra.kafka.settings import lookup_properties, source_properties
 from replicator.errors import OwnershipLost
-from replicator.logkeys import ERROR, OFFSET, PARTITION, TOPIC
+from replicator.logkeys import END, ERROR, LEADER_EPOCH, OFFSET, PARTITION, TOPIC
 from replicator.metrics import Metrics, NoMetrics
-from replicator.protocols import Committed, Fetched, GroupListener, PartitionFailed, Reached, Run, TopicPartition
+from replicator.protocols import (
+    Committed,
+    Fetched,
+    GroupListener,
+    LogPoint,
+    LogTruncated,
+    PartitionFailed,
+    Reached,
+    Run,
+    TopicPartition,
+)
 
 BATCH_BYTES = 4 << 20  # of one `poll`: more costs memory and the processor's cache, less costs calls
 MOST, FEWEST, AT_FIRST = 10_000, 16, 500  # records of one `poll`
@@ -56,19 +74,24 @@ class KafkaSourceConsumer:
         memory_bytes: int,
         brokers: int = 3,
         request_timeout: timedelta = timedelta(seconds=30),
+        linger: timedelta = timedelta(),
         metrics: Metrics | None = None,
     ) -> None:
+        """`linger`: how long `poll` waits for more once something came, so that a trickle makes few runs."""
         config = source_properties(
             properties, group_id=group_id, isolation_level=isolation_level, memory_bytes=memory_bytes, brokers=brokers
         )
         self._group_id = group_id
-        self._member = Membership(config, metrics=metrics or NoMetrics(), on_commit=self._on_commit)
+        self._committed_only = isolation_level == "read_committed"
+        self._member = Membership(config, group_id=group_id, metrics=metrics or NoMetrics(), on_commit=self._on_commit)
         self._client = self._member.client
         self._offsets = GroupOffsets(lookup_properties(config), timeout=request_timeout)
         self._readings: dict[TopicPartition, Reading] = {}
         self._commit_failures: dict[TopicPartition, str] = {}
         self._consuming = False
         self._count = AT_FIRST
+        self._linger = linger
+        self._held_bytes = int(config["queued.max.messages.kbytes"]) << 10  # by the client
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
         self._member.subscribe(topics, Readings(listener, self._readings))
@@ -79,33 +102,43 @@ class KafkaSourceConsumer:
     def poll(self, timeout: timedelta) -> Sequence[Fetched]:
         self._go()
         fetched: list[Fetched] = []
-        for partition, item in items(self._consume(timeout)):
-            fetched += self._read(partition, item)
+        for reading in self._readings.values():
+            if reading.kept and reading.mode is Mode.READING:
+                fetched += reading.take_kept()
+        fetched += self._take(self._consume(timedelta() if fetched else timeout))[0]
         self._adapt(fetched)
+        if any(reading.mode is Mode.DRAINING for reading in self._readings.values()):
+            fetched += self._drain()
         if disturbances := self._member.disturbances():
             for reading in self._readings.values():
-                reading.mode = Mode.IDLE
+                reading.end()
             fetched += disturbances
         self._go()
         return fetched
 
-    def start(self, partition: TopicPartition, next_offset: int) -> None:
+    def start(self, partition: TopicPartition, next_offset: int, point: LogPoint | None = None) -> None:
         reading = self._readings.get(partition)
         if reading is None:
             raise OwnershipLost(f"start {partition} at {next_offset}: the group has taken this partition away")
-        reading.mode, reading.next_offset = Mode.STARTING, next_offset
+        if point is not None and point.next_offset > next_offset:
+            raise ValueError(f"start {partition} at {next_offset}: {point} lies behind it")
+        reading.begin(next_offset, point)
         if not self._consuming:
             self._go()
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         for partition, reading in self._known(partitions):
-            if reading.mode in (Mode.STARTING, Mode.READING):
-                reading.mode = Mode.PAUSED
+            if reading.mode is Mode.READING:
+                reading.mode = Mode.DRAINING  # by the next `poll`
+            elif reading.mode is Mode.STARTING:
+                reading.mode = Mode.PAUSED  # what the client holds is of another position
                 self._quiet(partition)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         for _, reading in self._known(partitions):
-            if reading.mode is Mode.PAUSED:
+            if reading.mode is Mode.DRAINING:
+                reading.mode = Mode.READING  # the client was not paused
+            elif reading.mode is Mode.PAUSED:
                 reading.mode = Mode.STARTING
         if not self._consuming:
             self._go()
@@ -126,7 +159,7 @@ class KafkaSourceConsumer:
             self._client.commit(offsets=asked, asynchronous=True)
         except KafkaException as error:
             if wait is not None:
-                raise translate(error, f"commit offsets of group {self._group_id}") from error
+                raise translate(error, f"commit offsets of group {self._group_id}", needs="READ") from error
             self._commit_failures.update(dict.fromkeys(offsets, told(error)))
             return
         if wait is not None:
@@ -139,6 +172,10 @@ class KafkaSourceConsumer:
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         return self._offsets.committed(partitions)
 
+    @property
+    def trouble(self) -> str:
+        return self._member.trouble
+
     def close(self, timeout: timedelta) -> None:
         """Never waits longer than `timeout` for the brokers; a listener that takes its time is waited for."""
         self._consuming = True  # nothing is fetched any more
@@ -149,56 +186,123 @@ class KafkaSourceConsumer:
 
     def _consume(self, timeout: timedelta) -> list[Message]:
         """What is there now, else the first thing that comes: the client's `consume` would wait the whole timeout for
-        a full batch."""
+        a full batch. Then what comes within `linger`, if there is room in the batch."""
         self._consuming = True
         try:
             messages = self._member.consume(self._count, timedelta())
             if not messages and timeout > timedelta() and not self._member.disturbed:
                 messages = self._member.consume(1, timeout)
-                if messages:
-                    messages += self._member.consume(self._count, timedelta())
+            if messages and len(messages) < self._count and not self._member.disturbed:
+                messages += self._member.consume(self._count - len(messages), self._linger)
             return messages
         finally:
             self._consuming = False
 
-    def _read(self, partition: TopicPartition, item: Item) -> Sequence[Fetched]:
-        reading = self._readings.get(partition)
-        if isinstance(item, tuple):
-            message, error = item
-            if not partition.topic or partition.partition < 0:
-                return self._told(partition.topic, error)
-            if reading is None or reading.mode is not Mode.READING:
-                return ()
-            return self._ended(partition, reading, message.offset() or 0, error)
-        if reading is None or reading.mode is not Mode.READING:
+    def _drain(self) -> list[Fetched]:
+        """Take what the client holds, and pause what drains, also if the client should have held less."""
+        fetched: list[Fetched] = []
+        left, is_empty = self._held_bytes, False
+        while not is_empty and left > 0 and not self._member.disturbed:
+            self._consuming = True
+            try:
+                messages = self._member.consume(MOST, timedelta())
+            finally:
+                self._consuming = False
+            is_empty = len(messages) < MOST
+            found, size_bytes = self._take(messages)
+            fetched += found
+            left -= size_bytes
+        for partition, reading in self._readings.items():
+            if reading.mode is Mode.DRAINING:
+                self._pause(partition, reading)
+        return fetched
+
+    def _take(self, messages: Sequence[Message]) -> tuple[list[Fetched], int]:
+        """What of them is passed on, and the bytes of all; that of partitions that drain is kept."""
+        fetched: list[Fetched] = []
+        size_bytes = 0
+        for partition, item in items(messages):
+            reading = self._readings.get(partition)
+            draining = reading if reading is not None and reading.mode is Mode.DRAINING else None
+            found = self._read(partition, reading, item)
+            size_bytes += sum(one.size_bytes for one in found if isinstance(one, Run))
+            if draining is None:
+                fetched += found
+                continue
+            draining.kept += [one for one in found if isinstance(one, Run | Reached)]
+            if any(isinstance(one, PartitionFailed | LogTruncated) for one in found):
+                self._pause(partition, draining)
+        return fetched, size_bytes
+
+    def _read(self, partition: TopicPartition, reading: Reading | None, item: Item) -> Sequence[Fetched]:
+        if isinstance(item, tuple) and (not partition.topic or partition.partition < 0):
+            return self._told(partition.topic, item[1])
+        if reading is None or reading.mode not in (Mode.READING, Mode.DRAINING):
             return ()
-        return self._records(partition, reading, item)
+        if not isinstance(item, tuple):
+            return self._records(partition, reading, item)
+        message, error = item
+        if reading.mode is Mode.DRAINING and error.code() != PARTITION_EOF:
+            self._pause(partition, reading)
+            return ()
+        return self._ended(partition, reading, message.offset() or 0, error)
+
+    def _pause(self, partition: TopicPartition, reading: Reading) -> None:
+        reading.mode = Mode.PAUSED
+        self._quiet(partition)
 
     def _records(
         self, partition: TopicPartition, reading: Reading, messages: Sequence[Message]
-    ) -> Sequence[Run | PartitionFailed]:
-        if (messages[0].offset() or 0) < reading.next_offset:  # the client did not go where it was told
+    ) -> Sequence[Run | PartitionFailed | LogTruncated]:
+        if (messages[0].offset() or 0) < reading.next_offset:  # read again from the point on, or from a wrong place
+            if (truncated := self._filled(partition, reading, messages)) is not None:
+                return (truncated,)
             messages = [message for message in messages if (message.offset() or 0) >= reading.next_offset]
             if not messages:
                 return ()
         outcome = convert(partition, messages)
         for item in outcome:
             if isinstance(item, Run):
-                reading.next_offset = item.last_offset + 1
-            else:
+                reading.next_offset, reading.point, reading.refused = item.last_offset + 1, item.point, False
+            elif reading.mode is Mode.READING:
                 self._stop(partition, reading)
         return outcome
 
+    def _filled(self, partition: TopicPartition, reading: Reading, messages: Sequence[Message]) -> LogTruncated | None:
+        """Between the point and the next offset wanted there was no record, at the end of the log as it was. One that
+        is there now is of another log: the end was cut off inside that hole, which the point alone does not show. Not
+        so where aborted records are read: they may have been left out before."""
+        point = reading.point
+        if point is None or not self._committed_only:
+            return None
+        hole = range(point.next_offset, reading.next_offset)
+        for message in messages:
+            epoch = epoch_of(message.leader_epoch())
+            if message.offset() in hole and epoch is not None and epoch > point.leader_epoch:
+                if reading.mode is Mode.READING:
+                    self._stop(partition, reading)
+                reason = f"a record at offset {message.offset()}, leader epoch {epoch}, where the log had none"
+                return LogTruncated(partition, point, point.next_offset, reason)
+        return None
+
     def _ended(
         self, partition: TopicPartition, reading: Reading, offset: int, error: KafkaError
-    ) -> Sequence[Reached | PartitionFailed]:
+    ) -> Sequence[Reached | PartitionFailed | LogTruncated]:
         """The client ends a partition's reading for now, or until it is told another offset."""
-        if error.code() == KafkaError._PARTITION_EOF:
+        if error.code() == PARTITION_EOF:
             if offset < reading.next_offset:
                 return ()
-            reading.next_offset = offset
-            return (Reached(partition, offset),)
+            reading.next_offset, reading.refused = offset, False
+            if reading.point is None or reading.point.next_offset < offset:
+                # behind a hole: the client knows the epoch of the marker that ends it
+                reading.point = self._position(partition, offset) or reading.point
+            exact = reading.point is not None and reading.point.next_offset == offset
+            return (Reached(partition, offset, reading.point.leader_epoch if reading.point and exact else None),)
+        if (found := truncation(error)) is not None:
+            return self._truncated(partition, reading, found, error)
         if error.code() == KafkaError._AUTO_OFFSET_RESET and offset < reading.next_offset:
+            if reading.point is not None and reading.point.next_offset == offset:
+                reading.point = None  # retention took what lies behind it: nothing there can be asked any more
             reading.mode = Mode.STARTING  # about an offset nobody wants any more, but the fetcher stands still
             return ()
         self._stop(partition, reading)
@@ -209,7 +313,40 @@ class KafkaSourceConsumer:
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             reason = f"{error.str()}: wanted offset {offset}, the log holds {self._bounds(partition)}"
             return (PartitionFailed(partition, OUT_OF_RANGE, reason),)
-        return (PartitionFailed(partition, error.name(), error.str()),)
+        return (PartitionFailed(partition, error.name(), _reason(error)),)
+
+    def _truncated(
+        self, partition: TopicPartition, reading: Reading, found: Truncation, error: KafkaError
+    ) -> Sequence[LogTruncated]:
+        point = reading.point
+        ours = point is not None and found.point in (None, point)
+        if point is None or not ours or not reading.refused:
+            # The client's own position, or the answer to an earlier request: a truncation counts only when it is
+            # reported twice for our point, since an operator has to resolve it.
+            reading.mode, reading.refused = Mode.STARTING, ours
+            return ()
+        self._stop(partition, reading)
+        log.warning(
+            "log_truncated",
+            extra={
+                TOPIC: partition.topic,
+                PARTITION: partition.partition,
+                OFFSET: point.next_offset,
+                LEADER_EPOCH: point.leader_epoch,
+                END: found.end_offset,
+                ERROR: told(error),
+            },
+        )
+        return (LogTruncated(partition, point, found.end_offset, error.str()),)
+
+    def _position(self, partition: TopicPartition, offset: int) -> LogPoint | None:
+        """Where the client itself stands, if it is there."""
+        try:
+            (here,) = self._client.position([ClientPartition(partition.topic, partition.partition)])
+        except KafkaException:
+            return None
+        epoch = epoch_of(here.leader_epoch)
+        return LogPoint(offset, epoch) if here.offset == offset and epoch is not None else None
 
     def _told(self, topic: str, error: KafkaError) -> Sequence[PartitionFailed]:
         """Errors of a whole topic end its partitions; those of the client are its own to mend."""
@@ -217,7 +354,7 @@ class KafkaSourceConsumer:
         ended = [(p, r) for p, r in self._readings.items() if topic and p.topic == topic and r.mode is not Mode.IDLE]
         for partition, reading in ended:
             self._stop(partition, reading)
-        return [PartitionFailed(partition, error.name(), error.str()) for partition, _ in ended]
+        return [PartitionFailed(partition, error.name(), _reason(error)) for partition, _ in ended]
 
     def _bounds(self, partition: TopicPartition) -> str:
         try:
@@ -229,7 +366,7 @@ class KafkaSourceConsumer:
         return f"[{low},{high})"
 
     def _stop(self, partition: TopicPartition, reading: Reading) -> None:
-        reading.mode = Mode.IDLE
+        reading.end()
         self._quiet(partition)
 
     def _quiet(self, partition: TopicPartition) -> None:
@@ -242,7 +379,7 @@ class KafkaSourceConsumer:
         for partition, reading in self._readings.items():
             if reading.mode is Mode.STARTING:
                 try:
-                    self._seek(ClientPartition(partition.topic, partition.partition, reading.next_offset))
+                    self._seek(_place(partition, reading.next_offset, reading.point))
                 except KafkaException as error:
                     log.warning(
                         "seek_failed",
@@ -260,10 +397,12 @@ class KafkaSourceConsumer:
             self._client.seek(to)
         except KafkaException:
             # After an error the partition's fetcher stands still and takes no seek: give the partition up and take it
-            # anew, which is the client's own affair; the group does not hear of it.
+            # anew, which is the client's own affair; the group does not hear of it. Then seek all the same: an
+            # assignment fetches without having the point confirmed, when the leader is known already (seen).
             with suppress(KafkaException):
                 self._client.incremental_unassign([to])
             self._client.incremental_assign([to])
+            self._client.seek(to)
 
     def _adapt(self, fetched: Sequence[Fetched]) -> None:
         """Records asked for by the next `poll`, so that they hold about BATCH_BYTES. Grows slowly, shrinks at once."""
@@ -281,3 +420,15 @@ class KafkaSourceConsumer:
             problem = partition.error or error
             if problem is not None:
                 self._commit_failures[TopicPartition(partition.topic, partition.partition)] = told(problem)
+
+
+def _place(partition: TopicPartition, next_offset: int, point: LogPoint | None) -> ClientPartition:
+    """Where to fetch from, and what the broker has to confirm first."""
+    if point is None:
+        return ClientPartition(partition.topic, partition.partition, next_offset)
+    return ClientPartition(partition.topic, partition.partition, point.next_offset, leader_epoch=point.leader_epoch)
+
+
+def _reason(error: KafkaError) -> str:
+    """With what mends it, if it is a right that is missing."""
+    return "; ".join(filter(None, (error.str(), remedy(error, "READ"))))

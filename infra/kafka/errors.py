@@ -71,12 +71,33 @@ def told(error: KafkaException | KafkaError) -> str:
     return f"{inner.name()} ({inner.str()})"
 
 
-def translate(error: KafkaException | KafkaError, doing: str) -> ReplicatorError:
-    """Our error for the client's; `doing` says what was tried and where, as in `list offsets of orders/3`."""
+CREDENTIALS = "correct the credentials of [kafka], or give the principal back its password"
+_RESOURCES = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "transactional id",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
+}
+_INCLUDING = {"topic": "READ and WRITE include", "group": "READ includes"}
+
+
+def remedy(error: KafkaError, needs: str) -> str:
+    """What mends an error of UNAUTHORISED; empty for another. `needs`: the operation that was refused."""
+    if error.code() not in UNAUTHORISED:
+        return ""
+    resource = _RESOURCES.get(error.code())
+    if needs == "DESCRIBE" and resource in _INCLUDING:
+        needs = f"DESCRIBE, which {_INCLUDING[resource]},"  # what is needed next, and what docs/rights.md names
+    return f"allow {needs} on the {resource} to the principal of [kafka]" if resource else CREDENTIALS
+
+
+def translate(error: KafkaException | KafkaError, doing: str, needs: str = "DESCRIBE") -> ReplicatorError:
+    """Our error for the client's; `doing` says what was tried and where, as in `list offsets of orders/3`; `needs`: the
+    operation that an ACL has to allow for it, on the topic or group that the error is about."""
     inner = error_of(error)
     message = f"{doing}: {told(inner)}"
     if inner.code() in UNAUTHORISED:
-        return TargetError(f"{message}. Grant the principal this operation, or correct its credentials")
+        return TargetError(f"{message}; {remedy(inner, needs)}")
     if inner.code() in FENCED:
         return OwnershipLost(f"{message}. Another member took over; this one must join again")
     if inner.code() in REFUSED:

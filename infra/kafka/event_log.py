@@ -12,7 +12,7 @@ from infra.kafka.acknowledged import AcknowledgedWriter
 from infra.kafka.idempotent import producer_properties
 from infra.kafka.topic_log import PositionLost, TopicLog
 from replicator.durable import Step, durable
-from replicator.errors import BrokerUnavailable, MalformedEvent
+from replicator.errors import BrokerUnavailable, MalformedEvent, TargetError
 from replicator.events import SegmentEvent, decode, encode, encode_key
 from replicator.lifecycle import Deadline
 from replicator.logkeys import COUNT, ERROR, NEXT, OFFSET, PARTITION, REASON, TOPIC
@@ -44,6 +44,7 @@ class KafkaEventLog:
         self._writer = AcknowledgedWriter(batched, topic, publish_within)
         self._log = TopicLog(properties, topic, answer_within=answer_within, check_every=check_every)
         self._lost = ""  # why the position is gone, until the ends are noted again
+        self._refused = ""  # why the topic is not for us to read; the position stays
         self._retry: Deadline | None = None
 
     def publish(self, events: Sequence[SegmentEvent]) -> None:
@@ -52,21 +53,39 @@ class KafkaEventLog:
             self._writer.write((encode_key(event), encode(event)) for event in events)
 
     def start(self) -> None:
-        """Raises BrokerUnavailable; then `poll` goes on trying, and says LogReset once the ends are noted."""
+        """Raises BrokerUnavailable or TargetError; then `poll` goes on trying, and says LogReset once it has the
+        ends."""
         self._lost = self._lost or "not read yet"
         facts = self._log.facts()
         self._log.read_from(facts, facts.ends)
-        self._lost, self._retry = "", None
+        self._lost, self._refused, self._retry = "", "", None
+
+    @property
+    def trouble(self) -> str:
+        return self._refused
 
     def poll(self, timeout: timedelta) -> Sequence[SegmentEvent | LogReset]:
         """With LogReset, the ends are noted anew before it is returned, so a listing made after it misses nothing."""
         if self._lost:
             return self._start_over()
+        if self._retry is not None:
+            if not self._retry.expired:
+                return ()
+            self._retry = None
         try:
-            return self._decoded(self._log.fetch(timeout))
+            messages = self._log.fetch(timeout)
+        except TargetError as error:
+            # a right that is missing moves no position: nothing is listed for it, and reading goes on from there
+            if not self._refused:
+                log.warning("event_log_refused", extra={TOPIC: self._topic, ERROR: str(error)})
+            self._refused, self._retry = str(error), Deadline(RETRY)
+            return ()
         except PositionLost as error:
             self._lost = str(error)
             return self._start_over()
+        if self._log.is_heard:
+            self._refused = ""
+        return self._decoded(messages)
 
     def close(self) -> None:
         self._writer.close()
@@ -78,8 +97,10 @@ class KafkaEventLog:
         reason = self._lost
         try:
             self.start()
-        except BrokerUnavailable as error:
+        except (BrokerUnavailable, TargetError) as error:
             self._retry = Deadline(RETRY)
+            if isinstance(error, TargetError):
+                self._refused = str(error)
             log.warning("event_log_unavailable", extra={TOPIC: self._topic, REASON: reason, ERROR: str(error)})
             return ()
         return (LogReset(reason),)

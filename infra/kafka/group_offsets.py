@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from infra.kafka.client_log import client_log
+from infra.kafka.epochs import epoch_of
 from infra.kafka.errors import translate
 from replicator.errors import BrokerUnavailable
 from replicator.lifecycle import Deadline, Stop
@@ -55,7 +56,7 @@ class GroupOffsets:
                 raise translate(answer.error, f"{doing} for {answer.topic}/{answer.partition}")
             if answer.offset >= 0:
                 found[TopicPartition(answer.topic, answer.partition)] = Committed(
-                    answer.offset, answer.metadata or "", answer.leader_epoch
+                    answer.offset, answer.metadata or "", epoch_of(answer.leader_epoch)
                 )
         return found
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import closing
 from datetime import timedelta
 from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 
-from infra.kafka.client_log import client_log
+from infra.kafka.admin_connection import AdminConnection, ClusterUnreachable
 from infra.kafka.errors import error_of, translate
 from infra.kafka.group_offsets import GroupOffsets
 from infra.kafka.settings import lookup_properties
@@ -23,7 +21,6 @@ from replicator.protocols import Committed, GroupFacts, TopicPartition
 T = TypeVar("T")
 LOOK_AGAIN = timedelta(milliseconds=100)
 ATTEMPT = timedelta(seconds=5)
-GRACE = timedelta(seconds=2)  # what a future gets beyond the client's own timeout
 NOBODY = GroupFacts(state="dead", members=0, partitions=frozenset())
 _ABSENT = KafkaError.GROUP_ID_NOT_FOUND  # brokers told "dead" instead before KIP-1043
 
@@ -32,10 +29,16 @@ class KafkaGroups:
     """A ConsumerGroups. Each call waits at most about `timeout`."""
 
     def __init__(
-        self, admin: Mapping[str, str], consumer: Mapping[str, str], *, timeout: timedelta = timedelta(seconds=30)
+        self,
+        admin: Mapping[str, str],
+        consumer: Mapping[str, str],
+        *,
+        timeout: timedelta = timedelta(seconds=30),
+        first_contact: timedelta = ATTEMPT,
     ) -> None:
-        """Properties of an admin client and of a consumer."""
-        self._client = AdminClient(dict(admin), logger=client_log)
+        """Properties of an admin client and of a consumer. `first_contact`: see AdminConnection."""
+        self._connection = AdminConnection(admin, timeout=min(ATTEMPT, timeout), first_contact=first_contact)
+        self._client = self._connection.client
         self._consumer = consumer
         self._timeout = timeout
         self._never = Stop()
@@ -56,15 +59,23 @@ class KafkaGroups:
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         """By a consumer's client: the admin client's own question for it ends the process when the broker answers that
-        it does not coordinate the group (seen in librdkafka 2.16: it looks for the member that it is not)."""
+        it does not coordinate the group (seen in librdkafka 2.16: it looks for the member that it is not). That answer,
+        which a cluster gives in the first moments of its life, is asked for again."""
         properties = {
             **lookup_properties(self._consumer),
             "group.id": group_id,
             "isolation.level": "read_uncommitted",  # pending offsets are not waited for
             "enable.auto.commit": "false",
         }
+        deadline = Deadline(self._timeout)
         with closing(GroupOffsets(properties, timeout=self._timeout)) as offsets:
-            return offsets.committed(partitions)
+            while True:
+                try:
+                    return offsets.committed(partitions)
+                except BrokerUnavailable:
+                    if deadline.expired:
+                        raise
+                self._never.wait(LOOK_AGAIN)
 
     def _ask(self, ask: Callable[[float], Future[T]], doing: str) -> T | None:
         """None when there is no such group. Asked more than once: the first question of a cluster's life has the
@@ -73,9 +84,12 @@ class KafkaGroups:
         deadline = Deadline(self._timeout)
         while True:
             try:
-                return ask(min(ATTEMPT, self._timeout).total_seconds()).result((ATTEMPT + GRACE).total_seconds())
-            except FutureTimeout as error:
-                raise BrokerUnavailable(f"{doing}: no answer within {self._timeout}") from error
+                return self._connection.wait(ask(min(ATTEMPT, self._timeout).total_seconds()), doing)
+            except ClusterUnreachable:
+                raise
+            except BrokerUnavailable:
+                if deadline.expired:
+                    raise
             except KafkaException as error:
                 if error_of(error).code() == _ABSENT:
                     return None

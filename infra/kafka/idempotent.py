@@ -48,6 +48,7 @@ DEFAULTS: Mapping[str, object] = {
     "message.max.bytes": 100_000_000,
 }
 
+BY_KEY = -1  # in place of a partition: the one that the record's key belongs to
 RECORD_OVERHEAD_BYTES = 300  # what the client keeps per queued record beside its bytes; 230 measured without headers
 SECONDARY = frozenset(
     {
@@ -120,12 +121,21 @@ class IdempotentProducer(Generic[Owner]):
         """A delivery report that files failures under `owner`."""
         return partial(self._reported, owner)
 
-    def put(self, topic: str, *, key: bytes, value: bytes | None, owner: Owner, wait: Callable[[], None]) -> None:
-        """Hand over one record, to the partition its key belongs to. A full queue is waited for; `wait` is called
-        meanwhile and raises to give up. A record refused by the client is filed as a failure."""
+    def put(
+        self,
+        topic: str,
+        *,
+        key: bytes,
+        value: bytes | None,
+        owner: Owner,
+        wait: Callable[[], None],
+        partition: int = BY_KEY,
+    ) -> None:
+        """Hand over one record. A full queue is waited for; `wait` is called meanwhile and raises to give up. A record
+        refused by the client is filed as a failure."""
         while True:
             try:
-                self._client.produce(topic, value, key, on_delivery=self.reporter(owner))
+                self._client.produce(topic, value, key, partition, on_delivery=self.reporter(owner))
                 return
             except BufferError:
                 wait()
@@ -176,6 +186,15 @@ class IdempotentProducer(Generic[Owner]):
         known = self.failures.get(owner)
         if known is None or (known.code() in SECONDARY and error.code() not in SECONDARY):
             self.failures[owner] = error
+
+    def topic_error(self, topic: str, *, within: timedelta) -> KafkaError | None:
+        """What the cluster has against writing there; None when the topic is there, or when nobody answers in time. A
+        missing right to write does not show."""
+        try:
+            found = self._client.list_topics(topic, timeout=within.total_seconds()).topics.get(topic)
+        except KafkaException:
+            return None
+        return None if found is None else found.error
 
     def serve(self, timeout: timedelta) -> None:
         """Let reports come in; returns as soon as some came, or after `timeout`."""

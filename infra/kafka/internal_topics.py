@@ -7,15 +7,19 @@ policy: a compacted event log drops events, and a checkpoint topic that is cut b
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from replicator.durable import Step, durable
 from replicator.errors import TargetError
 from replicator.logkeys import NEXT, REASON, TOPIC
 from replicator.protocols import ClusterAdmin
 
 POLICY, RETENTION, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
 PARTITIONS = 1  # a few events and checkpoints per second; more would only cost every reader requests
+CHECKPOINT_PARTITION = 0
+"""The one partition of the checkpoint topic that is written and read, whatever the topic's partition count: records of
+one key have an order only within a partition, and a key would move to another one when the topic grows."""
 
 CHECKPOINTS: Mapping[str, str] = {
     POLICY: "compact",
@@ -44,21 +48,28 @@ def ensure_internal_topics(
     if not _created(admin, segment_events_topic, replication_factor, events):
         problems += _events_problems(segment_events_topic, admin.configs(segment_events_topic), retention_ms)
     if not _created(admin, checkpoint_topic, replication_factor, CHECKPOINTS):
-        problems += _checkpoint_problems(checkpoint_topic, admin.configs(checkpoint_topic))
+        problems += checkpoint_problems(admin, checkpoint_topic)
     if problems:
         raise TargetError("; ".join(problems))
+
+
+def checkpoint_problems(admin: ClusterAdmin, topic: str) -> Sequence[str]:
+    """What the settings of a checkpoint topic would do to positions. Raises TargetError, also when there is no such
+    topic, and BrokerUnavailable."""
+    return _checkpoint_problems(topic, admin.configs(topic))
 
 
 def ensure_checkpoint_topic(admin: ClusterAdmin, topic: str, *, replication_factor: int) -> None:
     """The same for one table of checkpoints."""
     if not _created(admin, topic, replication_factor, CHECKPOINTS):
-        problems = _checkpoint_problems(topic, admin.configs(topic))
+        problems = checkpoint_problems(admin, topic)
         if problems:
             raise TargetError("; ".join(problems))
 
 
 def _created(admin: ClusterAdmin, topic: str, replication_factor: int, configs: Mapping[str, str]) -> bool:
-    made = admin.create_topic(topic, partitions=PARTITIONS, replication_factor=replication_factor, configs=configs)
+    with durable(Step.CREATE_INTERNAL_TOPIC):
+        made = admin.create_topic(topic, partitions=PARTITIONS, replication_factor=replication_factor, configs=configs)
     if made:
         log.info("topic_created", extra={TOPIC: topic})
     return made

@@ -1,20 +1,22 @@
-"""Where partitions' logs begin and end, and how old an open transaction is: LogProbe on the Kafka client."""
+"""Where partitions' logs begin and end, how old an open transaction is, and whether a log is still the one that was
+read: LogProbe on the Kafka client."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
-from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from infra.kafka.admin import KafkaAdmin
 from infra.kafka.client_log import client_log
+from infra.kafka.epochs import truncation
 from infra.kafka.errors import translate
 from infra.kafka.settings import lookup_properties
 from replicator.lifecycle import Deadline
-from replicator.protocols import LogEnds, TopicPartition
+from replicator.protocols import LogEnds, LogPoint, LogTruncated, TopicPartition
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SLICE = timedelta(milliseconds=200)
@@ -30,7 +32,7 @@ class KafkaLogProbe:
         timeout: timedelta = timedelta(seconds=30),
         read_within: timedelta = timedelta(seconds=5),
     ) -> None:
-        """`read_within` bounds `stamps`."""
+        """`read_within` bounds `stamps` and `truncated`."""
         self._admin = KafkaAdmin(properties, timeout=timeout)
         self._properties, self._read_within = properties, read_within
 
@@ -38,24 +40,50 @@ class KafkaLogProbe:
         return self._admin.ends(partitions)
 
     def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
-        if not offsets:
-            return {}
         found: dict[TopicPartition, datetime] = {}
-        waiting, deadline = set(offsets), Deadline(self._read_within)
+        places = [ClientPartition(p.topic, p.partition, offset) for p, offset in offsets.items()]
+        for partition, message in self._first_answers(places, "read the first records of open transactions"):
+            kind, stamp_ms = message.timestamp()
+            if message.error() is None and kind != TIMESTAMP_NOT_AVAILABLE:
+                found[partition] = EPOCH + timedelta(milliseconds=stamp_ms)
+        return found
+
+    def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
+        found: dict[TopicPartition, LogTruncated] = {}
+        places = [
+            ClientPartition(p.topic, p.partition, point.next_offset, leader_epoch=point.leader_epoch)
+            for p, point in points.items()
+        ]
+        for partition, message in self._first_answers(places, "compare leader epochs", end_counts=True):
+            error = message.error()
+            answer = None if error is None else truncation(error)
+            if error is not None and answer is not None and answer.point == points[partition]:
+                found[partition] = LogTruncated(partition, points[partition], answer.end_offset, error.str())
+        return found
+
+    def _first_answers(
+        self, places: list[ClientPartition], doing: str, *, end_counts: bool = False
+    ) -> Iterator[tuple[TopicPartition, Message]]:
+        """The first message of each partition from there on, as far as it comes in time. A client of its own each time:
+        it has every point confirmed before it fetches, since it knows no leader yet. `end_counts`: the end of a
+        partition is a message, too."""
+        if not places:
+            return
+        waiting, deadline = {TopicPartition(p.topic, p.partition) for p in places}, Deadline(self._read_within)
         consumer = Consumer(
             {
                 **lookup_properties(self._properties),
                 "group.id": f"replicator.probe.{uuid.uuid4().hex}",
-                "isolation.level": "read_uncommitted",  # what is asked for is not committed yet
+                "isolation.level": "read_uncommitted",  # what is asked for may not be committed yet
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
-                "enable.partition.eof": False,
+                "enable.partition.eof": end_counts,
                 "queued.max.messages.kbytes": 1024,
             },
             logger=client_log,
         )
         try:
-            consumer.assign([ClientPartition(p.topic, p.partition, offset) for p, offset in offsets.items()])
+            consumer.assign(places)
             while waiting and not deadline.expired:
                 for message in consumer.consume(1000, SLICE.total_seconds()):
                     partition = TopicPartition(message.topic() or "", message.partition() or 0)
@@ -63,11 +91,8 @@ class KafkaLogProbe:
                         continue
                     waiting.discard(partition)
                     consumer.incremental_unassign([ClientPartition(partition.topic, partition.partition)])
-                    kind, stamp_ms = message.timestamp()
-                    if message.error() is None and kind != TIMESTAMP_NOT_AVAILABLE:
-                        found[partition] = EPOCH + timedelta(milliseconds=stamp_ms)
+                    yield partition, message
         except KafkaException as error:
-            raise translate(error, "read the first records of open transactions") from error
+            raise translate(error, doing, needs="READ") from error
         finally:
             consumer.close()
-        return found

@@ -26,7 +26,7 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from infra.kafka.client_log import client_log
-from infra.kafka.errors import told
+from infra.kafka.errors import UNAUTHORISED, told, translate
 from replicator.errors import OwnershipLost
 from replicator.lifecycle import Deadline
 from replicator.logkeys import ERROR, NEXT
@@ -35,6 +35,7 @@ from replicator.protocols import ConsumerDisturbed, GroupListener, TopicPartitio
 
 SOMEWHERE = 0  # where a paused partition stands until it is told its offset; nothing read from there is used
 STEP = timedelta(milliseconds=100)
+TROUBLE_LASTS = timedelta(seconds=10)  # the client asks to join, and is refused, more often
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ class Membership:
         self,
         properties: Mapping[str, str],
         *,
+        group_id: str,
         metrics: Metrics,
         on_commit: Callable[[KafkaError | None, list[ClientPartition]], None] | None = None,
     ) -> None:
@@ -58,6 +60,8 @@ class Membership:
         self._held: set[TopicPartition] = set()
         self._kept: list[BaseException] = []
         self._fatal: KafkaError | None = None
+        self._group_id = group_id
+        self._trouble, self._trouble_lasts = "", Deadline(timedelta())
         self._torn = ""  # why the client and we do not hold the same any more
         self._closed = False
         self._joining_again = False
@@ -71,6 +75,11 @@ class Membership:
     def held(self) -> frozenset[TopicPartition]:
         """What the group has given us and not taken yet."""
         return frozenset(self._held)
+
+    @property
+    def trouble(self) -> str:
+        """Why the cluster refuses this member, and what to do; empty when it does not."""
+        return "" if self._trouble_lasts.expired else self._trouble
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
         self._listener = listener
@@ -208,6 +217,9 @@ class Membership:
 
     def count_error(self, error: KafkaError) -> None:
         self._metrics.count("broker_errors")
+        if error.code() in UNAUTHORISED:
+            self._trouble = str(translate(error, f"member of group {self._group_id}", needs="READ"))
+            self._trouble_lasts = Deadline(TROUBLE_LASTS)
         if error.fatal() or error.code() == KafkaError._FATAL:  # `consume` tells of it without the flag
             self._fatal = error
             log.error("broker_error", extra={ERROR: told(error)})

@@ -1,8 +1,8 @@
-"""Notes of parked partitions, written off the controller's thread.
+"""Notes of partitions that are parked or wait, written off the controller's thread.
 
-    controller: parked / begun / going / left ──> last word of each key ──> [ thread ] read the topic, write news ──┐
-                                                          ^                                                         │
-                                                          └───── a failure: later, unless there is a newer word ────┘
+    controller: parked, waiting, begun, going, left ──> last word of each key ──> [ thread ] read, write the news ──┐
+                                                              ^                                                     │
+                                                              └─── a failure: later, unless there is a newer word ──┘
 
 The topic is read before each writing, so that an owner before us is heard, a note that an operator removed comes back
 when the partition still cannot go on, and nothing is written twice.
@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import timedelta
 from enum import Enum, auto
 
-from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, still_parked
+from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Waiting, still_parked
 from replicator.errors import ReplicatorError
 from replicator.lifecycle import Stop
 from replicator.logkeys import COUNT, ERROR
@@ -43,6 +43,7 @@ class BackgroundNotes:
         self._store, self._editor, self._stop, self._retry = store, editor, stop, retry
         self._changed = threading.Condition()
         self._words: dict[CheckpointKey, Parked | _Word] = {}  # not written yet
+        self._waits: dict[CheckpointKey, Waiting] = {}  # not written yet
         self._clean: set[CheckpointKey] = set()  # makes progress here, and that was said
 
     def parked(self, key: CheckpointKey, parked: Parked) -> None:
@@ -51,11 +52,18 @@ class BackgroundNotes:
             self._words[key] = parked
             self._changed.notify()
 
+    def waiting(self, key: CheckpointKey, waiting: Waiting) -> None:
+        with self._changed:
+            self._clean.discard(key)
+            self._waits[key] = waiting
+            self._changed.notify()
+
     def going(self, key: CheckpointKey) -> None:
         if key in self._clean:
             return
         with self._changed:
             self._clean.add(key)
+            self._waits.pop(key, None)
             self._words[key] = _Word.GOING
             self._changed.notify()
 
@@ -70,35 +78,47 @@ class BackgroundNotes:
         with self._changed:
             self._clean.discard(key)
             self._words.pop(key, None)
+            self._waits.pop(key, None)
 
     def run(self) -> None:
         """Until stopped. What is not written by then is lost, as by a crash: the next owner says it again."""
         while not self._stop.is_set():
             with self._changed:
                 # nobody notifies of a stop, so it is looked for now and then
-                self._changed.wait_for(lambda: bool(self._words), LOOK.total_seconds())
+                self._changed.wait_for(lambda: bool(self._words or self._waits), LOOK.total_seconds())
             if not self.write():
                 self._stop.wait(self._retry)
 
     def write(self) -> bool:
         """Write what the topic does not say yet; False when something is left to be written."""
         with self._changed:
-            words = dict(self._words)
-        if not words:
+            words, waits = dict(self._words), dict(self._waits)
+        if not words and not waits:
             return True
         try:
-            positions, notes = self._store.read(), self._store.parked()
+            positions, notes, waiting = self._store.read(), self._store.parked(), self._store.waiting()
             for key, word in words.items():
                 known, position = notes.get(key), positions.get(key)
                 checkpoint = position if isinstance(position, Checkpoint) else None
                 note = _note(known if known is not None and still_parked(known, checkpoint) else None, word)
                 if note != known:
                     self._editor.park(key, note)
+                if word is _Word.GOING and key in waiting:
+                    self._editor.wait(key, None)
                 self._written(key, word)
+            for key, wait in waits.items():
+                if waiting.get(key) != wait:
+                    self._editor.wait(key, wait)
+                self._waited(key, wait)
         except ReplicatorError as error:
-            log.warning("parked_notes_not_written", extra={COUNT: len(words), ERROR: str(error)})
+            log.warning("parked_notes_not_written", extra={COUNT: len(words) + len(waits), ERROR: str(error)})
             return False
         return True
+
+    def _waited(self, key: CheckpointKey, wait: Waiting) -> None:
+        with self._changed:
+            if self._waits.get(key) is wait:
+                del self._waits[key]
 
     def _written(self, key: CheckpointKey, word: Parked | _Word) -> None:
         with self._changed:

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from formats.facts import within
 from infra.kafka.client_log import client_log
-from infra.kafka.errors import told
+from infra.kafka.errors import UNAUTHORISED, told, translate
 from infra.kafka.records import convert, items
 from infra.kafka.topic_log import READER
 from replicator.errors import BrokerUnavailable, TargetError
@@ -61,6 +61,7 @@ def read_partition(
         consumer.assign([ClientPartition(partition.topic, partition.partition, start)])
         at, deadline = start, Deadline(patience)
         while at < next_offset:
+            before = at
             try:
                 messages = consumer.consume(AT_ONCE, SLICE_SECONDS)
             except (KafkaException, RuntimeError) as error:
@@ -76,7 +77,7 @@ def read_partition(
                     batch = within(run.batch, wanted)
                     if batch.num_rows:
                         yield batch
-            if messages:
+            if at > before:  # errors and ends of the partition are no progress
                 deadline = Deadline(patience)
             elif deadline.expired:
                 raise BrokerUnavailable(
@@ -89,8 +90,13 @@ def _passed(partition: TopicPartition, at: int, message: Any, error: KafkaError)
     """Next offset as the end of the partition tells it: behind markers and aborted records."""
     if error.code() == KafkaError._PARTITION_EOF:
         return int(message.offset())
-    if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+    # GROUP_AUTHORIZATION_FAILED: the client asks for the coordinator of a group that it never joins
+    passing = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.GROUP_AUTHORIZATION_FAILED)
+    if error.retriable() or error.code() in passing:
         return at
     if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         raise TargetError(f"{partition} does not hold offset {at} any more: {told(error)}")
-    raise TargetError(f"read {partition} from offset {at}: {told(error)}")
+    doing = f"read {partition} from offset {at}"
+    if error.code() in UNAUTHORISED:
+        raise translate(error, doing, needs="READ")
+    raise TargetError(f"{doing}: {told(error)}")

@@ -8,14 +8,15 @@ from datetime import timedelta
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
-from infra.kafka.errors import told
+from infra.kafka.errors import translate
 from infra.kafka.membership import Membership
 from infra.kafka.settings import placement_properties
-from replicator.errors import BrokerUnavailable
 from replicator.metrics import Metrics, NoMetrics
 from replicator.protocols import ConsumerDisturbed, GroupListener, TopicPartition
 
 ANSWER = timedelta(seconds=15)
+NO_GENERATION = b"CGMDv2:\xff\xff\xff\xff"
+"""How the client's group metadata begins when it is in no generation: its own magic, and -1."""
 
 
 class KafkaPlacement:
@@ -25,8 +26,8 @@ class KafkaPlacement:
     def __init__(self, properties: Mapping[str, str], *, group_id: str, metrics: Metrics | None = None) -> None:
         self._group_id = group_id
         config = placement_properties(properties, group_id=group_id)
-        self._member = Membership(config, metrics=metrics or NoMetrics())
-        self._fence: object = self._member.client.consumer_group_metadata()
+        self._member = Membership(config, group_id=group_id, metrics=metrics or NoMetrics())
+        self._fence: bytes | None = None
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
         self._member.subscribe(topics, listener)
@@ -37,7 +38,7 @@ class KafkaPlacement:
         # Here, and not when somebody asks: that would wait until no callback is at work (seen), under the very lock
         # that a revocation waits for. It may be newer than what the listener was told: what the group takes in the new
         # generation stays this member's until the listener was told, so what is written under it is still its own.
-        self._fence = self._member.client.consumer_group_metadata()
+        self._fence = self._generation()
         for message in messages:  # a record that was under way when its partition was paused
             if (error := message.error()) is not None:
                 self._member.count_error(error)
@@ -46,9 +47,23 @@ class KafkaPlacement:
     def assignment(self) -> frozenset[TopicPartition]:
         return self._member.held
 
-    def fence(self) -> object:
+    @property
+    def trouble(self) -> str:
+        """See Placement."""
+        return self._member.trouble
+
+    def fence(self) -> object | None:
         """See Placement. The client's opaque group metadata, for `send_offsets_to_transaction`."""
         return self._fence
+
+    def _generation(self) -> bytes | None:
+        """None in no generation: a broker takes a fence that names neither member nor generation from anybody, whoever
+        owns the partitions (seen). The member id is what the client documents; but it is asked for beside the metadata,
+        and the client's own thread may forget it in between."""
+        metadata: bytes = self._member.client.consumer_group_metadata()
+        if not self._member.client.memberid() or metadata.startswith(NO_GENERATION):
+            return None
+        return metadata
 
     def settled(self, partitions: Collection[TopicPartition]) -> None:
         """See Placement. The offsets themselves say nothing: groups expire, are reset, and may be shared. But under
@@ -57,12 +72,10 @@ class KafkaPlacement:
         try:
             answered = self._member.client.committed(asked, timeout=ANSWER.total_seconds())
         except KafkaException as error:
-            raise BrokerUnavailable(f"offsets of {self._group_id}: {told(error.args[0])}") from error
+            raise translate(error, f"offsets of {self._group_id}") from error
         for each in answered:
             if each.error is not None:
-                raise BrokerUnavailable(
-                    f"offset of {self._group_id} for {each.topic}/{each.partition}: {told(each.error)}"
-                )
+                raise translate(each.error, f"offset of {self._group_id} for {each.topic}/{each.partition}")
 
     def close(self, timeout: timedelta) -> None:
         self._member.close(timeout)

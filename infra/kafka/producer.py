@@ -5,11 +5,13 @@
          └ a run with a failed record gets no checkpoint; the others do
 
 A refused record is fatal to a gapless producer: it is drained, closed, and another one takes over. What it had not
-sent of other runs is answered as transient failures, what it had delivered stays delivered and is checkpointed.
+sent of other runs goes again at once, what it had delivered stays delivered and is checkpointed. When the checkpoint
+topic refuses checkpoints, or the target the writer, no run is to blame, and WriterRefused says so.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -18,14 +20,16 @@ from functools import partial
 from confluent_kafka import KafkaError
 
 from infra.kafka.idempotent import SECONDARY, IdempotentProducer, producer_properties
-from infra.kafka.refusals import BATCH_BYTES, BatchSizes, run_failed
-from replicator.checkpoint import Author, encode, encode_key
+from infra.kafka.internal_topics import CHECKPOINT_PARTITION
+from infra.kafka.refusals import BATCH_BYTES, BatchSizes, refuses_checkpoints, refuses_writer, run_failed
+from replicator.checkpoint import Author, CheckpointKey, Skipped, encode, encode_key, encode_skipped, encode_skipped_key
 from replicator.durable import Step, durable
-from replicator.errors import BrokerUnavailable
+from replicator.errors import BrokerUnavailable, WriterRefused
 from replicator.lifecycle import Deadline
-from replicator.protocols import RunFailed, TargetRun, TopicPartition
+from replicator.protocols import Fate, RunFailed, TargetRun, TopicPartition
 
 UNKNOWN_FATE = frozenset(KafkaError(code).name() for code in SECONDARY)
+ASK_WITHIN = timedelta(seconds=5)
 GRACE = timedelta(seconds=2)  # for answers about records already sent, when the producer is given up
 
 
@@ -42,6 +46,7 @@ class AtLeastOnceWriter:
         self._memory_bytes = memory_bytes
         self._producers: dict[int, IdempotentProducer[TopicPartition]] = {}  # by batch size
         self._sizes = BatchSizes()
+        self._doubts_checkpoints = False  # their topic refused some: it is looked at before records are sent
 
     def lane(self, topic: str) -> int:
         return self._sizes.of(topic)
@@ -53,9 +58,10 @@ class AtLeastOnceWriter:
         should_stop: Callable[[], bool],
         fence: object = None,  # noqa: ARG002 -- nothing is fenced here
     ) -> Sequence[RunFailed]:
-        """See TargetWriter. With several runs of one partition, all of them fail when one does."""
+        """See TargetWriter. With several runs to one partition, all of them fail when one does."""
         wait = partial(_check, should_stop)
-        last: dict[TopicPartition, TargetRun] = {}
+        last: dict[CheckpointKey, TargetRun] = {}
+        skipped: dict[CheckpointKey, list[Skipped]] = defaultdict(list)
         producer: IdempotentProducer[TopicPartition] | None = None
         try:
             # 1. Records, and their acknowledgement. A crash in here repeats runs of this call, no others: their
@@ -64,7 +70,9 @@ class AtLeastOnceWriter:
                 for run in runs:
                     if producer is None:
                         producer = self._producer(self.lane(run.partition.topic))
-                    last[run.partition] = replace(run, batches=())
+                        self._look_at_checkpoints(producer)
+                    last[run.key] = replace(run, batches=())
+                    skipped[run.key] += run.skipped
                     if producer.fatal is not None:
                         producer.fail(run.partition, producer.fatal)
                     elif run.partition not in producer.failures:
@@ -76,11 +84,16 @@ class AtLeastOnceWriter:
             #    records would lose them. Acknowledged before this returns, so that the next call's crash repeats none
             #    of this call's runs.
             with durable(Step.PRODUCE_CHECKPOINT):
-                failed.update(self._record_checkpoints([r for p, r in last.items() if p not in failed], wait))
+                delivered = [replace(r, skipped=skipped[k]) for k, r in last.items() if r.partition not in failed]
+                failed.update(self._record_checkpoints(delivered, wait))
         except BrokerUnavailable:
             self.close(GRACE)  # what is still in the queue must not be delivered behind the caller's back
             raise
-        if last and all(p in failed and failed[p].code in UNKNOWN_FATE for p in last):
+        except WriterRefused:
+            self.close(timedelta())
+            raise
+        partitions = {run.partition for run in last.values()}
+        if partitions and all(p in failed and failed[p].code in UNKNOWN_FATE for p in partitions):
             raise BrokerUnavailable(f"nothing can be said of any run: {next(iter(failed.values())).reason}")
         return list(failed.values())
 
@@ -94,31 +107,52 @@ class AtLeastOnceWriter:
     def _failed(
         self, producer: IdempotentProducer[TopicPartition], wait: Callable[[], None]
     ) -> dict[TopicPartition, RunFailed]:
+        """By partition; raises WriterRefused when it is not they that are refused."""
         refused_here = producer.refused_here.copy()
         producer.refused_here.clear()
-        return {
-            partition: self._sizes.refused(partition, cause)
-            if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in refused_here
-            else run_failed(partition, cause)
-            for partition, cause in self._settle(producer, wait).items()
-        }
+        causes = self._settle(producer, wait)
+        named = {p for p, cause in causes.items() if cause.code() not in SECONDARY}
+        if causes and not named and (refused := refuses_writer(producer.fatal, "deliver")) is not None:
+            raise refused
+        found: dict[TopicPartition, RunFailed] = {}
+        for partition, cause in causes.items():
+            if named and partition not in named:
+                reason = f"another partition's failure: {', '.join(sorted(causes[p].name() for p in named))}"
+                found[partition] = RunFailed(partition, cause.name(), reason, Fate.AT_ONCE)
+            elif cause.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in refused_here:
+                found[partition] = self._sizes.refused(partition, cause)
+            else:
+                found[partition] = run_failed(partition, cause)
+        return found
+
+    def _look_at_checkpoints(self, producer: IdempotentProducer[TopicPartition]) -> None:
+        """Records whose checkpoint is refused are repeated with the next attempt."""
+        topic = self._checkpoint_topic
+        if self._doubts_checkpoints:
+            refused = refuses_checkpoints(producer.topic_error(topic, within=ASK_WITHIN), topic)
+            if refused is not None:
+                raise refused
 
     def _record_checkpoints(
         self, runs: Sequence[TargetRun], wait: Callable[[], None]
     ) -> Mapping[TopicPartition, RunFailed]:
+        """Raises WriterRefused when their topic takes none."""
         if not runs:
             return {}
-        producer = self._producer(BATCH_BYTES[0])
+        producer, topic = self._producer(BATCH_BYTES[0]), self._checkpoint_topic
         for run in runs:
-            producer.put(
-                self._checkpoint_topic,
-                key=encode_key(run.key),
-                value=encode(run.checkpoint),
-                owner=run.partition,
-                wait=wait,
-            )
-        what = f"the records are delivered, but their checkpoint in {self._checkpoint_topic} is not: "
+            records = [(encode_skipped_key(one), encode_skipped(one)) for one in run.skipped]
+            for key, value in (*records, (encode_key(run.key), encode(run.checkpoint))):
+                producer.put(
+                    topic, key=key, value=value, owner=run.partition, wait=wait, partition=CHECKPOINT_PARTITION
+                )
         failures = self._settle(producer, wait)
+        for error in failures.values():
+            if (refused := refuses_checkpoints(error, topic)) is not None:
+                self._doubts_checkpoints = True
+                raise refused
+        self._doubts_checkpoints &= bool(failures)
+        what = f"the records are delivered, but their checkpoint in {topic} is not: "
         return {partition: run_failed(partition, error, prefix=what) for partition, error in failures.items()}
 
     def _producer(self, batch_bytes: int) -> IdempotentProducer[TopicPartition]:

@@ -3,25 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from replicator.protocols import GroupListener, TopicPartition
+from replicator.protocols import GroupListener, LogPoint, Reached, Run, TopicPartition
 
 
 class Mode(Enum):
     IDLE = auto()
     STARTING = auto()
     READING = auto()
+    DRAINING = auto()
     PAUSED = auto()
 
 
 @dataclass(slots=True)
 class Reading:
-    """Where one partition stands. `next_offset` means nothing while it is idle."""
+    """Where one partition stands. `next_offset`, behind what was kept, and `point` mean nothing while it is idle."""
 
     mode: Mode = Mode.IDLE
     next_offset: int = 0
+    point: LogPoint | None = None  # the last that is known at or before `next_offset`; no record lies between the two
+    refused: bool = False  # the client has refused `point` once
+    kept: list[Run | Reached] = field(default_factory=list)  # what came after the pause, for the end of it
+
+    def begin(self, next_offset: int, point: LogPoint | None) -> None:
+        """Anew; what was kept belongs to another position."""
+        self.mode, self.next_offset, self.point, self.refused = Mode.STARTING, next_offset, point, False
+        self.kept.clear()
+
+    def end(self) -> None:
+        """Nothing is read until `begin`."""
+        self.mode = Mode.IDLE
+        self.kept.clear()
+
+    def take_kept(self) -> list[Run | Reached]:
+        kept, self.kept = self.kept, []
+        return kept
 
 
 @dataclass(slots=True)

@@ -12,19 +12,17 @@ does to records, each seen on a broker:
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import compress, groupby
+from itertools import accumulate, compress, groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TypeAlias, cast
 
 import pyarrow as pa
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
 
 from formats.schema import HEADER, SCHEMA
 from infra.kafka.collection import no_collection
+from infra.kafka.epochs import epoch_of
 from replicator.protocols import PartitionFailed, Run, TopicPartition
-
-if TYPE_CHECKING:
-    from confluent_kafka import KafkaError
 
 UNDECODABLE_HEADER = "UNDECODABLE_HEADER"
 
@@ -33,27 +31,53 @@ _HEADERS = SCHEMA.field("headers").type
 _HEADER_MAP = pa.map_(pa.string(), pa.binary())  # the Arrow type that takes lists of pairs, repeats and all
 _FIRST, _SECOND = itemgetter(0), itemgetter(1)
 
+PARTITION_EOF = KafkaError._PARTITION_EOF
+
 Item: TypeAlias = "Sequence[Message] | tuple[Message, KafkaError]"
 
 
 def items(messages: Sequence[Message]) -> Iterator[tuple[TopicPartition, Item]]:
-    """What `consume` returned, cut where the partition changes or the client says something other than a record.
+    """What `consume` returned, partition by partition, cut where the client says something other than a record.
 
-    Each item is a non-empty sequence of records of that partition, or a message that carries an error (the end of the
-    partition is one) with that error. Errors of the client as a whole come with an empty topic.
+    Each item is a non-empty sequence of records of that partition, or a message that carries an error with that error.
+    A partition's items are in the order of its log. An end of the partition behind which more records came is left out:
+    with a trickle of records every one of them would be an item of its own. Errors of the client as a whole come with
+    an empty topic.
     """
+    groups: dict[tuple[str | None, int | None], list[Message]] = {}
     for topic, of_topic in groupby(messages, Message.topic):
         for partition, of_partition in groupby(of_topic, Message.partition):
-            where = TopicPartition(topic or "", -1 if partition is None else partition)
-            group = list(of_partition)
-            begin = 0
-            for at, error in _errors(group):
-                if at > begin:
-                    yield where, group[begin:at]
-                yield where, (group[at], error)
-                begin = at + 1
-            if begin < len(group):
-                yield where, group[begin:] if begin else group
+            groups.setdefault((topic, partition), []).extend(of_partition)
+    for (topic, partition), group in groups.items():
+        where = TopicPartition(topic or "", -1 if partition is None else partition)
+        for item in _cut(group):
+            yield where, item
+
+
+def _cut(group: list[Message]) -> Iterator[Item]:
+    """Of one partition."""
+    errors = _errors(group)
+    if not errors:
+        yield group
+        return
+    records: list[Message] = []
+    end: tuple[Message, KafkaError] | None = None
+    begin = 0
+    for at, error in [*errors, (len(group), None)]:
+        if at > begin:
+            records.extend(group[begin:at])
+            end = None
+        begin = at + 1
+        if error is not None and error.code() == PARTITION_EOF:
+            end = group[at], error
+            continue
+        if records:
+            yield records
+        if end is not None:
+            yield end
+        if error is not None:
+            yield group[at], error
+        records, end = [], None
 
 
 def _errors(messages: Sequence[Message]) -> list[tuple[int, KafkaError]]:
@@ -71,12 +95,27 @@ def runs(messages: Sequence[Message]) -> Iterator[Run | PartitionFailed]:
 
 
 def convert(partition: TopicPartition, messages: Sequence[Message]) -> tuple[Run | PartitionFailed, ...]:
-    """Records of one partition as a run. If the client cannot deliver one of them: those before it, if any, and then
-    the failure that names it."""
+    """Records of one partition as runs, one for each leader epoch. If the client cannot deliver one of them: those
+    before it, if any, and then the failure that names it."""
     headers, failure = _headers(partition, messages)
     if failure is not None:
         messages = messages[: len(headers)]
-    return (*((_run(partition, messages, headers),) if messages else ()), *((failure,) if failure else ()))
+    found: list[Run | PartitionFailed] = []
+    begin = 0
+    for end in _epoch_ends(messages):
+        found.append(_run(partition, messages[begin:end], headers[begin:end]))
+        begin = end
+    return (*found, failure) if failure else tuple(found)
+
+
+def _epoch_ends(messages: Sequence[Message]) -> list[int]:
+    """Where each leader epoch ends. Epochs never fall in a log, so equal ones at both ends are the only one."""
+    if not messages:
+        return []
+    if messages[0].leader_epoch() == messages[-1].leader_epoch():
+        return [len(messages)]
+    counts = [len(list(some)) for _, some in groupby(map(Message.leader_epoch, messages))]
+    return list(accumulate(counts))
 
 
 def _run(partition: TopicPartition, messages: Sequence[Message], headers: list[object]) -> Run:
@@ -106,7 +145,7 @@ def _run(partition: TopicPartition, messages: Sequence[Message], headers: list[o
         offsets[-1],
         count,
         _data_bytes(keys) + _data_bytes(values) + header_bytes,
-        messages[-1].leader_epoch(),
+        epoch_of(messages[-1].leader_epoch()),
     )
 
 

@@ -7,6 +7,7 @@ Everything else that the user sets wins over what is derived here.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 
 from replicator.errors import ConfigError
 
@@ -23,6 +24,7 @@ ASSIGNOR = "partition.assignment.strategy"
 _BROKER_DECIDES = (ASSIGNOR, "session.timeout.ms", "heartbeat.interval.ms", "group.protocol.type")
 """Settings that KIP-848 moves to the broker; the client refuses them beside `group.protocol=consumer`."""
 
+REFRESH, SHORTEST_REFRESH_MS, LONGEST_REFRESH_MS = "topic.metadata.refresh.interval.ms", 100, 3_600_000
 FETCH_SHARE, SMALLEST_FETCH, LARGEST = 2, 1_000_000, 2_000_000_000
 
 
@@ -42,6 +44,13 @@ def placement_properties(given: Mapping[str, str], *, group_id: str) -> dict[str
     pinned = {**ALWAYS, "enable.partition.eof": "false", "group.id": group_id, "isolation.level": "read_committed"}
     small = {"queued.max.messages.kbytes": "1024", "queued.min.messages": "1"}
     return {**small, **_joined(given, pinned)}
+
+
+def refreshed(given: Mapping[str, str], every: timedelta) -> dict[str, str]:
+    """With the time within which a member learns that a subscribed topic has more partitions. The client's own default
+    is five minutes, and subscribing again to the same topics asks nobody (seen)."""
+    milliseconds = min(max(int(every / timedelta(milliseconds=1)), SHORTEST_REFRESH_MS), LONGEST_REFRESH_MS)
+    return {REFRESH: str(milliseconds), **given}
 
 
 def lookup_properties(member: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import logging
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import filterfalse
@@ -27,8 +28,9 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription  # type: ignore[attr-defined]
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
+from infra.kafka.admin_answers import ANSWERS_WITHIN, CONNECTED, answer_of, refresh_metadata
 from infra.kafka.client_log import client_log
-from infra.kafka.errors import told
+from infra.kafka.errors import told, translate
 from replicator.errors import BrokerUnavailable
 from replicator.lifecycle import Deadline
 from replicator.logkeys import ERROR, NEXT, TOPIC
@@ -68,15 +70,21 @@ class PositionLost(Exception):
 
 
 class TopicLog:
-    """A reader of all partitions. One thread."""
+    """A reader of all partitions, or of one. One thread."""
 
     def __init__(
-        self, properties: Mapping[str, object], topic: str, *, answer_within: timedelta, check_every: timedelta
+        self,
+        properties: Mapping[str, object],
+        topic: str,
+        *,
+        answer_within: timedelta,
+        check_every: timedelta,
+        partition: int | None = None,
     ) -> None:
         """Connects in the background. The cluster gets `answer_within` for one question, and is asked every
-        `check_every` whether the topic still is what it was."""
-        self._topic = topic
-        self._answer_within = answer_within.total_seconds()
+        `check_every` whether the topic still is what it was. `partition`: the only one that is read."""
+        self._topic, self._partition = topic, partition
+        self._answer_within = answer_within
         self._check_every = check_every
         self._moving = Retrying(
             retry=retry_if_exception(_leader_moves),
@@ -86,36 +94,47 @@ class TopicLog:
         )
         given: dict[str, Any] = {**properties}
         reader = {**given, **READER, "group.id": f"replicator.reader.{uuid.uuid4().hex}"}
-        self._admin = AdminClient(given, logger=client_log)
+        self._admin = AdminClient({**CONNECTED, **given}, logger=client_log)
         self._consumer = Consumer(reader, logger=client_log)
         self._facts: LogFacts | None = None
         self._next_check = Deadline(check_every)
         self._checking: Future[TopicDescription] | None = None
         self._trouble = ""
         self.positions: dict[int, int] = {}  # by partition: next offset that `fetch` will tell of
+        self.is_heard = False  # a record, or the end of a partition, came since `read_from` or the last refusal
+        self._is_refused = False
 
     def facts(self) -> LogFacts:
-        """Raises BrokerUnavailable, also when the topic does not exist."""
+        """Raises BrokerUnavailable, and TargetError when the topic does not exist, or is not for us to read."""
         try:
-            description = self._describe().result()
+            description = answer_of(self._describe(), self._admin, self._answer_within + ANSWERS_WITHIN)
             return LogFacts(
                 topic_id=str(description.topic_id),
                 starts=self._moving(self._offsets, description, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
                 ends=self._moving(self._offsets, description, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
             )
         except KafkaException as error:
-            raise BrokerUnavailable(f"ask for the ends of {self._topic}: {told(error)}") from error
+            raise translate(error, f"ask for the ends of {self._topic}") from error
+        except FutureTimeout as error:
+            raise BrokerUnavailable(f"ask for the ends of {self._topic}: no answer") from error
 
     def read_from(self, facts: LogFacts, positions: Mapping[int, int]) -> None:
         """`fetch` goes on there; what was fetched before is forgotten."""
         self._facts, self._checking, self._next_check = facts, None, Deadline(self._check_every)
         self.positions = dict(positions)
-        self._consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in positions.items()])
+        self._assign()
+
+    def _assign(self) -> None:
+        self.is_heard = self._is_refused = False
+        self._consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in self.positions.items()])
 
     def fetch(self, timeout: timedelta) -> Sequence[Message]:
         """Records, as soon as there are any, or none after `timeout`. Trouble of the connection is logged, and no
-        record is missed by it. Raises PositionLost: call `read_from` before the next `fetch`."""
+        record is missed by it. Raises PositionLost: call `read_from` before the next `fetch`; TargetError when the
+        topic is not for us to read: the next `fetch` goes on where this one began."""
         self._check()
+        if self._is_refused:
+            self._assign()  # records that came with the refusal were dropped with it
         try:
             # the client would wait for all it is asked for, so it is asked for one first
             messages = self._consumer.consume(1, timeout.total_seconds())
@@ -139,6 +158,7 @@ class TopicLog:
         self._consumer.close()
 
     def _passed(self, partition: int, next_offset: int) -> None:
+        self.is_heard = True
         self.positions[partition] = max(self.positions.get(partition, 0), next_offset)
 
     def _told(self, message: Message) -> None:
@@ -150,19 +170,28 @@ class TopicLog:
             self._passed(partition, offset)
         elif error.code() in LOST:
             raise PositionLost(f"{self._topic}/{partition} does not hold offset {offset} any more: {told(error)}")
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            self._is_refused = True
+            raise translate(error, f"read {self._topic}", needs="READ")
+        elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            pass  # the client asks for the coordinator of a group that it never joins
         elif error.name() != self._trouble:  # once, until records come again
             self._trouble = error.name()
             log.warning("log_not_readable", extra={TOPIC: self._topic, ERROR: told(error), NEXT: "nothing, if it ends"})
 
     def _check(self) -> None:
-        """Whether the topic is what it was; never waits: a question is asked now, and its answer looked at later."""
+        """Whether the topic is what it was: a question is asked now, and its answer looked at later. Waits only when
+        the broker that is asked does not answer: see `admin_answers`."""
         if self._facts is None:
             return
         if self._checking is None:
             if self._next_check.expired:
-                self._checking = self._describe()
+                self._checking, self._next_check = self._describe(), Deadline(ANSWERS_WITHIN)
             return
         if not self._checking.done():
+            if self._next_check.expired:
+                refresh_metadata(self._admin)
+                self._next_check = Deadline(ANSWERS_WITHIN)
             return
         answer, self._checking, self._next_check = self._checking, None, Deadline(self._check_every)
         try:
@@ -172,22 +201,28 @@ class TopicLog:
             return
         if str(description.topic_id) != self._facts.topic_id:
             raise PositionLost(f"{self._topic} was deleted and created again")
-        if len(description.partitions) != len(self._facts.ends):
+        if self._partitions(description) != sorted(self._facts.ends):
             raise PositionLost(
                 f"{self._topic} has {len(description.partitions)} partitions, not {len(self._facts.ends)}"
             )
 
     def _describe(self) -> Future[TopicDescription]:
-        asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=self._answer_within)
+        seconds = self._answer_within.total_seconds()
+        asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=seconds)
         return asked[self._topic]
+
+    def _partitions(self, description: TopicDescription) -> list[int]:
+        """Those that are read, in order."""
+        return sorted(p.id for p in description.partitions if self._partition in (None, p.id))
 
     def _offsets(self, description: TopicDescription, spec: OffsetSpec) -> Mapping[int, int]:
         asked = self._admin.list_offsets(
-            {TopicPartition(self._topic, p.id): spec for p in description.partitions},
+            {TopicPartition(self._topic, p): spec for p in self._partitions(description)},
             isolation_level=IsolationLevel.READ_UNCOMMITTED,
-            request_timeout=self._answer_within,
+            request_timeout=self._answer_within.total_seconds(),
         )
-        return {partition.partition: answer.result().offset for partition, answer in asked.items()}
+        within = self._answer_within + ANSWERS_WITHIN
+        return {where.partition: answer_of(each, self._admin, within).offset for where, each in asked.items()}
 
 
 def _leader_moves(error: BaseException) -> bool:

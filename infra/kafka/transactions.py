@@ -4,6 +4,7 @@
        │ crash up to the commit: nothing is visible; the next owner waits for the abort, and finds the old checkpoints
        │ crash behind it: everything is visible, checkpoints too
        ├ a run is refused: abort; it alone is answered as failed, the others are to be delivered again at once
+       ├ the writer is refused, or its checkpoints: abort, WriterRefused; no run is to blame
        ├ the generation has moved on: the fence is refused, abort
        └ the answer to the commit is lost: `unknown`; the next producer of this id finishes or aborts it first
 
@@ -25,13 +26,15 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
+from infra.kafka.blame import Abort, blamed
 from infra.kafka.errors import told
 from infra.kafka.idempotent import SECONDARY, SLICE, IdempotentProducer, transactional_properties
+from infra.kafka.internal_topics import CHECKPOINT_PARTITION
 from infra.kafka.owner import Owner
-from infra.kafka.refusals import BATCH_BYTES, BatchSizes, run_failed
-from replicator.checkpoint import Author, encode, encode_key
+from infra.kafka.refusals import BATCH_BYTES, BatchSizes, refuses_checkpoints, refuses_writer
+from replicator.checkpoint import Author, CheckpointKey, Skipped, encode, encode_key, encode_skipped, encode_skipped_key
 from replicator.durable import Step, durable
-from replicator.errors import BrokerUnavailable, OwnershipLost, ReplicatorError
+from replicator.errors import BrokerUnavailable, OwnershipLost, ReplicatorError, WriterRefused
 from replicator.lifecycle import Deadline
 from replicator.protocols import Fate, RunFailed, TargetRun, TopicPartition
 
@@ -45,11 +48,20 @@ CHECKPOINTS = TopicPartition("", -1)  # under which failures of checkpoint recor
 
 class _Refused(ReplicatorError):
     """The transaction has to be aborted: nothing of it will be in the target. `abortable`: the client said so itself,
-    and goes on after an abort."""
+    and goes on after an abort. `cause`: what a call into the client said."""
 
-    def __init__(self, reason: str, *, abortable: bool = True) -> None:
+    def __init__(self, reason: str, *, abortable: bool = True, cause: KafkaError | None = None) -> None:
         super().__init__(reason)
         self.abortable = abortable
+        self.cause = cause
+
+
+class _CheckpointsRefused(ReplicatorError):
+    """The records are acknowledged, and their checkpoints are not: the transaction has to be aborted."""
+
+    def __init__(self, reason: str, refused: WriterRefused | None) -> None:
+        super().__init__(reason)
+        self.refused = refused  # None: it may go away by itself
 
 
 class _Unknown(ReplicatorError):
@@ -85,6 +97,7 @@ class TransactionalWriter:
         self._sizes = BatchSizes()
         self._producers: dict[int, _Transactions] = {}  # by batch size
         self._owner: Owner | None = None  # asked after each init; None: a group fences
+        self._doubts_checkpoints = False  # their topic refused some: it is looked at before records are sent
 
     def lane(self, topic: str) -> int:
         return self._sizes.of(topic)
@@ -104,20 +117,23 @@ class TransactionalWriter:
     def deliver(
         self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
     ) -> Sequence[RunFailed]:
-        """See TargetWriter. Raises OwnershipLost when another process has taken this one's place."""
+        """See TargetWriter. Raises OwnershipLost when another process has taken this one's place. After WriterRefused
+        because of the checkpoint topic, the next call asks for that before it sends anything."""
         coming = iter(runs)
         first = next(coming, None)
         if first is None:
             return []
-        lane, last = self.lane(first.partition.topic), dict[TopicPartition, TargetRun]()
+        lane, last = self.lane(first.partition.topic), dict[CheckpointKey, TargetRun]()
+        skipped: list[Skipped] = []
         producer = self._begun(lane, should_stop)
         try:
             with durable(Step.PRODUCE_RECORDS):
                 for run in chain([first], coming):
-                    last[run.partition] = replace(run, batches=())
+                    last[run.key] = replace(run, batches=())
+                    skipped += run.skipped
                     producer.send(run, run.partition, memory_bytes=self._memory_bytes, wait=producer.going(should_stop))
                 producer.acknowledged(should_stop)
-            self._checkpoint(producer, last, should_stop)
+            self._checkpoint(producer, last, skipped, should_stop)
             if fence is not None:
                 with durable(Step.SEND_OFFSETS):
                     producer.fence(last.values(), fence, should_stop)
@@ -126,6 +142,13 @@ class TransactionalWriter:
         except _Unknown as error:
             self._renew(lane, producer)
             raise BrokerUnavailable(f"whether a transaction was committed is not known: {error}") from error
+        except _CheckpointsRefused as error:
+            with durable(Step.ABORT_TRANSACTION):
+                self._renew(lane, producer)
+            if error.refused is not None:
+                self._doubts_checkpoints = True
+                raise error.refused from error
+            return [RunFailed(p, "ABORTED", str(error), Fate.RETRY) for p in _partitions(last)]
         except _Refused as error:
             return self._aborted(lane, producer, last, error)
         except BrokerUnavailable:  # told to stop: the partitions may be leaving, so no more time than it takes
@@ -135,6 +158,7 @@ class TransactionalWriter:
         except BaseException:
             self._renew(lane, producer)  # the caller's own failure: nothing of it may become visible
             raise
+        self._doubts_checkpoints = False
         return []
 
     def close(self, timeout: timedelta) -> None:
@@ -146,12 +170,17 @@ class TransactionalWriter:
 
     def _begun(self, lane: int, should_stop: Callable[[], bool]) -> _Transactions:
         producer = self._producers[lane] if lane in self._producers else self._connect(lane, should_stop)
+        if self._doubts_checkpoints:
+            topic = self._checkpoint_topic
+            if (refused := refuses_checkpoints(producer.topic_error(topic, within=STEP), topic)) is not None:
+                raise refused
         try:
             with durable(Step.BEGIN_TRANSACTION):
                 producer.begin()
         except _Refused as error:
             self._renew(lane, producer)
-            raise BrokerUnavailable(f"begin a transaction: {error}") from error
+            doing = "begin a transaction"
+            raise refuses_writer(error.cause, doing) or BrokerUnavailable(f"{doing}: {error}") from error
         return producer
 
     def _connect(self, lane: int, should_stop: Callable[[], bool]) -> _Transactions:
@@ -162,7 +191,8 @@ class TransactionalWriter:
             producer.init(should_stop)
         except (_Refused, BrokerUnavailable) as error:
             producer.end(timedelta())
-            raise BrokerUnavailable(f"transactional id {self._id}.{lane}: {error}") from error
+            doing, cause = f"transactional id {self._id}.{lane}", error.cause if isinstance(error, _Refused) else None
+            raise refuses_writer(cause, doing) or BrokerUnavailable(f"{doing}: {error}") from error
         if self._owner is not None:
             try:
                 self._owner.confirm()
@@ -179,8 +209,10 @@ class TransactionalWriter:
             self._write(producer, [record], should_stop)
             with durable(Step.TAKE_OVER):
                 producer.commit(should_stop)
-        except (_Refused, _Unknown) as error:
+        except (_Refused, _Unknown, _CheckpointsRefused) as error:
             self._producers.pop(lane).end(timedelta())
+            if isinstance(error, _CheckpointsRefused) and error.refused is not None:
+                raise error.refused from error
             raise BrokerUnavailable(f"take over the transactional id {self._id}.{lane}: {error}") from error
 
     def _renew(self, lane: int, producer: _Transactions) -> None:
@@ -196,62 +228,75 @@ class TransactionalWriter:
         deadline = Deadline(ABORT_WITHIN)
         try:
             self._connect(lane, lambda: deadline.expired)
-        except BrokerUnavailable:
+        except (BrokerUnavailable, WriterRefused):
             return  # the next `deliver` tries again, and says so; the broker aborts by timeout meanwhile
 
     def _checkpoint(
-        self, producer: _Transactions, last: Mapping[TopicPartition, TargetRun], should_stop: Callable[[], bool]
+        self,
+        producer: _Transactions,
+        last: Mapping[CheckpointKey, TargetRun],
+        skipped: Iterable[Skipped],
+        should_stop: Callable[[], bool],
     ) -> None:
+        """What was given up is written down with the position that passes it, or neither is."""
+        records = [(encode_skipped_key(one), encode_skipped(one)) for one in skipped]
+        records += [(encode_key(run.key), encode(run.checkpoint)) for run in last.values()]
         with durable(Step.PRODUCE_CHECKPOINT):
-            self._write(producer, [(encode_key(r.key), encode(r.checkpoint)) for r in last.values()], should_stop)
+            self._write(producer, records, should_stop)
 
     def _write(
         self, producer: _Transactions, records: Iterable[tuple[bytes, bytes]], should_stop: Callable[[], bool]
     ) -> None:
-        """Into the checkpoint topic, acknowledged."""
-        for key, value in records:
-            producer.put(
-                self._checkpoint_topic, key=key, value=value, owner=CHECKPOINTS, wait=producer.going(should_stop)
-            )
-        producer.acknowledged(should_stop)
+        """Into the checkpoint topic, acknowledged. Everything before them is acknowledged already, so it is they that
+        fail. Raises _CheckpointsRefused."""
+        topic = self._checkpoint_topic
+        try:
+            for key, value in records:
+                producer.put(
+                    topic,
+                    key=key,
+                    value=value,
+                    owner=CHECKPOINTS,
+                    wait=producer.going(should_stop),
+                    partition=CHECKPOINT_PARTITION,
+                )
+            producer.acknowledged(should_stop)
+        except _Refused as error:
+            named = producer.failures.get(CHECKPOINTS)
+            cause = named if named is not None and named.code() not in SECONDARY else error.cause or producer.cause()
+            refused = refuses_checkpoints(cause, topic) or refuses_writer(cause, "deliver")
+            # a record for a topic that is not there waits in the client for its transaction's whole time
+            refused = refused or refuses_checkpoints(producer.topic_error(topic, within=STEP), topic)
+            raise _CheckpointsRefused(f"no checkpoint goes into {topic}: {error}", refused) from error
 
     def _aborted(
         self,
         lane: int,
         producer: _Transactions,
-        last: Mapping[TopicPartition, TargetRun],
-        error: ReplicatorError,
+        last: Mapping[CheckpointKey, TargetRun],
+        error: _Refused,
     ) -> Sequence[RunFailed]:
         """Who is to blame, once nothing of the transaction can become visible."""
+        cause = error.cause or producer.cause()  # the client answers as long as it lives
         stalled, refused_here = producer.stalled, producer.refused_here.copy()
         with durable(Step.ABORT_TRANSACTION):
             # The client's own abort purges its queues, which goes on in the background and takes records of the next
             # transaction, too (seen). So the next producer of this id aborts, as it begins.
             self._renew(lane, producer)
-        causes = producer.failures
-        found: dict[TopicPartition, RunFailed] = {}
-        for partition, cause in causes.items():
-            if partition == CHECKPOINTS or (cause.code() in SECONDARY and not stalled):
-                continue
-            if cause.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in refused_here:
-                found[partition] = self._sizes.refused(partition, cause)
-            elif stalled and cause.code() in SECONDARY:
-                reason = (
-                    f"no acknowledgement for {STALLED_AFTER}: is it without a leader, or below min.insync.replicas?"
-                )
-                found[partition] = RunFailed(partition, "STALLED", reason, Fate.STALLED)
-            else:
-                found[partition] = run_failed(partition, cause)
-        if found:
-            return [found.get(p) or _innocent(p, error) for p in last]
-        if CHECKPOINTS in causes:
-            what = f"their checkpoint in {self._checkpoint_topic} is refused: "
-            return [replace(run_failed(p, causes[CHECKPOINTS], prefix=what), partition=p) for p in last]
-        return [RunFailed(p, "ABORTED", str(error), Fate.RETRY) for p in last]
+        abort = Abort(
+            partitions=_partitions(last),
+            failures=producer.failures,
+            refused_here=refused_here,
+            stalled=f"no acknowledgement for {STALLED_AFTER}" if stalled else "",
+            cause=cause,
+            reason=str(error) if cause is None else told(cause),
+        )
+        return blamed(abort, self._sizes)
 
 
-def _innocent(partition: TopicPartition, error: ReplicatorError) -> RunFailed:
-    return RunFailed(partition, "ABORTED", f"another partition's failure: {error}", Fate.AT_ONCE)
+def _partitions(runs: Mapping[CheckpointKey, TargetRun]) -> Sequence[TopicPartition]:
+    """Each once: several sources may go to one."""
+    return list(dict.fromkeys(run.partition for run in runs.values()))
 
 
 class _Transactions(IdempotentProducer[TopicPartition]):
@@ -302,9 +347,9 @@ class _Transactions(IdempotentProducer[TopicPartition]):
 
     def fence(self, runs: Iterable[TargetRun], fence: Any, should_stop: Callable[[], bool]) -> None:
         """The target takes the transaction only while `fence` names the group's generation."""
-        offsets = [
-            ClientPartition(run.partition.topic, run.partition.partition, run.checkpoint.next_offset) for run in runs
-        ]
+        # one for each partition, whoever delivers there: what it says is ignored
+        nexts = {run.partition: run.checkpoint.next_offset for run in runs}
+        offsets = [ClientPartition(p.topic, p.partition, next_offset) for p, next_offset in nexts.items()]
         self._bounded(
             lambda: self._client.send_offsets_to_transaction(offsets, fence, STEP.total_seconds()),
             should_stop,
@@ -323,6 +368,19 @@ class _Transactions(IdempotentProducer[TopicPartition]):
                 raise _Unknown(str(error)) from error
             raise
 
+    def cause(self) -> KafkaError | None:
+        """Why the transaction has to be aborted, as the client knows it; None when it does not say."""
+        if self._hangs:
+            return None
+        try:
+            # to begin another one in the middle of it is refused, and by what is wrong with it, if anything is
+            self._bounded(self._client.begin_transaction, lambda: True, within=STEP)
+        except _Refused as error:
+            return None if error.cause is None or error.cause.code() == KafkaError._STATE else error.cause
+        except BrokerUnavailable:
+            return None
+        return None
+
     def end(self, grace: timedelta) -> None:
         """Abort if it can be done within `grace`; a new producer of this id, or the timeout, does it else."""
         if self._hangs:
@@ -340,7 +398,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
             owner, cause = next(iter(self.failures.items()))
             raise _Refused(f"{owner}: {told(cause)}")
         if self.fatal is not None:
-            raise _Refused(told(self.fatal), abortable=False)
+            raise _Refused(told(self.fatal), abortable=False, cause=self.fatal)
 
     def _bounded(self, call: Callable[[], object], should_stop: Callable[[], bool], *, within: timedelta) -> None:
         """`_until`, but not for ever. The client's own time limits do not always hold: when the connection to a
@@ -376,8 +434,8 @@ class _Transactions(IdempotentProducer[TopicPartition]):
                 error = raised.args[0]
                 if error.fatal():
                     self._died(raised)
-                    raise _Refused(told(error), abortable=False) from raised
+                    raise _Refused(told(error), abortable=False, cause=error) from raised
                 if error.txn_requires_abort() or not error.retriable():
-                    raise _Refused(f"{error.name()}: {told(error)}", abortable=error.txn_requires_abort()) from raised
+                    raise _Refused(told(error), abortable=error.txn_requires_abort(), cause=error) from raised
                 if should_stop():
                     raise BrokerUnavailable(told(error)) from raised

@@ -1,32 +1,28 @@
-"""One Kafka broker of the embedded stack: broker and controller in one Java process (KRaft)."""
+"""One Kafka broker of the embedded stack: broker and controller in one Java process (KRaft), or one of several brokers
+(`cluster.py`)."""
 
 from __future__ import annotations
 
-import base64
-import os
-import shutil
-import uuid
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from infra.local.errors import LocalStackError, with_log
+from infra.local.errors import LocalStackError
+from infra.local.kafka_process import KafkaProcess, KafkaRuntime, new_cluster_id
 from infra.local.ports import HOST
 from infra.local.server import START_TIMEOUT, Server
 
 if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping
+    from datetime import timedelta
     from pathlib import Path
 
-    from infra.local.java import Java
     from infra.local.process import Process, Supervisor
 
 ASK_SECONDS = 2.0
-FORMAT_TIMEOUT = timedelta(seconds=90)
 NODE_ID = 1
 
 DEFAULTS: Mapping[str, str] = {
@@ -56,36 +52,23 @@ DEFAULTS: Mapping[str, str] = {
     # small: the default takes 128 MiB of the heap at once
     "log.cleaner.dedupe.buffer.size": "16777216",
 }
-_JVM = (
-    "-Xmx512m",
-    "-XX:+ExitOnOutOfMemoryError",
-    "-XX:-UsePerfData",  # else a kill leaves a file in the temp folder
-    "-Djava.awt.headless=true",
-)
-_LOG4J = """\
-status = error
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d{ISO8601} %-5p %c{1} - %m%n
-rootLogger.level = info
-rootLogger.appenderRef.out.ref = out
-"""
+_AUTHORISED: Mapping[str, str] = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:ANONYMOUS",  # whoever comes to a listener without SASL: tests, controller and broker
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",  # principals are made while it runs, each test has its own
+    "listener.name.secured.scram-sha-256.sasl.jaas.config": (
+        "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaRuntime:
-    """What runs a broker. `shared_classes`: a class archive that only makes the start faster."""
+class Membership:
+    """A broker's place in a cluster of several, whose controller is another process."""
 
-    java: Java
-    jars: tuple[Path, ...]
-    shared_classes: Path | None = None
-
-    def command(self, main_class: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
-        """The command line of a program of Kafka; `options` are for Java."""
-        shared = [f"-XX:SharedArchiveFile={self.shared_classes}", "-Xshare:auto"] if self.shared_classes else []
-        class_path = ":".join(str(jar) for jar in self.jars)
-        return [str(self.java.executable), *_JVM, *shared, *options, "-cp", class_path, main_class, *arguments]
+    cluster_id: str
+    node_id: int
+    voter: str  # the controller, as `controller.quorum.voters` names it
 
 
 class Broker:
@@ -103,20 +86,35 @@ class Broker:
         abort: threading.Event,
         java_options: tuple[str, ...] = (),
         behind: tuple[int, int] | None = None,
+        secured: bool = False,
+        membership: Membership | None = None,
     ) -> None:
         """`config` goes over DEFAULTS, `java_options` (heap) over ours. `abort`: set it to end every wait. `behind`: a
-        proxy; the broker listens on the first port too, and tells who comes there to come to the second one."""
+        proxy; the broker listens on the first port too, and tells who comes there to come to the second one.
+        `secured`: one more listener, whose principals may do what ACLs say; see `secured_bootstrap`. `membership`: of a
+        cluster of several; None: it is a cluster of its own."""
         self.region = region
         self.log = log
-        self._folder = folder
-        self._runtime = runtime
-        self._owner = owner
         self._config = dict(config)
-        self._abort = abort
-        self._java_options = java_options
         self._behind = behind
+        self._secured = secured
+        self._membership = membership
+        self._kafka = KafkaProcess(
+            name=f"broker-{region}",
+            folder=folder,
+            log=log,
+            runtime=runtime,
+            owner=owner,
+            abort=abort,
+            java_options=java_options,
+        )
         self._server = Server(
-            name=f"broker-{region}", log=log, port_count=2, launch=self._launch, answers=self._answers, abort=abort
+            name=self._kafka.name,
+            log=log,
+            port_count=3 if secured else 2,
+            launch=self._launch,
+            answers=self._answers,
+            abort=abort,
         )
 
     @property
@@ -127,6 +125,20 @@ class Broker:
     def bootstrap(self) -> str:
         """`bootstrap.servers` for a client. Fixed by the first start; raises LocalStackError before it."""
         return self._server.address
+
+    @property
+    def data_dir(self) -> Path:
+        """Logs, in a folder `{topic}-{partition}` for each partition. Not to be touched while the broker runs."""
+        return self._kafka.data_dir
+
+    @property
+    def secured_bootstrap(self) -> str:
+        """`bootstrap.servers` of the listener with SASL_PLAINTEXT and SCRAM-SHA-256. A principal of it has no right but
+        those that ACLs give; who comes to `bootstrap` is anonymous, and a super user. Raises LocalStackError before the
+        first start, and for a broker that is not secured."""
+        if not self._secured:
+            raise LocalStackError(f"{self.name} has no secured listener: ask for one with secured=True")
+        return f"{HOST}:{self._server.ports[2]}"
 
     def start(self, timeout: timedelta = START_TIMEOUT) -> None:
         """Answers clients when this returns. The first start finds ports, later ones keep them, and the data.
@@ -144,9 +156,10 @@ class Broker:
         self._server.kill()
 
     def burn(self) -> None:
-        """SIGKILL, and the data is gone. A start that follows is another cluster's, at the same address."""
+        """SIGKILL, and the data is gone. A start that follows is another cluster's, at the same address, or that of a
+        member which has to copy everything from the others."""
         self._server.kill()
-        shutil.rmtree(self._folder / "data", ignore_errors=True)
+        self._kafka.erase_data()
 
     def freeze(self) -> None:
         """SIGSTOP: connections stay open and nothing answers, until `thaw`."""
@@ -165,56 +178,49 @@ class Broker:
         self._server.check()
 
     def _launch(self, ports: tuple[int, ...]) -> Process:
-        properties = self._write_files(*ports)
-        if not self._meta.exists():
-            self._format(properties)
-        return self._run("kafka.Kafka", str(properties), options=self._java_options)
-
-    def _run(self, main_class: str, *arguments: str, options: tuple[str, ...] = ()) -> Process:
-        options = (
-            *options,
-            f"-Djava.io.tmpdir={self._folder / 'tmp'}",
-            f"-Dlog4j2.configurationFile={self._folder / 'log4j2.properties'}",
+        port, controller_port, *secured_port = ports
+        member = self._membership
+        cluster_id = new_cluster_id() if member is None else member.cluster_id
+        return self._kafka.launch(
+            {**DEFAULTS, **self._role(controller_port), **self._listeners(port, controller_port, *secured_port)}
+            | self._config,
+            cluster_id,
         )
-        command = self._runtime.command(main_class, *arguments, options=options)
-        return self._owner.start(self.name, command, log=self.log, cwd=self._folder, env=os.environ)
 
-    def _write_files(self, port: int, controller_port: int) -> Path:
-        (self._folder / "tmp").mkdir(parents=True, exist_ok=True)
-        self.log.parent.mkdir(parents=True, exist_ok=True)
-        (self._folder / "log4j2.properties").write_text(_LOG4J, encoding="ascii")
-        theirs, told, protocol = "", "", ""
-        if self._behind is not None:
-            here, there = self._behind
-            theirs, told, protocol = f",PROXIED://{HOST}:{here}", f",PROXIED://{HOST}:{there}", ",PROXIED:PLAINTEXT"
-        settings = {
-            **DEFAULTS,
+    def _role(self, controller_port: int) -> Mapping[str, str]:
+        if self._membership is not None:
+            return {
+                "process.roles": "broker",
+                "node.id": str(self._membership.node_id),
+                "controller.quorum.voters": self._membership.voter,
+            }
+        return {
             "process.roles": "broker,controller",
             "node.id": str(NODE_ID),
             "controller.quorum.voters": f"{NODE_ID}@{HOST}:{controller_port}",
-            "listeners": f"PLAINTEXT://{HOST}:{port},CONTROLLER://{HOST}:{controller_port}{theirs}",
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{port}{told}",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "listener.security.protocol.map": f"PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocol}",
-            "controller.listener.names": "CONTROLLER",
-            "log.dirs": str(self._folder / "data"),
-            **self._config,
         }
-        properties = self._folder / "server.properties"
-        lines = [f"{key}={value}".replace("\\", "\\\\") for key, value in settings.items()]
-        properties.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        return properties
 
-    def _format(self, properties: Path) -> None:
-        process = self._run(
-            "kafka.tools.StorageTool", "format", f"--cluster-id={_cluster_id()}", "--config", str(properties)
-        )
-        code = process.wait(FORMAT_TIMEOUT, stop=self._abort)
-        if code is None:
-            process.kill()
-        if code != 0:
-            how = "did not end in time" if code is None else f"ended with {code}"
-            raise LocalStackError(with_log(f"{self.name} cannot format its data folder: StorageTool {how}", self.log))
+    def _listeners(self, port: int, controller_port: int, secured_port: int | None = None) -> Mapping[str, str]:
+        clients = [f"PLAINTEXT://{HOST}:{port}"]
+        told, protocols = list(clients), ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"]
+        if self._behind is not None:
+            here, there = self._behind
+            clients.append(f"PROXIED://{HOST}:{here}")
+            told.append(f"PROXIED://{HOST}:{there}")
+            protocols.append("PROXIED:PLAINTEXT")
+        if secured_port is not None:
+            clients.append(f"SECURED://{HOST}:{secured_port}")
+            told.append(clients[-1])
+            protocols.append("SECURED:SASL_PLAINTEXT")
+        ours = [f"CONTROLLER://{HOST}:{controller_port}"] if self._membership is None else []
+        return {
+            "listeners": ",".join([*clients, *ours]),
+            "advertised.listeners": ",".join(told),
+            "inter.broker.listener.name": "PLAINTEXT",
+            "listener.security.protocol.map": ",".join(protocols),
+            "controller.listener.names": "CONTROLLER",
+            **(_AUTHORISED if secured_port is not None else {}),
+        }
 
     def _answers(self) -> bool:
         client = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
@@ -222,13 +228,8 @@ class Broker:
             found = client.list_topics(timeout=ASK_SECONDS)
         except KafkaException:
             return False
-        return len(found.brokers) == 1 and f"cluster.id={found.cluster_id}\n" in self._meta.read_text(encoding="utf-8")
-
-    @property
-    def _meta(self) -> Path:
-        """Written when the data folder is formatted."""
-        return self._folder / "data" / "meta.properties"
-
-
-def _cluster_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
+        if not self._kafka.is_of_cluster(str(found.cluster_id)):
+            return False  # another process has its port
+        if self._membership is None:
+            return len(found.brokers) == 1
+        return self._membership.node_id in found.brokers  # the controller lets it serve

@@ -13,9 +13,10 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from infra.local.broker import Broker, KafkaRuntime
+from infra.local.broker import Broker
 from infra.local.cache import cache_dir, locked
 from infra.local.errors import LocalStackError
+from infra.local.kafka_process import KafkaRuntime
 from infra.local.process import Supervisor
 
 if TYPE_CHECKING:

@@ -58,9 +58,14 @@ class Server:
     @property
     def port(self) -> int:
         """Fixed by the first start. Raises LocalStackError before it."""
+        return self.ports[0]
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """All of them, as `port`."""
         if not self._ports:
             raise LocalStackError(f"{self.name} was never started: it has no port yet")
-        return self._ports[0]
+        return self._ports
 
     def logged(self) -> str:
         """What the process has written to its log since its latest start."""

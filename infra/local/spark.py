@@ -28,7 +28,7 @@ from infra.local.server import START_TIMEOUT, Server
 from infra.local.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from infra.local.java import Java
     from infra.local.process import Process
@@ -54,9 +54,11 @@ def spark_cluster(
     workers: int = 2,
     cores: int = 1,
     memory: str = "1g",
+    hosts: Sequence[str] = (HOST,),
 ) -> Iterator[SparkCluster]:
     """Every worker is registered inside it, nothing runs after it. `dir`: data and logs, kept; None: a folder that is
-    removed at the end. `cores` and `memory`: what each worker has to give. Raises LocalStackError with a log's end."""
+    removed at the end. `cores` and `memory`: what each worker has to give. `hosts`: loopback addresses that the workers
+    share out among them; Spark speculates on another host only. Raises LocalStackError with a log's end."""
     java = find_java()
     folder = Path(tempfile.mkdtemp(prefix="replicator-spark-")) if dir is None else dir.absolute()
     logs = folder / "logs"
@@ -64,7 +66,7 @@ def spark_cluster(
     owner = Supervisor(log=logs / "supervisor.log", remove=(folder,) if dir is None else ())
     try:
         cluster = SparkCluster(folder=folder, log_dir=logs, java=java, owner=owner)
-        cluster.start(workers=workers, cores=cores, memory=memory)
+        cluster.start(workers=workers, cores=cores, memory=memory, hosts=hosts)
         yield cluster
     finally:
         owner.close()
@@ -95,7 +97,7 @@ class SparkCluster:
         """The URL for an application."""
         return f"spark://{self._master.address}"
 
-    def start(self, *, workers: int, cores: int, memory: str) -> None:
+    def start(self, *, workers: int, cores: int, memory: str, hosts: Sequence[str]) -> None:
         """The master knows every worker when this returns."""
         self._master.start(START_TIMEOUT)
         for number in range(1, workers + 1):
@@ -103,7 +105,8 @@ class SparkCluster:
             given = ("--cores", str(cores), "--memory", memory, "--work-dir", str(self._folder / name))
             # The system chooses its ports, so nobody can take them first. Nobody has to know them either.
             ports = ("--port", "0", "--webui-port", "0")
-            self._workers.append(self._launch(name, "worker.Worker", *given, *ports, self.master))
+            host = hosts[(number - 1) % len(hosts)]
+            self._workers.append(self._launch(name, "worker.Worker", *given, *ports, self.master, host=host))
         if not wait_until(self._all_registered, START_TIMEOUT):
             raise LocalStackError(with_log(f"no {workers} workers have come to {self.master}", self._master.log))
 
@@ -124,21 +127,21 @@ class SparkCluster:
         port, self._web_port = ports
         return self._launch("spark-master", "master.Master", "--port", str(port), "--webui-port", str(self._web_port))
 
-    def _launch(self, name: str, main_class: str, *arguments: str) -> Process:
+    def _launch(self, name: str, main_class: str, *arguments: str, host: str = HOST) -> Process:
         home = Path(_find_spark_home())
-        command = [str(home / "bin" / "spark-class"), f"{_CLASSES}.{main_class}", "--host", HOST, *arguments]
+        command = [str(home / "bin" / "spark-class"), f"{_CLASSES}.{main_class}", "--host", host, *arguments]
         return self._owner.start(
-            name, command, log=self.log_dir / f"{name}.log", cwd=self._folder, env=self._environment(home)
+            name, command, log=self.log_dir / f"{name}.log", cwd=self._folder, env=self._environment(home, host)
         )
 
-    def _environment(self, home: Path) -> dict[str, str]:
+    def _environment(self, home: Path, host: str) -> dict[str, str]:
         """The user's own without their Spark; temporary files in the folder, every port on the loopback address."""
         temp = self._folder / "tmp"
         temp.mkdir(exist_ok=True)
         return {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))} | {
             "JAVA_HOME": str(self._java.home),
             "SPARK_HOME": str(home),
-            "SPARK_LOCAL_IP": HOST,
+            "SPARK_LOCAL_IP": host,
             "SPARK_LOCAL_DIRS": str(temp),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": _DAEMON_OPTIONS,

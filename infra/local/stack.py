@@ -1,9 +1,10 @@
-"""The embedded stack: one Kafka broker per region, and S3 and SQS.
+"""The embedded stack: one Kafka broker per region, or a cluster of them, and S3 and SQS.
 
 LocalStack ──pipe──> supervisor ──> broker-a, broker-b, moto
     │                    └ ends them and removes an ephemeral folder, however this process ends
     └ <dir>/logs/{broker-a,broker-b,moto,supervisor}.log
       <dir>/broker-a/{server.properties,data}
+      <dir>/cluster-c/{controller,broker-1,broker-2,broker-3}/…
 """
 
 from __future__ import annotations
@@ -12,17 +13,21 @@ import re
 import shutil
 import tempfile
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
-from infra.local.broker import Broker, KafkaRuntime
+from infra.local.broker import Broker
 from infra.local.cache import cache_dir
 from infra.local.classes import class_archive
+from infra.local.cluster import BrokerCluster
 from infra.local.errors import LocalStackError
 from infra.local.jars import KAFKA_VERSION, kafka_jars
 from infra.local.java import find_java
+from infra.local.kafka_process import KafkaRuntime
 from infra.local.moto import Moto
 from infra.local.process import Supervisor
 
@@ -49,27 +54,35 @@ class LocalStack:
         keep_dir: bool | None = None,
         java_options: tuple[str, ...] = (),
         behind: Mapping[str, tuple[int, int]] = MappingProxyType({}),
+        secured: bool = False,
+        clusters: tuple[str, ...] = (),
     ) -> None:
         """`dir`: where data and logs are; None: a new folder that is removed at the end.
 
         `keep_dir`: whether `dir` outlives the stack; by default if it was given. A kept one may be used again: the
         brokers find their data, on other ports; moto is empty. `broker_config`: properties of every broker.
-        `java_options`: of every broker, such as "-Xmx2g". `behind`: ports of a region's proxy, see Broker.
+        `java_options`: of every broker, such as "-Xmx2g". `behind`: ports of a region's proxy, `secured`: a listener
+        with ACLs for every broker; see Broker. `clusters`: more regions, whose clusters have several brokers each.
         """
-        if not regions or len(set(regions)) != len(regions) or not all(_REGION.fullmatch(region) for region in regions):
-            raise ValueError(f"regions must be different words of a-z, 0-9 and '-': {regions!r}")
+        every = (*regions, *clusters)
+        if not every or len(set(every)) != len(every) or not all(_REGION.fullmatch(region) for region in every):
+            raise ValueError(f"regions must be different words of a-z, 0-9 and '-': {every!r}")
         self._regions = regions
+        self._replicated = clusters
         self._given_dir = dir
         self._keep_dir = keep_dir if keep_dir is not None else dir is not None
         self._config = dict(broker_config)
         self._kafka_version = kafka_version
         self._java_options = java_options
         self._behind = dict(behind)
+        self._secured = secured
         self._abort = threading.Event()
         self._dir: Path | None = None
         self._owner: Supervisor | None = None
         self._brokers: dict[str, Broker] = {}
+        self._clusters: dict[str, BrokerCluster] = {}
         self._moto: Moto | None = None
+        self._started_in: timedelta | None = None
 
     @property
     def dir(self) -> Path:
@@ -84,16 +97,30 @@ class LocalStack:
 
     @property
     def brokers(self) -> Mapping[str, Broker]:
-        """By region."""
-        if not self._brokers:
+        """By region, of those that have one broker."""
+        if self._moto is None:
             raise LocalStackError("the stack was not started: use it as a context manager")
         return MappingProxyType(self._brokers)
+
+    @property
+    def clusters(self) -> Mapping[str, BrokerCluster]:
+        """By region, of those that have several brokers."""
+        if self._moto is None:
+            raise LocalStackError("the stack was not started: use it as a context manager")
+        return MappingProxyType(self._clusters)
 
     @property
     def moto(self) -> Moto:
         if self._moto is None:
             raise LocalStackError("the stack was not started: use it as a context manager")
         return self._moto
+
+    @property
+    def started_in(self) -> timedelta:
+        """From the first process to the last answer. Does not count what the first start on a machine fetches."""
+        if self._started_in is None:
+            raise LocalStackError("the stack was not started: use it as a context manager")
+        return self._started_in
 
     def identities(self) -> Mapping[str, ProcessIdentity]:
         """Every process by name, "supervisor" among them."""
@@ -148,8 +175,10 @@ class LocalStack:
         self._abort.clear()
         started = False
         try:
+            began = time.monotonic()
             self._open_dir()
             self._start_all(runtime)
+            self._started_in = timedelta(seconds=time.monotonic() - began)
             started = True
         except LocalStackError as error:
             raise self._with_kept_logs(error) from error
@@ -170,8 +199,8 @@ class LocalStack:
             self._owner.close()
             self._owner = None
 
-    def _servers(self) -> tuple[Broker | Moto, ...]:
-        return (*self.brokers.values(), self.moto)
+    def _servers(self) -> tuple[Broker | BrokerCluster | Moto, ...]:
+        return (*self.brokers.values(), *self.clusters.values(), self.moto)
 
     def _runtime(self) -> KafkaRuntime:
         """Java and Kafka; fetches and prepares what the cache folder does not hold yet."""
@@ -193,6 +222,7 @@ class LocalStack:
         """Start all at once; the first failure ends the waiting for the others."""
         owner = self._running_owner()
         self._brokers = {region: self._broker(region, runtime) for region in self._regions}
+        self._clusters = {region: self._cluster(region, runtime) for region in self._replicated}
         self._moto = Moto(folder=self.dir / "moto", log=self.log_dir / "moto.log", owner=owner, abort=self._abort)
         servers = self._servers()
         with ThreadPoolExecutor(max_workers=len(servers), thread_name_prefix="local-stack") as pool:
@@ -215,6 +245,19 @@ class LocalStack:
             abort=self._abort,
             java_options=self._java_options,
             behind=self._behind.get(region),
+            secured=self._secured,
+        )
+
+    def _cluster(self, region: str, runtime: KafkaRuntime) -> BrokerCluster:
+        return BrokerCluster(
+            region=region,
+            folder=self.dir / f"cluster-{region}",
+            log_dir=self.log_dir,
+            runtime=runtime,
+            owner=self._running_owner(),
+            abort=self._abort,
+            config=self._config,
+            java_options=self._java_options,
         )
 
     def _running_owner(self) -> Supervisor:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from egress.fork_adoption import adopt_fork
 from egress.places import adopt as adopt_life
 from replicator.commands.reach import Reach
 from replicator.commands.terminal import AsJson, ConfigFile, load_config, print_json, print_text
@@ -14,6 +15,9 @@ from replicator.lifecycle import SystemClock
 
 def adopt(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic of this region.")],
+    fork: Annotated[
+        bool, typer.Option("--fork", help="Its log has forked: go on in a new place of the archive.")
+    ] = False,
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
@@ -21,12 +25,19 @@ def adopt(
 
     If that place was claimed for an earlier life of the topic, it gets a place of its own. Saying it again changes
     nothing, but where brokers have no topic ids: there it begins the next life.
+
+    With --fork: the source's log lost records that were archived, and egress holds the partition. The archive goes on
+    in a new place, which begins where the two logs differ, and partitions whose log did not fork go on there, too.
+    Ingress delivers it as `on_recreate` says of a topic that was created again.
     """
     settings = load_config(config)
     with Reach(settings) as reach:
-        life = adopt_life(reach.control, reach.admin, settings.region, topic, SystemClock())
+        if fork:
+            life = adopt_fork(reach.store, reach.admin, settings.region, topic, SystemClock())
+        else:
+            life = adopt_life(reach.control, reach.admin, settings.region, topic, SystemClock())
     place = life.source(settings.region, 0).place
     if as_json:
-        print_json({"topic": topic, "place": place, "topic_id": life.name, "cluster_id": life.cluster_id})
+        print_json({"topic": topic, "place": place, "topic_id": life.topic_id, "cluster_id": life.cluster_id})
     else:
-        print_text(f"{settings.region}/{place} is of topic id {life.name} in cluster {life.cluster_id}")
+        print_text(f"{settings.region}/{place} is of topic id {life.topic_id} in cluster {life.cluster_id}")

@@ -9,7 +9,7 @@ import typer
 
 from replicator.checkpoint import CheckpointKey
 from replicator.config import IngressSettings
-from replicator.segment import SourcePartition
+from replicator.segment import OffsetRange, SourcePartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +57,15 @@ def one_partition(text: str) -> SourcePartition:
     if name.partition is None:
         raise typer.BadParameter(f"{text!r} names no partition: write {text}/0, or another number")
     return name.at(name.partition)
+
+
+def offset_range(text: str) -> OffsetRange:
+    """Raises typer.BadParameter."""
+    start, _, end = text.partition("-")
+    try:
+        return OffsetRange(int(start), int(end or start))
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} are no offsets: write A-B, both included") from error
 
 
 def destination_of(settings: IngressSettings, name: SourceName, given: str | None) -> str:

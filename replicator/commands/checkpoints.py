@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, encode, encode_key, still_parked
+from replicator.checkpoint import (
+    Checkpoint,
+    CheckpointKey,
+    Parked,
+    Waiting,
+    encode,
+    encode_key,
+    still_parked,
+    still_waiting,
+)
 from replicator.commands.arguments import SourceName, destination_of, instant, source_name
+from replicator.commands.interrupt import WRITES_ONCE, interruptible
 from replicator.commands.parked import operator_of
 from replicator.commands.reach import Reach
 from replicator.commands.terminal import (
@@ -27,6 +37,7 @@ from replicator.commands.terminal import (
 )
 from replicator.commands.writing import Written, tell
 from replicator.errors import CheckpointConflict, TargetError
+from replicator.group_claim import standing
 from replicator.lifecycle import SystemClock
 from replicator.protocols import TopicPartition
 from replicator.segment import SourcePartition
@@ -38,6 +49,7 @@ checkpoints_app = group("How far each source partition was delivered: show it, o
 
 
 @checkpoints_app.command()
+@interruptible()
 def show(
     source: Annotated[
         str | None,
@@ -46,21 +58,35 @@ def show(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print every checkpoint: the source offset of the next record wanted, and who said so when.
+    """Print which group the topic belongs to, and every checkpoint: the source offset of the next record wanted, and
+    who wrote it when.
 
     Exit code 3 when two of them cannot both be true.
     """
     wanted = source_name(source) if source else None
     with Reach(load_config(config)) as reach:
         said = reach.checkpoints.read()
-        parked = reach.checkpoints.parked()
+        parked, waiting = reach.checkpoints.parked(), reach.checkpoints.waiting()
+        owner = standing(reach.checkpoints.claims())
+        topic = reach.ingress.checkpoint_topic
     known = {key: word for key, word in said.items() if isinstance(word, Checkpoint)}
     conflicts = {key: str(word) for key, word in said.items() if isinstance(word, CheckpointConflict)}
-    keys = sorted(k for k in {*said, *parked} if wanted is None or k.source in wanted)
+    waiting = {key: one for key, one in waiting.items() if still_waiting(one, known.get(key))}
+    keys = sorted(k for k in {*said, *parked, *waiting} if wanted is None or k.source in wanted)
     if as_json:
-        print_json([{**_json(k, known.get(k), parked.get(k)), "conflict": conflicts.get(k)} for k in keys])
+        print_json(
+            {
+                "topic": topic,
+                "group": None if owner is None else owner.group_id,
+                "checkpoints": [
+                    {**_json(k, known.get(k), parked.get(k), waiting.get(k)), "conflict": conflicts.get(k)}
+                    for k in keys
+                ],
+            }
+        )
     else:
-        _print(keys, known, parked)
+        print_text(f"{topic} belongs to {'no group yet' if owner is None else f'group {owner.group_id}'}")
+        _print(keys, known, parked, waiting)
         for key in keys:
             if key in conflicts:
                 print_text(f"! {conflicts[key]}")
@@ -72,18 +98,21 @@ def _print(
     keys: Sequence[CheckpointKey],
     known: Mapping[CheckpointKey, Checkpoint],
     parked: Mapping[CheckpointKey, Parked],
+    waiting: Mapping[CheckpointKey, Waiting],
 ) -> None:
     rows = []
     for key in keys:
-        c, p = known.get(key), parked.get(key)
+        c, p, w = known.get(key), parked.get(key), waiting.get(key)
         at = c.at.isoformat(timespec="seconds") if c else ""
-        said = (c.next_offset, c.author, at, c.destination_topic_id) if c else (None, "", "", "")
-        rows.append((key.source, key.destination_topic, *said, "yes" if p and still_parked(p, c) else ""))
-    head = ("source", "destination", "next offset", "by", "at", "destination's id", "parked")
+        said = (c.next_offset, c.begun_at, c.author, at, c.destination_topic_id) if c else (None, None, "", "", "")
+        waits = w.since.isoformat(timespec="seconds") if w else ""
+        rows.append((key.source, key.destination_topic, *said, waits, "yes" if p and still_parked(p, c) else ""))
+    head = ("source", "destination", "next offset", "began at", "by", "at", "destination's id", "waits since", "parked")
     print_text(table(head, rows) if rows else "no checkpoints")
 
 
 @checkpoints_app.command()
+@interruptible(WRITES_ONCE)
 def seed(
     source: Annotated[
         str, typer.Argument(metavar="REGION/TOPIC[/PARTITION]", help="A source partition, or every one of a topic.")
@@ -92,7 +121,9 @@ def seed(
     to: Annotated[
         str | None, typer.Option("--to", metavar="TOPIC", help="Destination; default: what the file says.")
     ] = None,
-    offset: Annotated[int | None, typer.Option("--offset", min=0, help="Source offset of the next record.")] = None,
+    offset: Annotated[
+        int | None, typer.Option("--offset", metavar="N", min=0, help="Source offset of the next record.")
+    ] = None,
     timestamp: Annotated[
         str | None,
         typer.Option(
@@ -221,15 +252,20 @@ def _foreign(
     }
 
 
-def _json(key: CheckpointKey, checkpoint: Checkpoint | None, parked: Parked | None) -> dict[str, object]:
+def _json(
+    key: CheckpointKey, checkpoint: Checkpoint | None, parked: Parked | None, waiting: Waiting | None
+) -> dict[str, object]:
     stands = parked if parked is not None and still_parked(parked, checkpoint) else None
     return {
         "source": str(key.source),
         "destination": key.destination_topic,
         "next_offset": checkpoint and checkpoint.next_offset,
+        "begun_at": checkpoint and checkpoint.begun_at,
         "author": checkpoint and str(checkpoint.author),
         "at": checkpoint and checkpoint.at.isoformat(),
         "destination_topic_id": checkpoint and checkpoint.destination_topic_id,
+        "waiting": waiting
+        and {"offset": waiting.offset, "since": waiting.since.isoformat(), "is_beginning": waiting.is_beginning},
         "parked": stands
         and {"next_offset": stands.next_offset, "since": stands.since.isoformat(), "reason": stands.reason},
     }

@@ -9,29 +9,35 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from replicator.commands.interrupt import ended_by_interrupt
 from replicator.commands.terminal import (
     DIFFERENCES,
     FAILED,
     AsJson,
     ConfigFile,
     bars,
+    count_text,
     ended_by_signal,
     load_config,
     print_json,
     print_text,
     set_up_logs,
+    set_up_service_logs,
     size_text,
     table,
 )
+from replicator.leaving import leave
 
 if TYPE_CHECKING:
     from compaction.run import Report
     from replicator.config import Config
 
-Topic = Annotated[str | None, typer.Option("--topic", help="Only this topic.")]
-Partition = Annotated[list[int] | None, typer.Option("--partition", help="Only this partition; may be repeated.")]
-Level = Annotated[int | None, typer.Option("--level", help="Only segments of this level.")]
-Job = Annotated[list[str] | None, typer.Option("--job", help="Only this job; may be repeated.")]
+Topic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Only this topic.")]
+Partition = Annotated[
+    list[int] | None, typer.Option("--partition", metavar="N", help="Only this partition; may be repeated.")
+]
+Level = Annotated[int | None, typer.Option("--level", metavar="N", help="Only segments of this level.")]
+Job = Annotated[list[str] | None, typer.Option("--job", metavar="NAME", help="Only this job; may be repeated.")]
 
 
 def compact(  # noqa: PLR0917 -- options of a command
@@ -50,13 +56,17 @@ def compact(  # noqa: PLR0917 -- options of a command
     SIGTERM ends what runs at once, and nothing is lost by it: 0 by the clock, 1 with --once, which was not done.
     """
     settings = load_config(config)
-    set_up_logs(settings)
     if not once and not dry_run:
         if topic or partition or level is not None or as_json:
             raise typer.BadParameter("--topic, --partition, --level and --json go with --once or --dry-run")
+        set_up_service_logs(settings)
         _by_the_clock(settings, job)
         return
-    reports = _now(settings, job, dry_run=dry_run, topic=topic, partitions=partition or [], level=level, quiet=as_json)
+    set_up_logs(settings)
+    with ended_by_interrupt("what was merged stays, and the next run plans the rest anew"):
+        reports = _now(
+            settings, job, dry_run=dry_run, topic=topic, partitions=partition or [], level=level, quiet=as_json
+        )
     if as_json:
         print_json([report_json(report) for report in reports])
     else:
@@ -86,7 +96,7 @@ def _now(
 
 def _by_the_clock(settings: Config, names: Sequence[str] | None) -> None:
     from replicator.compaction import build_scheduler
-    from replicator.service import leave, run_until_signalled
+    from replicator.service import run_until_signalled
 
     leave(run_until_signalled(build_scheduler(settings, names)))
 
@@ -95,7 +105,7 @@ def _by_the_clock(settings: Config, names: Sequence[str] | None) -> None:
 
 
 def print_report(report: Report, *, dry_run: bool) -> None:
-    seen = f"{report.objects:_} segments, {size_text(report.size_bytes)}"
+    seen = f"{report.objects:,} segments, {size_text(report.size_bytes)}"
     if dry_run:
         print_text(f"job {report.job}: {seen}; {len(report.plans)} plans, nothing was changed")
         for plan in report.plans:
@@ -103,7 +113,12 @@ def print_report(report: Report, *, dry_run: bool) -> None:
     else:
         print_text(f"job {report.job}: {seen} when it began")
         rows = [
-            [name, p["inputs"], p["merges"], p["deleted"], p["records"], size_text(p["read"]), size_text(p["stored"])]
+            [
+                name,
+                *(count_text(p[what]) for what in ("inputs", "merges", "deleted", "records")),
+                size_text(p["read"]),
+                size_text(p["stored"]),
+            ]
             for name, p in _by_partition(report).items()
         ]
         if rows:
@@ -144,9 +159,9 @@ def _described(plan: Any) -> str:
     from compaction.planner import MergePlan
 
     if isinstance(plan, MergePlan):
-        return f"merge {len(plan.inputs):_} segments, {size_text(plan.size_bytes)}, into {plan.output}"
+        return f"merge {len(plan.inputs):,} segments, {size_text(plan.size_bytes)}, into {plan.output}"
     size = size_text(sum(plan.inside.values()))
-    return f"delete {len(plan.inside):_} segments, {size}, if {plan.keeper} is proved to hold them"
+    return f"delete {len(plan.inside):,} segments, {size}, if {plan.keeper} is proved to hold them"
 
 
 def report_json(report: Report) -> Mapping[str, object]:

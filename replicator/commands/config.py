@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +15,7 @@ from replicator.commands.terminal import (
     USAGE,
     AsJson,
     ConfigFile,
+    complain,
     config_path,
     group,
     load_config,
@@ -21,34 +24,77 @@ from replicator.commands.terminal import (
 )
 from replicator.errors import ConfigError
 
+if TYPE_CHECKING:
+    from replicator.config import Config
+
 config_app = group("Check, show and explain the configuration file.")
 explain_app = group("Say what the configuration means for one thing, and why.")
 
 
 @config_app.command("check")
-def config_check(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Read the file and tell every problem. Asks no cluster and no bucket."""
-    path = config_path(config)
-    try:
-        settings = load_config(config)
-    except ConfigError as error:
-        if not as_json:
-            raise
-        print_json({"ok": False, "source": error.source, "problems": list(error.problems)})
-        raise typer.Exit(USAGE) from None
+def config_check(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[FILE]...", help="Several: what they say against each other, too.")
+    ] = None,
+    config: ConfigFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Read the file, or several, and tell every problem. Asks no cluster and no bucket.
+
+    Of several files it is told, too, which topics would come back to where they were, for ever, and which groups,
+    checkpoints and destinations two of them share in one cluster.
+    """
+    from replicator.config.across import between_files
+
+    if files and config is not None:
+        raise typer.BadParameter("--config names one file: give all of them as arguments")
+    paths = list(dict.fromkeys(files or [config_path(config)]))
+    found, refused = _loaded(paths)
+    between = between_files(found)
     if as_json:
-        print_json({"ok": True, "source": settings.source, "problems": []})
-        return
-    parts = [f"region {settings.region}"]
+        sound = [{"source": one.source, "problems": []} for one in found]
+        bad = [{"source": one.source, "problems": list(one.problems)} for one in refused]
+        print_json({"ok": not refused and not between, "files": [*sound, *bad], "between": between})
+    else:
+        for error in refused:
+            complain(str(error))
+        for one in found:
+            print_text(f"{one.source}: no problems; {', '.join(_parts(one))}")
+        for problem in between:
+            complain(problem)
+        if len(paths) > 1 and not between:
+            print_text(f"{len(found)} files: they do not contradict each other")
+    if refused or between:
+        raise typer.Exit(USAGE)
+
+
+def _loaded(paths: Sequence[Path]) -> tuple[list[Config], list[ConfigError]]:
+    found, refused = [], []
+    for path in paths:
+        try:
+            found.append(load_config(path))
+        except ConfigError as error:
+            refused.append(error)
+    return found, refused
+
+
+def _parts(settings: Config) -> Iterator[str]:
+    yield f"region {settings.region}"
     if settings.egress is not None:
-        parts.append(f"egress of {len(settings.egress.topics)} topic rule(s)")
+        yield f"egress of {_some(len(settings.egress.topics), 'topic rule')}"
     if settings.ingress is not None:
-        parts.append(f"ingress of {len(settings.ingress.sources)} source(s)")
+        yield f"ingress of {_some(len(settings.ingress.sources), 'source')}"
     if settings.sync is not None:
-        parts.append(f"sync to {settings.sync.destination.bucket}")
+        yield f"sync to {settings.sync.destination.bucket}"
+    if settings.compaction is not None:
+        names = ", ".join(job.name for job in settings.compaction.jobs) or "none"
+        yield f"compaction jobs: {names}"
     if settings.retention is not None:
-        parts.append(f"retention of {len(settings.retention.topics)} topic rule(s)")
-    print_text(f"{path}: no problems; {', '.join(parts)}")
+        yield f"retention of {_some(len(settings.retention.topics), 'topic rule')}"
+
+
+def _some(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{count} {what}s"
 
 
 @config_app.command("show")

@@ -38,10 +38,16 @@ def drill(  # noqa: PLR0917 -- options of a command
     config: ConfigFile = None,
     region: Region = None,
     partition: Partitions = None,
-    sample: Annotated[int | None, typer.Option("--sample", min=1, help="So many partitions, by chance.")] = None,
+    sample: Annotated[
+        int | None, typer.Option("--sample", metavar="N", min=1, help="So many partitions, by chance.")
+    ] = None,
     into: Annotated[
         Path | None,
         typer.Option("--into", metavar="FILE", help="Restore into this file's cluster; default: one that is started."),
+    ] = None,
+    source: Annotated[
+        Path | None,
+        typer.Option("--source", metavar="FILE", help="Names the source's cluster, for RPO; default: this file."),
     ] = None,
     history: Annotated[
         Path | None, typer.Option("--history", metavar="FILE", help="Add a line of JSON with what was measured.")
@@ -59,6 +65,7 @@ def drill(  # noqa: PLR0917 -- options of a command
     """
     from replicator.drill import Drill, append, write_metrics
     from replicator.lifecycle import Stop
+    from replicator.verify import Verification
 
     settings = load_config(config)
     set_up_work(settings)
@@ -75,11 +82,14 @@ def drill(  # noqa: PLR0917 -- options of a command
         transforms=(),
     )
     stop = Stop()
+    with Verification(settings, chosen, stop=stop) as verification:
+        verification.sources()  # what is not there, or may not be read, is known before a cluster is started
     with ended_by_signal(stop), _scratch(settings, into) as scratch:
         found = Drill(
             config=settings,
             scratch=scratch,
             selection=chosen,
+            source=None if source is None else load_config(source),
             sample=sample,
             spark=spark_if(spark, settings),
         ).run(stop)
@@ -114,7 +124,7 @@ def _print(found: Drilled) -> None:
     for what in found.differences:
         print_text(what)
     equal = "every one of them equal" if found.is_good else f"{found.bad} partitions NOT restored, or not equal"
-    print_text(f"{found.partitions} partitions, {found.records:_} records, {size_text(found.size_bytes)}: {equal}")
+    print_text(f"{found.partitions} partitions, {found.records:,} records, {size_text(found.size_bytes)}: {equal}")
     print_text(f"RTO {found.restore_seconds:.1f} s (and {found.verify_seconds:.1f} s to prove it)")
-    behind = "unknown: the source cluster does not answer" if found.behind_seconds is None else None
-    print_text(f"RPO {behind or f'{found.behind_seconds:.1f} s'}")
+    behind = found.behind_seconds
+    print_text(f"RPO {f'unknown: {found.behind_unknown}' if behind is None else f'{behind:.1f} s'}")

@@ -1,23 +1,44 @@
-"""`replicator gaps`: what is known to be missing, at the source and at the destination."""
+"""`replicator gaps`: what is known to be missing, at the source and at the destination; and accepting that it is."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
+from replicator.acceptance import acceptable
 from replicator.checkpoint import Skipped
+from replicator.commands.arguments import offset_range, one_partition
+from replicator.commands.interrupt import WRITES_ONCE, interruptible
 from replicator.commands.reach import Reach
-from replicator.commands.terminal import DIFFERENCES, AsJson, ConfigFile, load_config, print_json, print_text
-from replicator.control import RecordedGap
+from replicator.commands.terminal import DIFFERENCES, AsJson, ConfigFile, Yes, load_config, print_json, print_text
+from replicator.control import RecordedGap, encode_gap, gap_key
+from replicator.coverage import joined
+from replicator.durable import Step, durable
+from replicator.errors import TargetError
+from replicator.lifecycle import SystemClock
+from replicator.segment import OffsetRange, SourcePartition
+
+gaps_app = typer.Typer(
+    invoke_without_command=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 
 
-def gaps(config: ConfigFile = None, as_json: AsJson = False) -> None:
+@gaps_app.callback()
+@interruptible()
+def gaps(context: typer.Context, config: ConfigFile = None, as_json: AsJson = False) -> None:
     """List what is missing and written down: gaps at the source, what retention removed, and offsets skipped at the
     destination.
 
-    Exit code 3 when anything was lost, 0 when not: what retention removed was to go.
+    Exit code 3 when anything was lost, 0 when not: what retention removed was to go, and what an operator accepted is
+    known.
     """
+    if context.invoked_subcommand is not None:
+        return
     settings = load_config(config)
     regions = {settings.region} if settings.egress is not None else set()
     if settings.retention is not None:
@@ -38,7 +59,7 @@ def gaps(config: ConfigFile = None, as_json: AsJson = False) -> None:
             print_text(_gap_text(gap))
         for one in skipped:
             print_text(
-                f"{one.key.source} {one.offsets}: {_offsets(one.offsets.next_offset - one.offsets.start)} skipped on "
+                f"{one.key.source} {one.offsets}: {_offsets(one.offsets)} skipped on "
                 f"the way to {one.key.destination_topic} ({one.reason}), {one.at.isoformat(timespec='seconds')}"
             )
         if not recorded and not skipped:
@@ -47,16 +68,100 @@ def gaps(config: ConfigFile = None, as_json: AsJson = False) -> None:
         raise typer.Exit(DIFFERENCES)
 
 
+@gaps_app.command(short_help="Accept archived or missing offsets as lost.")
+@interruptible(WRITES_ONCE)
+def accept(
+    source: Annotated[
+        str, typer.Argument(metavar="REGION/TOPIC/PARTITION", help="The source partition, as `status` names it.")
+    ],
+    offsets: Annotated[str, typer.Argument(metavar="A-B", help="The offsets, both included, as they are named.")],
+    *,
+    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the recorded gap.")],
+    config: ConfigFile = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Accept that offsets will never be in the archive: those that a fork of the source's log contests, or a gap
+    between segments.
+
+    After a fork egress goes on behind them in the same place of the archive; readers pass over a gap that no segment
+    covers.
+    """
+    if not reason.strip():
+        raise typer.BadParameter("say why: --reason TEXT")
+    settings = load_config(config)
+    partition, wanted = one_partition(source), offset_range(offsets)
+    if partition.region != settings.region:
+        raise TargetError(
+            f"{partition} is archived by region {partition.region}, and this file is of {settings.region}: run it with "
+            "the file of that region; replication or sync brings the record here"
+        )
+    with Reach(settings) as reach:
+        plan = _plan(reach, partition, wanted, reason)
+        key = gap_key(settings.s3.prefix, partition, wanted)
+        if plan is not None and yes:
+            _record(reach, plan)
+    what = f"{partition} {wanted}: {_offsets(wanted)} accepted as missing"
+    if plan is None:
+        what, written = f"{partition} {wanted} is accepted already", {}
+    else:
+        written = {key: json.loads(encode_gap(plan))}
+    if as_json:
+        print_json({"written": yes and plan is not None, "changes": [what], "objects": written})
+        return
+    print_text(what)
+    for name, value in written.items():
+        print_text(f"{'written' if yes else 'would be written'} to s3://{settings.s3.bucket}/{name}:")
+        print_text(f"  {json.dumps(value, sort_keys=True)}")
+    if written and not yes:
+        print_text("nothing was written; to write it, add --yes")
+
+
+def _plan(reach: Reach, source: SourcePartition, wanted: OffsetRange, reason: str) -> RecordedGap | None:
+    """None when it was accepted before. Raises TargetError for offsets that are not missing."""
+    recorded = reach.control.gaps(source)
+    if any(gap.is_accepted and gap.offsets == wanted for gap in recorded):
+        return None
+    covered = joined(info.segment.offsets for info in reach.store.list(source))
+    choices = acceptable(reach.control.forks(source), recorded, covered, reach.control.begin(source))
+    if wanted not in choices:
+        named = " or ".join(f"{o.start}-{o.end}" for o in choices)
+        raise TargetError(
+            f"{source}: {wanted.start}-{wanted.end} is neither contested by a fork nor a gap of the archive; "
+            + (f"what can be accepted is {named}" if named else "nothing of it is")
+        )
+    return RecordedGap(
+        source=source,
+        offsets=wanted,
+        reason=reason,
+        low=covered.start or 0,
+        high=covered.next_offset or 0,
+        recorded_at=SystemClock().now(),
+        is_accepted=True,
+    )
+
+
+def _record(reach: Reach, gap: RecordedGap) -> None:
+    with durable(Step.RECORD_GAP):
+        reach.control.record_gap(gap)
+    stands = next((g for g in reach.control.gaps(gap.source) if g.offsets == gap.offsets), None)
+    if stands is None or not stands.is_accepted:
+        raise TargetError(f"{gap.source} {gap.offsets} is recorded for another reason since a moment ago: run it again")
+
+
 def _gap_text(gap: RecordedGap) -> str:
     what = f"lost at the source ({gap.reason})" if gap.is_loss else "removed by retention"
+    if gap.is_accepted:
+        what = f"accepted as missing ({gap.reason})"
     whose = "log" if gap.is_loss else "archive"
     return (
-        f"{gap.source} {gap.offsets}: {_offsets(gap.offsets.next_offset - gap.offsets.start)} {what}, recorded "
+        f"{gap.source} {gap.offsets}: {_offsets(gap.offsets)} {what}, recorded "
         f"{gap.recorded_at.isoformat(timespec='seconds')} when the {whose} held {gap.low} to {gap.high}"
     )
 
 
-def _offsets(count: int) -> str:
+def _offsets(offsets: OffsetRange) -> str:
+    count = offsets.next_offset - offsets.start
     return "1 offset" if count == 1 else f"{count} offsets"
 
 
@@ -67,6 +172,7 @@ def _gap_json(gap: RecordedGap) -> dict[str, object]:
         "end": gap.offsets.end,
         "reason": gap.reason,
         "is_loss": gap.is_loss,
+        "is_accepted": gap.is_accepted,
         "low": gap.low,
         "high": gap.high,
         "recorded_at": gap.recorded_at.isoformat(),

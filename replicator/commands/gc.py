@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from replicator.config import Config
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed, each with its reason.")]
-Topic = Annotated[list[str] | None, typer.Option("--topic", help="Only this topic; may be repeated.")]
-Large = Annotated[bool, typer.Option("--allow-large", help="Also remove more than retention.max_delete_percent.")]
+Topic = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="Only this topic; may be repeated.")]
+Large = Annotated[bool, typer.Option("--allow-large", help="Also remove more of a topic than max_delete_percent.")]
 Covered = Annotated[bool, typer.Option("--covered", help="Also delete what larger segments are proved to hold.")]
 
 
@@ -89,10 +89,10 @@ def _collect(
 
 
 def _lines(report: Report, *, dry_run: bool) -> Iterator[str]:
-    yield f"archive of {report.region}: {report.segments:_} segments, {size_text(report.size_bytes)}"
+    yield f"archive of {report.region}: {report.segments:,} segments, {size_text(report.size_bytes)}"
     for plan in report.plans if dry_run else report.removed:
         count, size = len(plan.deletions), size_text(plan.size_bytes)
-        yield f"{plan.source}: {'would remove' if dry_run else 'removed'} {count:_} segments, {size}"
+        yield f"{plan.source}: {'would remove' if dry_run else 'removed'} {count:,} segments, {size}"
         yield from (f"  {one.segment}: {one.reason}" for one in plan.deletions)
     for upload in report.uploads if dry_run else report.aborted:
         begun = upload.begun_at.isoformat(timespec="seconds")

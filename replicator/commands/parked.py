@@ -25,9 +25,9 @@ def skip(
     source: Where,
     offset: Annotated[int, typer.Argument(min=0, help="The offset at which the partition is parked.")],
     *,
-    reason: Annotated[str, typer.Option("--reason", help="Why; kept with the recorded gap.")],
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the recorded gap.")],
     through: Annotated[
-        int | None, typer.Option("--through", min=0, help="Skip everything up to this offset, too (inclusive).")
+        int | None, typer.Option("--through", metavar="N", min=0, help="Skip all up to this offset, too (inclusive).")
     ] = None,
     to: To = None,
     config: ConfigFile = None,
@@ -36,7 +36,8 @@ def skip(
 ) -> None:
     """Give up a record that cannot be delivered, write down that it is missing, and go on behind it.
 
-    Only for a partition that is parked at exactly this offset.
+    Only for a partition that is parked at exactly this offset; or for offsets that arrived when delivery had begun
+    behind them, or had turned to the topic's next incarnation: these are given up, and the position stays.
     """
     if not reason.strip():
         raise typer.BadParameter("say why: --reason TEXT")
@@ -50,14 +51,17 @@ def skip(
         offsets = OffsetRange(offset, offset if through is None else through)
         plan = operator.plan_skip(key, offsets, reason, SystemClock().now())
         holds = operator.skip(plan) if yes else plan.after
-    written = [
-        Written(key=encode_skipped_key(plan.skipped), value=encode_skipped(plan.skipped)),
-        Written(key=encode_key(key), value=encode(plan.after)),
-        Written(key=encode_parked_key(key), value=None),
-    ]
-    what = f"{partition} to {key.destination_topic}: {offsets} skipped, next is {offsets.next_offset}"
-    changes = [what]
-    if holds != plan.after:
+    written = [Written(key=encode_skipped_key(plan.skipped), value=encode_skipped(plan.skipped))]
+    what = f"{partition} to {key.destination_topic}: {offsets}"
+    if plan.after is None:
+        changes = [f"{what} given up; they had arrived too late to be delivered"]
+    else:
+        changes = [f"{what} skipped, next is {offsets.next_offset}"]
+        written += [
+            Written(key=encode_key(key), value=encode(plan.after)),
+            Written(key=encode_parked_key(key), value=None),
+        ]
+    if holds is not None and holds != plan.after and plan.after is not None:
         changes.append(f"its owner goes on at {holds.next_offset}, and may have delivered it after all")
     tell(changes, written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
 
@@ -88,6 +92,7 @@ def operator_of(reach: Reach) -> Operator:
     return Operator(
         checkpoints=reach.checkpoints,
         open_editor=lambda: reach.editor,
+        topic=reach.ingress.checkpoint_topic,
         admin=reach.admin,
         groups=reach.groups,
         group_id=reach.ingress.group_id,

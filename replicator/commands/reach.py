@@ -9,8 +9,10 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from replicator.commands.terminal import set_up_logs
 from replicator.control_store import ControlStore
 from replicator.errors import ConfigError
+from replicator.proofs import ProofStore
 from replicator.store import SegmentStore
 
 if TYPE_CHECKING:
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
     from infra.kafka.admin import KafkaAdmin
     from infra.kafka.groups import KafkaGroups
     from infra.kafka.log_probe import KafkaLogProbe
-    from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped
+    from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, Waiting
     from replicator.config import Config, IngressSettings
+    from replicator.group_claim import GroupClaim
     from replicator.protocols import CheckpointEditor, CheckpointStore, ObjectStore, SegmentFormat, TopicPartition
 
 THREADS = 16
@@ -33,9 +36,7 @@ class Reach:
     """A context manager: what was opened is closed at its end. One thread."""
 
     def __init__(self, config: Config) -> None:
-        from infra.logs import configure
-
-        configure("warning", "text")  # retries, and what else somebody at a terminal should know meanwhile
+        set_up_logs(config)
         self.config = config
         self._opened = ExitStack()
 
@@ -57,7 +58,9 @@ class Reach:
 
     @cached_property
     def pool(self) -> ThreadPoolExecutor:
-        return self._opened.enter_context(ThreadPoolExecutor(THREADS, "ask"))
+        pool = ThreadPoolExecutor(THREADS, "ask")
+        self._opened.callback(pool.shutdown, wait=False, cancel_futures=True)  # after an error the rest is of no use
+        return pool
 
     @cached_property
     def objects(self) -> ObjectStore:
@@ -65,8 +68,8 @@ class Reach:
         from replicator.lifecycle import Stop
         from replicator.surroundings import s3_store
 
-        store = s3_store(self.config.s3, THREADS, self._opened)
-        return RetryingObjectStore(store, stop=Stop(), policy=RetryPolicy(attempts=ATTEMPTS))
+        store = s3_store(self.config.s3, THREADS, self._opened, once=True)
+        return RetryingObjectStore(store, stop=Stop(), policy=RetryPolicy(attempts=ATTEMPTS, is_once=True))
 
     @cached_property
     def store(self) -> SegmentStore:
@@ -75,6 +78,10 @@ class Reach:
     @cached_property
     def control(self) -> ControlStore:
         return ControlStore(self.objects, self.config.s3.prefix)
+
+    @cached_property
+    def proofs(self) -> ProofStore:
+        return ProofStore(self.objects, self.config.s3.prefix, self.config.region)
 
     @cached_property
     def format(self) -> SegmentFormat:
@@ -147,6 +154,12 @@ class NoCheckpoints:
         return {}
 
     def skipped(self) -> Sequence[Skipped]:
+        return ()
+
+    def waiting(self) -> Mapping[CheckpointKey, Waiting]:
+        return {}
+
+    def claims(self) -> Sequence[GroupClaim]:
         return ()
 
     def close(self) -> None:

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.commands.restore_text import (
-    plan_json,
-    print_plan,
-    print_result,
-    print_sample,
-    progress,
-    result_json,
-)
+from replicator.commands.restore_progress import progress
+from replicator.commands.restore_text import plan_json, print_plan, print_result, print_sample, result_json
 from replicator.commands.selecting import (
     From,
     Incarnation,
@@ -34,10 +28,11 @@ from replicator.commands.selecting import (
 from replicator.commands.terminal import (
     DIFFERENCES,
     FAILED,
+    USAGE,
     AsJson,
     ConfigFile,
     complain,
-    ended_by_signal,
+    ended_and_told,
     load_config,
     print_json,
     print_text,
@@ -47,6 +42,7 @@ from replicator.commands.terminal import (
 
 if TYPE_CHECKING:
     from ingress.objections import Objection
+    from ingress.restore_plan import RestorePlan
 
 SAMPLE = 5  # records that --dry-run shows before and after
 
@@ -88,7 +84,8 @@ def restore(  # noqa: PLR0917 -- options of a command
     """Restore topics from the archive into this cluster.
 
     Stopped or killed, it goes on where it stood when the same command is given again. Exit code 3 when something could
-    not be restored, is corrupt or is missing; with --dry-run, when something speaks against it.
+    not be restored, is corrupt, is missing or was accepted as missing; with --dry-run, when something speaks against
+    it. Ctrl-C ends it in order, and says where it stands; a second one ends it at once.
     """
     from replicator.config.units import parse_duration, parse_size
     from replicator.lifecycle import Stop
@@ -137,6 +134,7 @@ def restore(  # noqa: PLR0917 -- options of a command
                 print_plan(plan, rate)
                 print_sample(restoring.sample(plan, SAMPLE))
                 print_text("nothing was written")
+            _refuse_empty(plan, follow=follow)
             raise typer.Exit(DIFFERENCES if plan.refused else 0)
         if thaw and any(topic.frozen for topic in plan.topics):
             count = restoring.thaw(plan, thaw_days)
@@ -144,19 +142,34 @@ def restore(  # noqa: PLR0917 -- options of a command
             raise typer.Exit(DIFFERENCES)
         if not as_json:
             print_plan(plan, rate)
+        _refuse_empty(plan, follow=follow)
+        if plan.refused:  # said once: on stdout, with the plan
+            if as_json:
+                print_json(plan_json(plan, rate))
+            complain("this restore would not end well, so nothing was begun")
+            raise typer.Exit(FAILED)
         began = time.monotonic()
-        with ended_by_signal(stop), progress(plan, quiet=as_json) as (told, told_on_spark):
-            outcomes = restoring.run(plan, told, told_on_spark)
+        with progress(plan, follow=follow, quiet=as_json) as shown, ended_and_told(stop, shown.standing):
+            outcomes = restoring.run(plan, shown.told, shown.told_on_spark)
         took = timedelta(seconds=time.monotonic() - began)
     if as_json:
         print_json(result_json(plan, selection.transforms, outcomes, took))
     else:
-        print_result(outcomes, selection.transforms, took)
+        print_result(plan, outcomes, selection.transforms, took)
     if not all(outcome.is_whole for outcome in outcomes):
         raise typer.Exit(DIFFERENCES)
     if not follow and not all(outcome.is_done for outcome in outcomes):
         complain("stopped before the end; the same command goes on where this one stood")
         raise typer.Exit(FAILED)
+
+
+def _refuse_empty(plan: RestorePlan, *, follow: bool) -> None:
+    """A follower waits for what comes."""
+    from replicator.restore import EMPTY
+
+    if plan.is_empty and not follow:
+        complain(f"{EMPTY}: nothing was created")
+        raise typer.Exit(USAGE)
 
 
 # --- what the user says

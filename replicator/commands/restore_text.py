@@ -1,12 +1,11 @@
-"""What `replicator restore` prints: the plan, the sample, the progress, the result; for people and as JSON."""
+"""What `replicator restore` prints: the plan, the sample, the result; for people and as JSON."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import shlex
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from ingress.objections import Objected
     from ingress.restore_plan import PartitionPlan, RestorePlan
     from ingress.restored import Outcome
-    from replicator.restore_worker import Told
+    from replicator.segment import OffsetRange
 
 
 def print_plan(plan: RestorePlan, rate: int | None) -> None:
@@ -31,9 +30,11 @@ def print_plan(plan: RestorePlan, rate: int | None) -> None:
             made = "".join(f", {name}={value}" for name, value in topic.configs.items())
             print_text(f"{topic.destination} is created: {topic.partition_count} partitions{made}")
     about = plan.lasts(rate).total_seconds()
-    print_text(f"{plan.objects:_} objects, {size_text(plan.size_bytes)}, about {_shown_time(about)}")
+    print_text(f"{plan.objects:,} objects, {size_text(plan.size_bytes)}, about {_shown_time(about)}")
     from replicator.restore import objections_text
 
+    for warning in plan.warnings:
+        print_text(f"warning: {warning}")
     if lines := objections_text(plan):
         print_text("what speaks against it:\n" + "\n".join(lines))
 
@@ -53,13 +54,35 @@ REMEDY = (
 )
 
 
-def print_result(outcomes: Sequence[Outcome], transforms: Sequence[str], took: timedelta) -> None:
+def redelivery(plan: RestorePlan, partition: PartitionPlan, offsets: OffsetRange) -> str:
+    """The command that adds what came back to what is restored."""
+    source, name = partition.source, partition.target.topic
+    command = ["replicator", "restore", source.topic, "--region", source.region, "--rename", f"{source.topic}={name}"]
+    command += ["--incarnation", source.incarnation] if source.incarnation else []
+    command += ["--partition", str(source.partition), "--offsets", f"{offsets.start}-{offsets.end}"]
+    return shlex.join([*command, "--id", f"{plan.id}-{source.partition}-{offsets.start}", "--accept", "foreign-data"])
+
+
+def _print_given_up(plan: RestorePlan) -> None:
+    for partition in plan.partitions:
+        for gap in partition.given_up:
+            print_text(
+                f"accepted as missing by an earlier run, and not in {partition.target}: {partition.source} {gap}"
+            )
+        for gap in partition.came_back:
+            print_text(
+                f"  {gap} is stored by now. Restore everything into another topic (--rename, and another --id), or add "
+                f"it behind the rest, out of order: {redelivery(plan, partition, gap)}"
+            )
+
+
+def print_result(plan: RestorePlan, outcomes: Sequence[Outcome], transforms: Sequence[str], took: timedelta) -> None:
     rows = [[o.source, o.target, o.records, size_text(o.size_bytes), o.next_offset, _state(o)] for o in outcomes]
     print_text(table(["from", "to", "records", "size", "next offset", "state"], rows))
     records, size_bytes = sum(o.records for o in outcomes), sum(o.size_bytes for o in outcomes)
     rate = size_bytes / max(took.total_seconds(), 0.001)
     print_text(
-        f"{records:_} records, {size_text(size_bytes)} in {_shown_time(took.total_seconds())}, "
+        f"{records:,} records, {size_text(size_bytes)} in {_shown_time(took.total_seconds())}, "
         f"{size_text(int(rate))} a second" + (f"; changed by {', '.join(transforms)}" if transforms else "")
     )
     for outcome in outcomes:
@@ -71,6 +94,7 @@ def print_result(outcomes: Sequence[Outcome], transforms: Sequence[str], took: t
             print_text(f"not restored: {outcome.source} from offset {outcome.next_offset}: {outcome.failed}")
     if any(outcome.corrupt for outcome in outcomes):
         print_text(REMEDY)
+    _print_given_up(plan)
     if not records and all(outcome.is_done for outcome in outcomes):
         print_text("nothing was left to do")
 
@@ -89,6 +113,8 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
         "size_bytes": plan.size_bytes,
         "about_seconds": plan.lasts(rate).total_seconds(),
         "refused": plan.refused,
+        "empty": plan.is_empty,
+        "warnings": list(plan.warnings),
         "objections": [_objected_json(o) for o in plan.objections],
         "topics": [
             {
@@ -111,6 +137,7 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
                         "size_bytes": p.size_bytes,
                         "recorded_gaps": [[g.start, g.end] for g in p.recorded],
                         "missing": [[g.start, g.end] for g in p.missing],
+                        "given_up": [[g.start, g.end] for g in p.given_up],
                     }
                     for p in topic.partitions
                 ],
@@ -131,13 +158,17 @@ def result_json(
 ) -> Mapping[str, object]:
     from dataclasses import asdict
 
+    commands = {str(p.source): [redelivery(plan, p, gap) for gap in p.came_back] for p in plan.partitions}
     return {
         "id": plan.id,
         "seconds": round(took.total_seconds(), 3),
         "records": sum(outcome.records for outcome in outcomes),
         "size_bytes": sum(outcome.size_bytes for outcome in outcomes),
         "transforms": list(transforms),
-        "partitions": [{**asdict(outcome), "state": _state(outcome)} for outcome in outcomes],
+        "partitions": [
+            {**asdict(outcome), "state": _state(outcome), "redelivery": commands.get(outcome.source, [])}
+            for outcome in outcomes
+        ],
     }
 
 
@@ -149,25 +180,3 @@ def _range(plan: PartitionPlan) -> str:
 
 def _shown_time(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))
-
-
-@contextmanager
-def progress(plan: RestorePlan, *, quiet: bool) -> Iterator[tuple[Told, Callable[[int, int], None]]]:
-    """A bar, where somebody looks; on Spark it moves with each partition that is over."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda _: None, lambda _done, _total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
-    columns = (TextColumn("restored"), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    sizes = {partition.key: partition.size_bytes for partition in plan.partitions}  # summed up once, not in every turn
-    whole = max(sum(sizes.values()), 1)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("restored", total=whole)
-        yield (
-            lambda partitions: bar.update(
-                task, completed=int(sum(p.share * sizes.get(p.plan.key, 0) for p in partitions))
-            ),
-            lambda done, total: bar.update(task, completed=whole * done // total),
-        )

@@ -21,12 +21,16 @@ if TYPE_CHECKING:
 
 Topics = Annotated[list[str], typer.Argument(help="Names, or expressions that begin with ^.")]
 AnyTopics = Annotated[list[str] | None, typer.Argument(help="Names, or expressions that begin with ^. Default: all.")]
-Region = Annotated[str | None, typer.Option("--region", help="Whose archive. Default: this file's region.")]
+Region = Annotated[
+    str | None, typer.Option("--region", metavar="NAME", help="Whose archive. Default: this file's region.")
+]
 Renames = Annotated[
     list[str] | None,
     typer.Option("--rename", metavar="OLD=NEW|TEMPLATE", help="Such as a=b, or '{topic}.restored' for all."),
 ]
-Partitions = Annotated[list[int] | None, typer.Option("--partition", help="Only this one; may be repeated.")]
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", metavar="N", help="Only this one; may be repeated.")
+]
 Offsets = Annotated[str | None, typer.Option("--offsets", metavar="A-B", help="Only these, both included: 100-, -99.")]
 From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Only records stamped then or later.")]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only records stamped before.")]

@@ -9,45 +9,100 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.commands.terminal import ConfigFile, load_config, set_up_logs
+from replicator.commands.interrupt import ended_by_interrupt
+from replicator.commands.terminal import (
+    DIFFERENCES,
+    ConfigFile,
+    complain,
+    count_text,
+    load_config,
+    on_sigterm,
+    print_text,
+    set_up_logs,
+    set_up_service_logs,
+    size_text,
+)
+from replicator.leaving import leave
+from replicator.service import run_until_signalled
 
 if TYPE_CHECKING:
+    from egress.sync import SyncResult
+    from replicator.config import Config
     from replicator.service import Service
 
 
 def egress(config: ConfigFile = None) -> None:
     """Archive this region's topics, until SIGTERM or Ctrl-C."""
     settings = load_config(config)
-    set_up_logs(settings)
+    set_up_service_logs(settings)
     from replicator.app import build_egress
 
     _run(lambda: build_egress(settings))
 
 
-def ingress(config: ConfigFile = None) -> None:
+def ingress(
+    config: ConfigFile = None,
+    take_over: Annotated[
+        str,
+        typer.Option(
+            "--take-over",
+            metavar="OLD_GROUP",
+            help="The checkpoint topic belongs to this consumer group: replace it by the file's, for good. Refused "
+            "while it has members.",
+        ),
+    ] = "",
+) -> None:
     """Deliver archived topics to this region's cluster, until SIGTERM or Ctrl-C."""
     settings = load_config(config)
-    set_up_logs(settings)
+    set_up_service_logs(settings)
     from replicator.app import build_ingress
 
-    _run(lambda: build_ingress(settings))
+    _run(lambda: build_ingress(settings, take_over=take_over))
 
 
 def sync(
     config: ConfigFile = None,
     once: Annotated[bool, typer.Option("--once", help="Copy what is missing now, then end.")] = False,
 ) -> None:
-    """Copy this region's archive to another bucket, until SIGTERM or Ctrl-C."""
+    """Copy this region's archive to another bucket, until SIGTERM or Ctrl-C.
+
+    An object that is there and differs is named, and never overwritten. With --once, exit code 3 when one differs, 1
+    when one could not be copied.
+    """
     settings = load_config(config)
-    set_up_logs(settings)
+    if once:
+        with ended_by_interrupt("what was copied stays, and the next run copies the rest"):
+            _sync_once(settings)
+        return
+    set_up_service_logs(settings)
     from replicator.app import build_sync
 
-    _run(lambda: build_sync(settings, once=once))
+    _run(lambda: build_sync(settings))
+
+
+def _sync_once(settings: Config) -> None:
+    from infra.tuning import tune
+    from replicator.app import build_sync
+
+    set_up_logs(settings)
+    tune()
+    ended: list[SyncResult] = []
+    service = build_sync(settings, once=ended.append)
+    with on_sigterm(service.stop):
+        service.start()
+        service.join()
+    for result in ended:
+        print_text(
+            f"copied {count_text(result.copied)} objects, {size_text(result.copied_bytes)}; "
+            f"{count_text(result.present)} were there"
+        )
+        if result.difference:
+            complain(result.difference)
+            raise typer.Exit(DIFFERENCES)
 
 
 def _run(build: Callable[[], Service]) -> None:
     from infra.tuning import tune
-    from replicator.service import leave, run_until_signalled
 
     tune()
     leave(run_until_signalled(build()))

@@ -6,20 +6,33 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ingress.wishes import WishFinder
 from replicator.commands.reach import Reach
 from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
-from replicator.commands.terminal import DIFFERENCES, AsJson, ConfigFile, load_config, print_json, print_text, table
+from replicator.commands.terminal import (
+    DIFFERENCES,
+    AsJson,
+    ConfigFile,
+    count_text,
+    load_config,
+    print_json,
+    print_text,
+    table,
+)
+from replicator.config.units import format_age
 from replicator.lifecycle import SystemClock
+from replicator.proofs import Proof
 from replicator.status.egress import EgressPartition, EgressSources, EgressStatus
-from replicator.status.ingress import IngressPartition, IngressSources, IngressStatus
+from replicator.status.ingress import IngressPartition, IngressSources, IngressStatus, Planned
 
 if TYPE_CHECKING:
-    from replicator.config import Config
+    from replicator.config import Config, IngressSettings
     from replicator.protocols import GroupFacts
 
 
@@ -38,7 +51,7 @@ def status(
     now = SystemClock().now()
     with Reach(settings) as reach:
         egress = _egress(settings, reach, now)
-        ingress = _ingress(settings, reach)
+        ingress = _ingress(settings, reach, now)
         compaction = compaction_status(settings, reach, now)
     option = [] if config is None else ["--config", str(config)]
     if as_json:
@@ -70,8 +83,8 @@ def release_command(key_of: IngressPartition, option: Sequence[str]) -> str:
 
 
 def skip_command(key_of: IngressPartition, option: Sequence[str]) -> str:
-    """Empty when there is no offset to skip."""
-    if key_of.parked is None or key_of.parked.next_offset is None:
+    """Empty when there is no offset to skip, or when that would not help."""
+    if key_of.parked is None or key_of.parked.next_offset is None or key_of.parked.blames_target:
         return ""
     offset = str(key_of.parked.next_offset)
     return shlex.join(["replicator", "skip", _where(key_of)[0], offset, *_where(key_of)[1:]]) + (
@@ -95,23 +108,31 @@ def _egress(settings: Config, reach: Reach, now: datetime) -> EgressStatus | Non
         probe=reach.probe,
         store=reach.store,
         control=reach.control,
+        proofs=reach.proofs,
     )
     return sources.look(now, reach.pool)
 
 
-def _ingress(settings: Config, reach: Reach) -> IngressStatus | None:
+def _ingress(settings: Config, reach: Reach, now: datetime) -> IngressStatus | None:
     if settings.ingress is None:
         return None
     sources = IngressSources(
         settings=settings.ingress,
         own_topics=settings.own_topics,
+        plan=partial(_planned, settings, settings.ingress, reach),
         admin=reach.admin,
         groups=reach.groups,
         checkpoints=reach.checkpoints,
         store=reach.store,
         control=reach.control,
+        proofs=reach.proofs,
     )
-    return sources.look(reach.pool)
+    return sources.look(now, reach.pool)
+
+
+def _planned(settings: Config, ingress: IngressSettings, reach: Reach) -> Planned:
+    plan = WishFinder(reach.store, reach.control, ingress, settings.own_topics).plan()
+    return Planned(refused=plan.reasons, followed=plan.followed)
 
 
 # --- text ------------------------------------------------------------------------------------------------------------
@@ -122,21 +143,22 @@ def _print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) ->
     rows: list[Sequence[object]] = []
     head: Sequence[str]
     if by_partition:
-        head = ("partition", "low", "stable", "high", "committed", "archived", "lag", "open for", "gaps")
+        head = ("partition", "low", "stable", "high", "committed", "archived", "lag", "open for", "gaps", "proven")
         for p in status.partitions:
             ends, age = p.ends, _age(p.open_since, now) or ("?" if p.is_open else "")
             ends_of = (ends.low, ends.stable, ends.high, p.committed, p.archive_end)
-            rows.append((p.source, *ends_of, p.lag, age, p.recorded_gaps or ""))
+            rows.append((p.source, *ends_of, count_text(p.lag), age, p.recorded_gaps or "", _proven([p.proof], now)))
     else:
-        head = ("topic", "partitions", "lag", "open transactions", "gaps", "problems")
+        head = ("topic", "partitions", "lag", "open transactions", "gaps", "proven", "problems")
         for place, some in _by_place(status.partitions):
             rows.append(
                 (
                     place,
                     len(some),
-                    sum(p.lag for p in some),
+                    count_text(sum(p.lag for p in some)),
                     sum(p.is_open for p in some) or "",
                     sum(p.recorded_gaps for p in some) or "",
+                    _proven([p.proof for p in some], now),
                     sum(len(p.problems) for p in some) or "",
                 )
             )
@@ -147,33 +169,39 @@ def _print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) ->
 
 def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], *, by_partition: bool) -> None:
     print_text(f"\ningress: {_group(status.group_id, status.group)}")
+    owner = f"group {status.owner}" if status.owner else "no group yet"
+    print_text(f"checkpoint topic {status.checkpoint_topic} belongs to {owner}")
     rows: list[Sequence[object]] = []
     head: Sequence[str]
     if by_partition:
-        head = ("source", "destination", "checkpoint", "by", "age", "archived", "lag", "parked", "skipped")
+        head = ("source", "destination", "checkpoint", "by", "age", "archived", "lag", "parked", "skipped", "proven")
         for p in status.partitions:
             c = p.checkpoint
             said = (c.next_offset, c.author, _age(c.at, now)) if c else (None, "", "")
             parked = ("yes" if p.parked.next_offset is None else p.parked.next_offset) if p.parked else ""
-            key = p.key
-            rows.append((key.source, key.destination_topic, *said, p.archive_end, p.lag, parked, p.skipped or ""))
+            key, skipped, proven = p.key, p.skipped or "", _proven([p.proof], now)
+            lag = count_text(p.lag)
+            rows.append((key.source, key.destination_topic, *said, p.archive_end, lag, parked, skipped, proven))
     else:
-        head = ("source", "destination", "partitions", "lag", "parked", "skipped", "problems")
+        head = ("source", "destination", "partitions", "lag", "parked", "skipped", "proven", "problems")
         for (place, destination), some in _by_destination(status.partitions):
             rows.append(
                 (
                     place,
                     destination,
                     len(some),
-                    sum(p.lag for p in some),
+                    count_text(sum(p.lag for p in some)),
                     sum(p.parked is not None for p in some) or "",
                     sum(p.skipped for p in some) or "",
+                    _proven([p.proof for p in some], now),
                     sum(len(p.problems) for p in some) or "",
                 )
             )
     print_text(table(head, rows))
     for problem in status.problems:
         print_text(f"! {problem}")
+    for waits in status.waiting:
+        print_text(waits)
     for p in status.parked:
         print_text(f"\n{p.key.source}, when the cause is gone: {release_command(p, option)}")
         if skip := skip_command(p, option):
@@ -197,17 +225,25 @@ def _by_destination(
     return ((key, list(some)) for key, some in groupby(sorted(partitions, key=where), where))
 
 
+def _proven(proofs: Sequence[Proof | None], now: datetime) -> str:
+    """How long ago all of them were, and so the oldest of them."""
+    known = [proof for proof in proofs if proof is not None]
+    if not known:
+        return "never"
+    if not all(proof.is_whole for proof in known):
+        return "not whole"
+    return f"{_age(min(proof.at for proof in known), now)} ago" if len(known) == len(proofs) else "in part"
+
+
+def _proof_json(proof: Proof | None, now: datetime) -> Mapping[str, object] | None:
+    if proof is None:
+        return None
+    age = (now - proof.at).total_seconds()
+    return {"at": proof.at.isoformat(), "age_seconds": age, "next_offset": proof.next_offset, "whole": proof.is_whole}
+
+
 def _age(at: datetime | None, now: datetime) -> str:
-    """Whole seconds, or the two largest units."""
-    if at is None:
-        return ""
-    seconds = max(int((now - at).total_seconds()), 0)
-    days, hours, minutes = seconds // 86400, seconds // 3600 % 24, seconds // 60 % 60
-    if days:
-        return f"{days}d{hours}h"
-    if hours:
-        return f"{hours}h{minutes}m"
-    return f"{minutes}m{seconds % 60}s" if minutes else f"{seconds}s"
+    return "" if at is None else format_age(now - at)
 
 
 # --- JSON ------------------------------------------------------------------------------------------------------------
@@ -230,6 +266,7 @@ def _egress_json(status: EgressStatus, now: datetime) -> Mapping[str, object]:
                 "age_seconds": p.open_since and (now - p.open_since).total_seconds(),
             },
             "recorded_gaps": p.recorded_gaps,
+            "proven": _proof_json(p.proof, now),
             "problems": list(p.problems),
         }
         for p in status.partitions
@@ -264,12 +301,20 @@ def _ingress_json(status: IngressStatus, now: datetime, option: Sequence[str]) -
                 "release": release_command(p, option),
                 "skip": skip_command(p, option) or None,
             },
+            "waits_since": p.waits_since and p.waits_since.isoformat(),
+            "waits_for": p.waits_for or None,
             "skipped_offsets": p.skipped,
+            "proven": _proof_json(p.proof, now),
             "problems": list(p.problems),
         }
         for p in status.partitions
     ]
-    return {"group": _group_json(status.group_id, status.group), "partitions": rows, "problems": status.problems}
+    return {
+        "group": _group_json(status.group_id, status.group),
+        "checkpoint_topic": {"name": status.checkpoint_topic, "group": status.owner or None},
+        "partitions": rows,
+        "problems": status.problems,
+    }
 
 
 def _group_json(group_id: str, group: GroupFacts) -> Mapping[str, object]:

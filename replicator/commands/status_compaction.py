@@ -7,9 +7,11 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from compaction.lease import NAME
+from compaction.lease import NAME, is_dead
 from compaction.schedule import next_run
 from replicator.commands.terminal import print_text, table
+from replicator.config.units import format_age
+from replicator.heartbeats import HeartbeatStore
 from replicator.status.compaction import CompactionStatus, look
 
 if TYPE_CHECKING:
@@ -21,18 +23,32 @@ def compaction_status(settings: Config, reach: Reach, now: datetime) -> Compacti
     """None without [compaction]. Raises ConfigError for a cron that is none."""
     if settings.compaction is None:
         return None
-    return look(settings.compaction, settings.region, reach.control, now, lease=NAME, next_run=next_run)
+    heartbeats = HeartbeatStore(reach.objects, settings.s3.prefix, settings.region)
+    return look(
+        settings.compaction,
+        settings.region,
+        reach.control,
+        heartbeats,
+        now,
+        lease=NAME,
+        is_dead=is_dead,
+        next_run=next_run,
+    )
 
 
 def print_compaction(status: CompactionStatus, now: datetime) -> None:
     print_text("\ncompaction:")
     rows = []
     for job in status.jobs:
-        coming = "by hand: compact --once"
+        coming = "by hand: compact --once" if job.cron is None else "no compact process runs it"
         if job.next_at is not None:
-            coming = f"{job.next_at.isoformat(timespec='seconds')} (in {str(job.next_at - now).partition('.')[0]})"
+            coming = f"{job.next_at.isoformat(timespec='seconds')} (in {format_age(job.next_at - now)})"
         rows.append((job.name, job.region, job.cron or "", job.timezone if job.cron else "", coming))
     print_text(table(("job", "region", "cron", "zone", "next run"), rows))
+    for process in status.processes:
+        print_text(f"{process.owner} runs {', '.join(process.jobs)} by the clock")
+    if not status.processes and any(job.cron for job in status.jobs):
+        print_text("no compact process runs")
     for region, lease in status.running.items():
         print_text(f"{lease.owner} is at work on {region}")
     for problem in status.problems:
@@ -42,6 +58,7 @@ def print_compaction(status: CompactionStatus, now: datetime) -> None:
 def compaction_json(status: CompactionStatus) -> Mapping[str, object]:
     return {
         "jobs": [asdict(job) for job in status.jobs],
+        "processes": [asdict(process) for process in status.processes],
         "running": {region: asdict(lease) for region, lease in status.running.items()},
         "quarantined": {str(segment): asdict(found) for segment, found in status.quarantined.items()},
         "problems": list(status.problems),

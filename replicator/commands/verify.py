@@ -7,9 +7,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -31,12 +33,19 @@ from replicator.commands.terminal import (
     AsJson,
     ConfigFile,
     bars,
+    complain,
     load_config,
     print_json,
     print_text,
     set_up_work,
     spark_if,
 )
+from replicator.errors import ReplicatorError
+
+if TYPE_CHECKING:
+    from ingress.verification import Proven
+    from replicator.config import Config
+    from replicator.segment import Segment
 
 SAVE_EVERY = 30.0  # seconds; the file is written whole
 KEY_VARIABLE = "REPLICATOR_REPORT_KEY"
@@ -65,11 +74,16 @@ def verify(  # noqa: PLR0917 -- options of a command
     state: Annotated[
         Path | None, typer.Option("--state", metavar="FILE", help="Objects proven before: unchanged ones are skipped.")
     ] = None,
-    read_again: Annotated[str, typer.Option("--read-again", help="Age from which they are read again.")] = "30d",
+    read_again: Annotated[
+        str, typer.Option("--read-again", metavar="DURATION", help="Age from which they are read again.")
+    ] = "30d",
     report: Annotated[Path | None, typer.Option("--report", metavar="FILE", help="Write the report here, too.")] = None,
     check_report: Annotated[
         Path | None, typer.Option("--check-report", metavar="FILE", help="Only see that a report is unchanged.")
     ] = None,
+    record: Annotated[
+        bool, typer.Option("--record/--no-record", help="Leave word in the bucket, for `status`, of what was proven.")
+    ] = True,
     spark: Annotated[bool, typer.Option("--spark", help="On compaction.master: a task for each partition.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -100,6 +114,7 @@ def verify(  # noqa: PLR0917 -- options of a command
         settings, topics or ["^.*"], region, rename, partition, offsets, from_, until, incarnation, transforms=()
     )
     entries: list[Mapping[str, Any]] = []
+    began = SystemClock().now()
     looks = [
         *([Look(kind=ARCHIVE, read_again_after=parsed(parse_duration, read_again))] if archive else []),
         *([Look(kind=SOURCE, cluster=load_config(source))] if source is not None and not direct else []),
@@ -111,7 +126,7 @@ def verify(  # noqa: PLR0917 -- options of a command
     on = spark_if(spark, settings)
     proven = load_proven(state) if state is not None else {}
     saved_at = time.monotonic()
-    with bars(quiet=as_json) as begin:
+    with bars(quiet=as_json) as begin, _kept(state, proven):
         for look in looks:
             told = begin(f"{look.kind}, partitions")
             found = (
@@ -129,8 +144,8 @@ def verify(  # noqa: PLR0917 -- options of a command
                 if state is not None and read and time.monotonic() - saved_at > SAVE_EVERY:
                     save_proven(state, proven)  # a run of hours that is stopped was not for nothing
                     saved_at = time.monotonic()
-    if state is not None:
-        save_proven(state, proven)
+    if record:
+        _record(settings, entries, began)
     said = report_of(entries, SystemClock().now(), program=program(), key=key)
     if report is not None:
         report.write_text(json.dumps(said, indent=1, ensure_ascii=False), encoding="utf-8")
@@ -146,6 +161,44 @@ def verify(  # noqa: PLR0917 -- options of a command
         print_text(f"{result}; chain {said['chain'][:16]}, {'signed' if key else 'not signed'}")
     if not said["equal"]:
         raise typer.Exit(DIFFERENCES)
+
+
+@contextmanager
+def _kept(state: Path | None, proven: Mapping[Segment, Proven]) -> Iterator[None]:
+    """Saved whole at the end, however that comes."""
+    from replicator.verify import save_proven
+
+    try:
+        yield
+    finally:
+        if state is not None:
+            save_proven(state, proven)
+
+
+def _record(settings: Config, entries: Sequence[Mapping[str, Any]], at: datetime) -> None:
+    """For `status`. Whoever may only read is told, and nothing else changes by it."""
+    from replicator.lifecycle import Stop
+    from replicator.proofs import Proof, ProofStore, proven_prefix
+    from replicator.segment import parse_source
+    from replicator.surroundings import archive_objects
+
+    found = {
+        parse_source(entry["source"]): Proof(
+            at=at, next_offset=entry["offsets"][1] + 1 if entry["offsets"] else 0, is_whole=entry["equal"]
+        )
+        for entry in entries
+        if entry["kind"] == "archive"
+    }
+    with ExitStack() as opened:
+        objects = archive_objects(settings.s3, Stop(), opened)
+        try:
+            ProofStore(objects, settings.s3.prefix, settings.region).record(found)
+        except ReplicatorError as error:
+            where = f"s3://{settings.s3.bucket}/{proven_prefix(settings.s3.prefix, settings.region)}*"
+            complain(
+                f"`status` will not know of this proof: {error}. Allow s3:GetObject, s3:PutObject and s3:DeleteObject "
+                f"on {where}, or say --no-record"
+            )
 
 
 def _check(file: Path, key: bytes) -> None:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from replicator.config.about import Problem, dotted
 from replicator.config.compaction import CompactionSettings
 from replicator.config.egress import EgressSettings
 from replicator.config.ingress import IngressSettings
+from replicator.config.mirrors import Mirror, loops
 from replicator.config.retention import RetentionSettings
 from replicator.config.storage import MAX_PARTS, S3Settings, SqsSettings
 from replicator.config.sync import SyncSettings
 from replicator.config.units import format_size
-from replicator.topics import LEGAL_NAME, TopicPattern, is_internal, select
+from replicator.topics import is_internal
 
 NO_QUEUE: Problem = ("sqs", "missing: [ingress] learns of new segments from the queue of [sqs]")
 NO_KAFKA: Problem = (
@@ -107,29 +107,9 @@ def _of_sources(ingress: IngressSettings, region: str | None) -> Iterator[Proble
 
 def _endless(egress: EgressSettings, ingress: IngressSettings, region: str | None) -> Iterator[Problem]:
     """This region's own archive delivered here, into topics that are archived again and delivered again."""
-    for n, source in enumerate(ingress.sources):
-        if source.region != region:
-            continue
-        for sample in _samples(source.topic):
-            first = source.destination(sample)
-            again = source.destination(first) if source.topic.matches(first) else None
-            chosen = select([sample, first], egress.topics, ingress.own_topics)
-            if again is not None and len(chosen) == 2:
-                yield (
-                    dotted(("ingress", "sources", n, "topic")),
-                    f"delivers {sample} of this region as {first}, which [egress] archives and this source delivers "
-                    f"again as {again}, for ever; narrow one of the two expressions",
-                )
-                break
-
-
-def _samples(pattern: TopicPattern) -> Iterator[str]:
-    """Names that the pattern selects, as far as they can be guessed."""
-    if not pattern.is_expression:
-        yield pattern.text
-        return
-    plain = pattern.text.removeprefix("^").removesuffix("$").replace("\\.", ".")
-    for filler in ("x", ".x", "-1"):
-        guess = re.sub(r"(\.|\[[^\]]*\]|\\w|\\d)[*+]", filler, plain)
-        if LEGAL_NAME.fullmatch(guess) and pattern.matches(guess):
-            yield guess
+    this = Mirror(name="", region=region or "", cluster="", egress=egress, ingress=ingress)
+    for loop in loops([this]):
+        yield (
+            dotted(("ingress", "sources", loop.hops[0].source, "topic")),
+            f"{loop.described(with_files=False)}; keep the copies out of [egress], or narrow an expression",
+        )

@@ -78,10 +78,13 @@ class EgressSettings:
     upload_threads: int = field(default=4, metadata=about("segments uploaded at once", minimum=1, maximum=256))
     spool_dir: Path | None = field(
         default=None,
-        metadata=about("directory of encoded segments until they are stored; default: the system's temporary one"),
+        metadata=about(
+            "directory of encoded segments until they are stored, up to 4 × memory_budget; default: "
+            "the system's temporary one"
+        ),
     )
     topic_refresh_interval: timedelta = field(
-        default=timedelta(seconds=30), metadata=about("how often new topics are looked for")
+        default=timedelta(seconds=30), metadata=about("how often new topics and partitions are looked for")
     )
     lag_interval: timedelta = field(default=timedelta(seconds=10), metadata=about("how often the lag is measured"))
     shutdown_timeout: timedelta = field(

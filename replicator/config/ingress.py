@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Literal
 
 from replicator.config.about import Problem, about, dotted, enforce, matching, not_blank, region_name, topic_name
+from replicator.forks import fork_name, fork_number
 from replicator.topics import TopicPattern, TopicRule
 
 TOPIC = "{topic}"  # stands for the source topic's name in a destination
@@ -51,6 +52,13 @@ class IngressSource:
             minimum=timedelta(0),
         ),
     )
+    allow_merge: bool = field(
+        default=False,
+        metadata=about(
+            "whether its topics may share a destination with others that allow it, too: partition i of each goes to "
+            "partition i, each in its own order, in no order among them"
+        ),
+    )
     on_lost: Literal["stop", "skip"] = field(
         default="stop",
         metadata=about("what a lost segment does: stop = its partition waits for an operator; skip = go on without"),
@@ -58,9 +66,17 @@ class IngressSource:
     on_recreate: Literal["stop", "follow", "new-topic"] = field(
         default="stop",
         metadata=about(
-            "what is done with a later life of a topic that was deleted and created again: stop = nothing of it is "
-            "delivered; follow = into the same topic, behind everything of the life before, once first_segment_delay "
-            "has passed; new-topic = into a topic of its own, <destination>.<first 8 of the topic id>"
+            "what is done with a later life of a topic that was deleted and created again, or whose log forked at the "
+            "source: stop = nothing of it is delivered; follow = into the same topic, behind everything of the life "
+            "before, once first_segment_delay has passed; new-topic = into a topic of its own, <destination>.<first 8 "
+            "of the topic id>, behind a fork with its number: <destination>.<first 8>-fork1"
+        ),
+    )
+    on_foreign_data: Literal["stop", "append"] = field(
+        default="stop",
+        metadata=about(
+            "what a partition without a checkpoint does whose destination partition holds records already: stop = it "
+            "waits for `replicator checkpoints seed`; append = everything archived is delivered behind them"
         ),
     )
     on_timestamp: Literal["stop", "clamp"] = field(
@@ -74,14 +90,18 @@ class IngressSource:
     def destination(self, topic: str, incarnation: str = "") -> str:
         """Name here of the source topic `topic`, or of a later life of it."""
         name = (self.destination_topic or DEFAULT_DESTINATION).replace(TOPIC, topic)
-        return f"{name}.{incarnation[:LIFE]}" if incarnation and self.on_recreate == "new-topic" else name
+        if not incarnation or self.on_recreate != "new-topic":
+            return name
+        fork = fork_number(incarnation)
+        return f"{name}.{fork_name(incarnation[:LIFE], fork) if fork else incarnation[:LIFE]}"
 
     def _contradictions(self) -> Iterator[Problem]:
-        if self.topic.is_expression and self.destination_topic is not None and TOPIC not in self.destination_topic:
+        is_one = self.destination_topic is not None and TOPIC not in self.destination_topic
+        if self.topic.is_expression and is_one and not self.allow_merge:
             yield (
                 "destination_topic",
-                f"{self.destination_topic!r} is one topic for every topic that {self.topic} matches; topics are never "
-                f'merged: write it with "{TOPIC}", such as "{TOPIC}.copy"',
+                f"{self.destination_topic!r} is one topic for every topic that {self.topic} matches: write it with "
+                f'"{TOPIC}", such as "{TOPIC}.copy", or merge them on purpose with allow_merge = true',
             )
 
 
@@ -150,7 +170,7 @@ class IngressSettings:
         metadata=about("how often the archive is listed in case a notification was lost", minimum=timedelta(seconds=1)),
     )
     topic_refresh_interval: timedelta = field(
-        default=timedelta(seconds=30), metadata=about("how often new topics are looked for")
+        default=timedelta(seconds=30), metadata=about("how often new topics and partitions are looked for")
     )
     shutdown_timeout: timedelta = field(
         default=timedelta(seconds=10),
@@ -184,32 +204,33 @@ class IngressSettings:
         yield from self._merged()
 
     def _merged(self) -> Iterator[Problem]:
-        """Destinations that two source topics would share. What two expressions do is only seen when both match."""
-        taken: dict[str, tuple[str, str]] = {}  # destination → (region, topic)
-        templates: dict[tuple[str, str], str] = {}  # (expression, destination) → region
+        """Destinations that two source topics would share, and do not both allow it. What two expressions do is only
+        seen when both match."""
+        taken: dict[str, IngressSource] = {}  # by destination
+        templates: dict[tuple[str, str], IngressSource] = {}  # by expression and destination
         for n, source in enumerate(self.sources):
             if source.topic.is_expression:
-                key = (source.topic.text, source.destination(TOPIC))
-                if templates.setdefault(key, source.region) != source.region:
-                    yield (
-                        dotted(("sources", n, "destination_topic")),
-                        _merges(source, templates[key], source.topic.text),
-                    )
+                owner = templates.setdefault((source.topic.text, source.destination(TOPIC)), source)
+                if owner.region != source.region and not _may_merge(owner, source):
+                    yield dotted(("sources", n, "destination_topic")), _merges(source, owner)
                 continue
-            name = source.topic.text
-            if self.source_of(source.region, name) is not source:
+            if self.source_of(source.region, source.topic.text) is not source:
                 continue  # an earlier source of the same name wins: this one delivers nothing
-            owner = taken.setdefault(source.destination(name), (source.region, name))
-            if owner != (source.region, name):
-                yield dotted(("sources", n, "destination_topic")), _merges(source, *owner)
+            owner = taken.setdefault(source.destination(source.topic.text), source)
+            if owner is not source and not _may_merge(owner, source):
+                yield dotted(("sources", n, "destination_topic")), _merges(source, owner)
         for n, source in enumerate(self.sources):
             if source.topic.is_expression:
-                for destination, (region, topic) in taken.items():
+                for destination, owner in taken.items():
                     theirs = _inverse(source.destination(TOPIC), destination)
-                    if theirs is None or (source.region, theirs) == (region, topic):
+                    if theirs is None or (source.region, theirs) == (owner.region, owner.topic.text):
                         continue
-                    if self.source_of(source.region, theirs) is source:
-                        yield dotted(("sources", n, "destination_topic")), _merges(source, region, topic)
+                    if self.source_of(source.region, theirs) is source and not _may_merge(owner, source):
+                        yield dotted(("sources", n, "destination_topic")), _merges(source, owner)
+
+
+def _may_merge(*sources: IngressSource) -> bool:
+    return all(source.allow_merge for source in sources)
 
 
 def _inverse(template: str, destination: str) -> str | None:
@@ -220,8 +241,8 @@ def _inverse(template: str, destination: str) -> str | None:
     return destination[len(head) : len(destination) - len(tail)]
 
 
-def _merges(source: IngressSource, region: str, topic: str) -> str:
+def _merges(source: IngressSource, owner: IngressSource) -> str:
     return (
-        f"{source.topic} of {source.region} would be delivered to the same destination as {topic} of {region}; "
-        f"topics are never merged: give one of them another destination_topic"
+        f"{source.topic} of {source.region} would be delivered to the same destination as {owner.topic} of "
+        f"{owner.region}: give one of them another destination_topic, or set allow_merge = true for both"
     )

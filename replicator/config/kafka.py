@@ -80,6 +80,11 @@ class KafkaSettings:
     def __post_init__(self) -> None:
         enforce(self, [(dotted(path), what) for path, what in refused(self)])
 
+    @property
+    def servers(self) -> str:
+        """For messages."""
+        return self.base.get(SERVERS) or self.admin.get(SERVERS, "?")
+
     def properties(self, role: Role) -> dict[str, str]:
         """A new dict: the base overlaid by the role's own."""
         return {**self.base, **self._of(role)}

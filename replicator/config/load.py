@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
@@ -33,11 +33,16 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound="DataclassInstance")
 
+UNKNOWN = "unknown to the Kafka client"
+CheckClient = Callable[[Mapping[str, str]], Iterable[tuple[str, str]]]
+"""librdkafka properties in; each that the client refuses, and why."""
+
 SECTIONS = ("kafka", "s3", "sqs", "egress", "ingress", "sync", "compaction", "retention", "metrics", "log")
 
 
-def load(path: Path | str) -> Config:
-    """Raises ConfigError, also when the file cannot be read."""
+def load(path: Path | str, *, check_client: CheckClient = lambda _: ()) -> Config:
+    """Raises ConfigError, also when the file cannot be read. Without `check_client` it is the client that refuses what
+    it does not know, one property at a time, when it is made."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -45,48 +50,76 @@ def load(path: Path | str) -> Config:
         raise ConfigError([advice], source=str(path)) from None
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise ConfigError([f"cannot be read: {error}"], source=str(path)) from error
-    return parse(text, source=str(path))
+    return parse(text, source=str(path), check_client=check_client)
 
 
-def parse(text: str, *, source: str = "configuration", environment: Mapping[str, str] | None = None) -> Config:
+def parse(
+    text: str,
+    *,
+    source: str = "configuration",
+    environment: Mapping[str, str] | None = None,
+    check_client: CheckClient = lambda _: (),
+) -> Config:
     """TOML. Raises ConfigError; a secret written out is a problem."""
     try:
         mapping = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise ConfigError([f"is not TOML: {error}"], source=source) from error
-    return _config(mapping, source=source, environment=environment, literal_secrets=False)
+    return _config(mapping, source, environment, check_client, literal_secrets=False)
 
 
 def from_mapping(
     mapping: Mapping[str, object], *, source: str = "python", environment: Mapping[str, str] | None = None
 ) -> Config:
     """What `parse` makes of the same tables; secrets may be written out, the program knows where it got them."""
-    return _config(mapping, source=source, environment=environment, literal_secrets=True)
+    return _config(mapping, source, environment, lambda _: (), literal_secrets=True)
 
 
 def _config(
-    mapping: Mapping[str, object], *, source: str, environment: Mapping[str, str] | None, literal_secrets: bool
+    mapping: Mapping[str, object],
+    source: str,
+    environment: Mapping[str, str] | None,
+    check_client: CheckClient,
+    *,
+    literal_secrets: bool,
 ) -> Config:
-    reader = _Reader()
+    reader = _Reader(check_client)
     try:
         environment = os.environ if environment is None else environment
-        tree = substitute(mapping, environment, reader.problem, literal_secrets=literal_secrets)
+        tree = substitute(mapping, environment, reader.problem, reader.unset, literal_secrets=literal_secrets)
         config = reader.config(tree, source)
     except RecursionError:
         raise ConfigError(["tables or lists are nested too deeply"], source=source) from None
-    if config is None or reader.problems:
-        raise ConfigError(list(dict.fromkeys(reader.problems)), source=source)
+    if config is None or reader.problems or reader.variables:
+        raise ConfigError(reader.told(), source=source)
     return config
 
 
 class _Reader:
     """Reads one file. `problems` grows; every method answers None for what cannot be had."""
 
-    def __init__(self) -> None:
+    def __init__(self, check_client: CheckClient) -> None:
+        self._check_client = check_client
         self.problems: list[str] = []
+        self.variables: dict[str, list[str]] = {}  # not set -> paths that need it
 
     def problem(self, path: KeyPath, what: str) -> None:
         self.problems.append(f"{dotted(path)}: {what}" if path else what)
+
+    def unset(self, path: KeyPath, variable: str) -> None:
+        paths = self.variables.setdefault(variable, [])
+        if dotted(path) not in paths:
+            paths.append(dotted(path))
+
+    def told(self) -> list[str]:
+        """Each once. What a setting lacks because its variable is not set is no problem of its own."""
+        lacking = {path for paths in self.variables.values() for path in paths}
+        missing = [
+            f"{first}: the environment variable {name} is not set" + (f" (also for {', '.join(rest)})" if rest else "")
+            for name, (first, *rest) in self.variables.items()
+        ]
+        own = [p for p in self.problems if p.partition(": ")[0] not in lacking or UNKNOWN in p]
+        return list(dict.fromkeys([*missing, *own]))
 
     def config(self, tree: object, source: str) -> Config | None:
         values = self._values(Config, tree, (), own=SECTIONS, partial=True)
@@ -126,6 +159,9 @@ class _Reader:
         tables: dict[str, object] = {role: raw.get(role, {}) for role in ROLES}
         values = {role: self._properties(table, ("kafka", role)) for role, table in tables.items()}
         base = self._properties({k: v for k, v in raw.items() if k not in ROLES}, ("kafka",))
+        for table, where in ((base, ("kafka",)), *((values[role], ("kafka", role)) for role in ROLES)):
+            for name, what in self._check_client(table):
+                self.problem((*where, name), what)
         return self._built(KafkaSettings, {"base": base, **values}, ("kafka",))
 
     def _properties(self, raw: object, path: KeyPath) -> dict[str, str]:

@@ -78,7 +78,7 @@ class RetentionSettings:
     max_delete_percent: int = field(
         default=50,
         metadata=about(
-            "a run that would remove more of the stored bytes it looks at is refused, unless it is told otherwise",
+            "a topic of which a run would remove more of the stored bytes is left alone, unless by --allow-large",
             minimum=1,
             maximum=100,
         ),

@@ -29,29 +29,34 @@ def masked(table: Mapping[str, str]) -> dict[str, str]:
 
 
 def substitute(
-    tree: object, environment: Mapping[str, str], report: Report, *, literal_secrets: bool, path: Path = ()
+    tree: object,
+    environment: Mapping[str, str],
+    report: Report,
+    unset: Report,
+    *,
+    literal_secrets: bool,
+    path: Path = (),
 ) -> object:
-    """`tree` with `${NAME}` in its texts replaced; `$${` stands for `${`. Problems go to `report`, values never do.
+    """`tree` with `${NAME}` in its texts replaced; `$${` stands for `${`. Problems go to `report`, names that are not
+    in the environment to `unset`, values to neither.
 
     Without `literal_secrets`, a secret must be a reference: files get copied, committed and mailed.
     """
+
+    def below(value: object, key: str | int) -> object:
+        return substitute(value, environment, report, unset, literal_secrets=literal_secrets, path=(*path, key))
+
     match tree:
         case Mapping():
-            return {
-                key: substitute(value, environment, report, literal_secrets=literal_secrets, path=(*path, str(key)))
-                for key, value in tree.items()
-            }
+            return {key: below(value, str(key)) for key, value in tree.items()}
         case list() | tuple():
-            return [
-                substitute(value, environment, report, literal_secrets=literal_secrets, path=(*path, n))
-                for n, value in enumerate(tree)
-            ]
+            return [below(value, n) for n, value in enumerate(tree)]
         case str():
             if not literal_secrets and tree and _names_secret(path) and not _is_reference(tree):
                 report(
                     path, f'is a secret and must not be in the file; write "${{{_variable_for(path)}}}" and set that'
                 )
-            return _replaced(tree, environment, report, path)
+            return _replaced(tree, environment, report, unset, path)
         case _:
             return tree
 
@@ -74,7 +79,7 @@ def _variable_for(path: Path) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "_", str(path[-1])).strip("_").upper() or "SECRET"
 
 
-def _replaced(text: str, environment: Mapping[str, str], report: Report, path: Path) -> str:
+def _replaced(text: str, environment: Mapping[str, str], report: Report, unset: Report, path: Path) -> str:
     def value(match: re.Match[str]) -> str:
         whole, name = match[0], match[1]
         if whole.startswith("$$"):
@@ -82,7 +87,7 @@ def _replaced(text: str, environment: Mapping[str, str], report: Report, path: P
         if not whole.endswith("}") or not _VARIABLE.fullmatch(name):
             report(path, "a reference to the environment is written ${NAME}; a plain ${ is written $${")
         elif name not in environment:
-            report(path, f"the environment variable {name} is not set")
+            unset(path, name)
         else:
             return environment[name]
         return ""

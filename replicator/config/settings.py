@@ -38,10 +38,17 @@ class MetricsSettings:
 class LogSettings:
     """What is written to stderr, one event per line."""
 
-    level: Literal["debug", "info", "warning", "error"] = field(
-        default="info", metadata=about("lowest level written; info is for operators")
+    level: Literal["debug", "info", "warning", "error"] | None = field(
+        default=None,
+        metadata=about("lowest level written; default: info of services, warning of commands that end by themselves"),
     )
-    format: Literal["json", "text"] = field(default="json", metadata=about("one JSON object per line, or plain text"))
+    format: Literal["json", "text"] | None = field(
+        default=None,
+        metadata=about(
+            "one JSON object per line, or plain text; default: json of services, text of commands that end by "
+            "themselves"
+        ),
+    )
 
     def __post_init__(self) -> None:
         enforce(self)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Literal
 
 from replicator.config.about import Problem, about, enforce, http_url, matching, not_blank
 from replicator.config.units import GIB, MIB
@@ -62,6 +63,14 @@ class S3Settings:
             size=True,
             minimum=5 * MIB,  # S3's limits
             maximum=5 * GIB,
+        ),
+    )
+
+    conditional_writes: Literal["probe", "assume"] = field(
+        default="probe",
+        metadata=about(
+            "whoever writes asks the store at its start to overwrite an object, which it must refuse; or assume that "
+            "it does"
         ),
     )
 

@@ -55,6 +55,16 @@ def format_duration(value: timedelta) -> str:
     return "".join(parts) or "0s"
 
 
+def format_age(value: timedelta) -> str:
+    """For people: at most the two largest units, to the second."""
+    rest, parts = max(value, timedelta()), list[str]()
+    for unit, step in _STEPS[:-1]:
+        count, rest = divmod(rest, step)
+        if count or parts:
+            parts.append(f"{count}{unit}" if count else "")
+    return "".join(parts[:2]) or "0s"
+
+
 def parse_size(value: str | int) -> int:
     """Bytes. KiB, MiB, GiB, TiB are powers of 1024; KB, MB, GB, TB of 1000. Raises ValueError with examples."""
     if isinstance(value, int):

@@ -4,28 +4,55 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from datetime import datetime
 
 from replicator.coverage import Extent, join_to_last, joined
 from replicator.segment import OffsetRange, SourcePartition
 from replicator.store import SegmentStore
 
 
+@dataclass(slots=True)
+class Archived:
+    """Of one partition."""
+
+    runs: list[OffsetRange] = field(default_factory=list)
+    waits_since: datetime | None = None  # when the first segment was stored that reaches the position asked about
+
+    @property
+    def extent(self) -> Extent:
+        return joined(self.runs)
+
+
 def extents(store: SegmentStore, places: Iterable[tuple[str, str]], pool: Executor) -> Mapping[SourcePartition, Extent]:
-    """Of every partition stored in these places, (region, place) each; the places are listed side by side. Memory is
-    that of the runs, not of the segments. Raises what the store raises."""
+    """See `archived`."""
+    return {source: found.extent for source, found in archived(store, places, {}, pool).items()}
+
+
+def archived(
+    store: SegmentStore, places: Iterable[tuple[str, str]], positions: Mapping[SourcePartition, int], pool: Executor
+) -> Mapping[SourcePartition, Archived]:
+    """Of every partition stored in these places, (region, place) each; the places are listed side by side. `positions`:
+    next offsets, 0 where there is none. Memory is that of the runs, not of the segments. Raises what the store
+    raises."""
     wanted = list(dict.fromkeys(places))
-    found: dict[SourcePartition, Extent] = {}
-    for answer in pool.map(lambda where: _extents(store, *where), wanted):
+    found: dict[SourcePartition, Archived] = {}
+    for answer in pool.map(lambda where: _archived(store, where[0], where[1], positions), wanted):
         found.update(answer)
     return found
 
 
-def _extents(store: SegmentStore, region: str, place: str) -> Mapping[SourcePartition, Extent]:
-    runs: dict[SourcePartition, list[OffsetRange]] = {}
+def _archived(
+    store: SegmentStore, region: str, place: str, positions: Mapping[SourcePartition, int]
+) -> Mapping[SourcePartition, Archived]:
+    found: dict[SourcePartition, Archived] = {}
     for info in store.walk(region, place):
-        known = runs.setdefault(info.segment.source, [])
-        join_to_last(known, info.segment.offsets)  # within a level they are listed in order
-    return {source: joined(ranges) for source, ranges in runs.items()}
+        source, offsets = info.segment.source, info.segment.offsets
+        known = found.setdefault(source, Archived())
+        join_to_last(known.runs, offsets)  # within a level they are listed in order
+        if offsets.end >= positions.get(source, 0):
+            known.waits_since = min(known.waits_since or info.stored_at, info.stored_at)
+    return found
 
 
 def source_places(store: SegmentStore, regions: Iterable[str], pool: Executor) -> Sequence[tuple[str, str]]:

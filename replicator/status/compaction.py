@@ -9,6 +9,7 @@ from datetime import datetime
 from replicator.config import CompactionJob, CompactionSettings
 from replicator.control import Lease, Quarantined
 from replicator.control_store import ControlStore
+from replicator.heartbeats import Heartbeat, HeartbeatStore
 from replicator.segment import Segment
 
 
@@ -18,12 +19,13 @@ class JobStatus:
     region: str
     cron: str | None
     timezone: str
-    next_at: datetime | None  # UTC; None: only by hand
+    next_at: datetime | None  # UTC; None: only by hand, or nobody is there to run it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionStatus:
     jobs: Sequence[JobStatus]
+    processes: Sequence[Heartbeat]  # that run jobs by the clock
     running: Mapping[str, Lease]  # by region
     quarantined: Mapping[Segment, Quarantined]
 
@@ -39,12 +41,16 @@ def look(
     settings: CompactionSettings,
     region: str,
     control: ControlStore,
+    heartbeats: HeartbeatStore,
     now: datetime,
     *,
     lease: str,
+    is_dead: Callable[[str], bool],
     next_run: Callable[[CompactionJob, datetime], datetime | None],
 ) -> CompactionStatus:
-    """Raises StoreUnavailable, and ConfigError for a cron that is none."""
+    """Raises StoreUnavailable, and ConfigError for a cron that is none. `is_dead`: whether an owner is known to be."""
+    alive = [one for one in heartbeats.all() if one.until > now and not is_dead(one.owner)]
+    by_the_clock = {name for one in alive for name in one.jobs}
     regions = {job.region or region for job in settings.jobs}
     held = {name: found for name in sorted(regions) if (found := control.lease(name, lease)) and found.until > now}
     return CompactionStatus(
@@ -54,10 +60,11 @@ def look(
                 region=job.region or region,
                 cron=job.cron,
                 timezone=job.timezone,
-                next_at=next_run(job, now),
+                next_at=next_run(job, now) if job.name in by_the_clock else None,
             )
             for job in settings.jobs
         ],
+        processes=alive,
         running=held,
         quarantined=dict(_quarantined(control, regions)),
     )

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from replicator.commit_note import read_note
 from replicator.config import EgressSettings
-from replicator.control import Place, newest_stand_in
+from replicator.control import LogFork, Place, incarnations, newest_stand_in
 from replicator.control_store import ControlStore
-from replicator.coverage import Extent, joined
+from replicator.coverage import Extent, joined, uncovered
+from replicator.describing import describe_each
+from replicator.forks import explain, fork_name, newest_fork, unresolved
+from replicator.proofs import Proof, ProofStore
+from replicator.proofs import read as read_proofs
 from replicator.protocols import (
     ClusterAdmin,
     Committed,
     ConsumerGroups,
     GroupFacts,
     LogEnds,
+    LogPoint,
     LogProbe,
+    LogTruncated,
     TopicFacts,
     TopicPartition,
 )
@@ -26,6 +32,8 @@ from replicator.segment import OffsetRange, SourcePartition
 from replicator.status.archive import extents
 from replicator.store import SegmentStore
 from replicator.topics import select
+
+NO_END = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +44,7 @@ class EgressPartition:
     archive_end: int | None
     open_since: datetime | None  # of the oldest open transaction, when there is one and its record could be read
     recorded_gaps: int
+    proof: Proof | None  # by `verify`; None: never, as far as it left word
     problems: tuple[str, ...]
 
     @property
@@ -79,26 +88,47 @@ class EgressSources:
     probe: LogProbe
     store: SegmentStore
     control: ControlStore
+    proofs: ProofStore
 
     def look(self, now: datetime, pool: Executor) -> EgressStatus:
         """Raises StoreUnavailable, BrokerUnavailable, TargetError."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
         cluster_id = pool.submit(self.admin.cluster_id)
         gap_sources = pool.submit(self.control.gap_sources, self.region)
-        topics = self.admin.describe(select(self.admin.topics(), self.settings.topics, self.own_topics))
+        fork_sources = pool.submit(self.control.fork_sources, self.region)
+        later = self.control.places(self.region)
+        topics, refused = describe_each(self.admin, self._names())
         partitions = [TopicPartition(n, p) for n, f in topics.items() for p in range(f.partition_count)]
+        # first: where the group is refused, the client asks for its offsets until time is up, and says no reason
+        members = group.result().members
         committed = pool.submit(self.groups.committed, self.settings.group_id, partitions)
         claims = dict(zip(topics, pool.map(lambda name: self.control.place(self.region, name), topics), strict=True))
-        later = self.control.places(self.region)
         lives = {name: life_of(facts, claims[name], later, cluster_id.result()) for name, facts in topics.items()}
         places = [(self.region, f"{name}@{life}" if life else name) for name, life in lives.items()]
+        proofs = read_proofs(self.proofs, places, pool)
         archived = extents(self.store, places, pool)
         with_gaps = gap_sources.result()
         gaps = dict(zip(with_gaps, pool.map(self.control.gap_ranges, with_gaps), strict=True))
         ends = self.probe.ends(partitions)
         since = self.probe.stamps({p: e.stable for p, e in ends.items() if e.stable < e.high})
         commits = committed.result()
-        rows, held = [], {}
+        forks = {s: waiting for s in fork_sources.result() if (waiting := self._waiting(s, archived.get(s, Extent())))}
+        here = {
+            TopicPartition(name, p): SourcePartition(self.region, name, p, lives[name])
+            for name, facts in topics.items()
+            for p in range(facts.partition_count)
+        }
+        names = {name: lives[name] or facts.topic_id for name, facts in topics.items()}
+        commits = {p: c for p, c in commits.items() if _is_of(c, names[p.topic], topics[p.topic].topic_id)}
+        truncated = self.probe.truncated(
+            {
+                p: LogPoint(c.next_offset, c.leader_epoch)
+                for p, c in commits.items()
+                if c.leader_epoch is not None and here[p] not in forks
+            }
+        )
+        rows: list[EgressPartition] = []
+        held = {topic: f"{error}: allow READ, which includes it" for topic, error in refused.items()}
         for name, facts in topics.items():
             sources = [SourcePartition(self.region, name, p, lives[name]) for p in range(facts.partition_count)]
             if claims[name] is None and any(source in archived for source in sources):
@@ -108,66 +138,117 @@ class EgressSources:
                 )
             for source in sources:
                 partition = TopicPartition(name, source.partition)
-                if partition in ends:
-                    rows.append(
-                        judged(
-                            source,
-                            topic_id=facts.topic_id,
-                            ends=ends[partition],
-                            committed=commits.get(partition),
-                            archived=archived.get(source, Extent()),
-                            gaps=gaps.get(source, ()),
-                            open_since=since.get(partition),
-                            now=now,
-                            stuck_after=self.settings.stuck_transaction_after,
-                        )
+                if partition not in ends:
+                    continue
+                commit = commits.get(partition)
+                settled = settled_below(commit, is_worked_on=members > 0)
+                extent, known = archived.get(source, Extent()), gaps.get(source, ())
+                if settled is not None and holes(extent, known, settled):
+                    extent, known = self._again(source)  # merged, or removed by retention, since it was listed?
+                rows.append(
+                    judged(
+                        source,
+                        ends=ends[partition],
+                        committed=commit,
+                        archived=extent,
+                        gaps=known,
+                        forks=forks.get(source, ()),
+                        truncated=truncated.get(partition),
+                        open_since=since.get(partition),
+                        now=now,
+                        stuck_after=self.settings.stuck_transaction_after,
+                        settled=settled,
+                        proof=proofs.get(source),
                     )
+                )
         return EgressStatus(group_id=self.settings.group_id, group=group.result(), partitions=tuple(rows), topics=held)
+
+    def _names(self) -> Collection[str]:
+        """Of topics that are selected. A listing leaves out what the principal may not describe: what the file names is
+        asked for by name, which tells a refusal from an absence."""
+        by_name = {rule.pattern.text for rule in self.settings.topics if not rule.pattern.is_expression}
+        return select({*self.admin.topics(), *by_name}, self.settings.topics, self.own_topics)
+
+    def _waiting(self, source: SourcePartition, archived: Extent) -> Sequence[LogFork]:
+        return unresolved(self.control.forks(source), self.control.gaps(source), archived.runs)
+
+    def _again(self, source: SourcePartition) -> tuple[Extent, Sequence[OffsetRange]]:
+        """Segments first: a gap is written down before anything of it is removed."""
+        found = joined(info.segment.offsets for info in self.store.list(source))
+        return found, self.control.gap_ranges(source)
+
+
+def _is_of(committed: Committed, life: str, topic_id: str) -> bool:
+    """Not of a topic that had this name before, nor of the place of the archive before a fork."""
+    note = read_note(committed)
+    return note is None or not note.life or not topic_id or note.life == life
+
+
+def settled_below(committed: Committed | None, *, is_worked_on: bool) -> int | None:
+    """Where segments on their way into the archive may begin: they are stored in any order, and committed in the
+    topic's. None: anywhere."""
+    if committed is not None:
+        return committed.next_offset
+    return None if is_worked_on else NO_END
+
+
+def holes(archived: Extent, gaps: Sequence[OffsetRange], settled: int) -> Sequence[OffsetRange]:
+    """Offsets below `settled`, between what is archived, that no segment has and nobody wrote down as missing."""
+    if archived.start is None or archived.next_offset is None:
+        return ()
+    end = min(archived.next_offset, settled) - 1
+    return uncovered([*archived.runs, *gaps], OffsetRange(archived.start, end)) if archived.start <= end else ()
 
 
 def life_of(facts: TopicFacts, plain: Place | None, places: Collection[str], cluster_id: str) -> str:
     """The incarnation under which the topic, as it is now, is filed; empty: the plain place, or none yet."""
-    if plain is None or (facts.topic_id and plain.topic_id == facts.topic_id):
+    if plain is None:
         return ""
-    if facts.topic_id:
-        return facts.topic_id
-    lives = (life for topic, _, life in (p.partition("@") for p in places) if topic == facts.name)
-    return newest_stand_in(lives, cluster_id)
+    later = incarnations(places, facts.name)
+    if not facts.topic_id:
+        return newest_stand_in(later, cluster_id)
+    if fork := newest_fork(later, facts.topic_id):
+        return fork_name(facts.topic_id, fork)
+    return "" if plain.topic_id == facts.topic_id else facts.topic_id
 
 
 def judged(
     source: SourcePartition,
     *,
-    topic_id: str,
     ends: LogEnds,
     committed: Committed | None,
     archived: Extent,
     gaps: Sequence[OffsetRange],
+    forks: Sequence[LogFork] = (),
+    truncated: LogTruncated | None = None,
     open_since: datetime | None,
     now: datetime,
     stuck_after: timedelta,
+    settled: int | None = None,
+    proof: Proof | None = None,
 ) -> EgressPartition:
-    """With what is wrong, as far as it can be seen from outside. Pure."""
-    note = read_note(committed) if committed else None
-    if note and note.life and topic_id and note.life != topic_id:
-        committed = note = None  # of a topic that had this name before
-    at = committed.next_offset if committed else None
-    problems = []
-    if archived.next_offset is not None and archived.next_offset > ends.high:
-        problems.append(f"the archive ends before {archived.next_offset}, but the topic at {ends.high}: truncated")
-    if at is not None:
-        begun_here = note is not None and note.begun_at == at  # nothing had to be archived yet
-        known = joined([*archived.runs, *gaps])
-        if at > ends.high:
-            problems.append(f"the group committed {at}, but the topic ends at {ends.high}: truncated, or created again")
-        elif not begun_here and at > ends.low and (known.next_offset is None or known.next_offset < at):
-            end = "holds nothing" if known.next_offset is None else f"ends before {known.next_offset}"
-            problems.append(f"the group committed {at}, but the archive {end}: another bucket, or objects were removed")
-        elif at < ends.low and ((known.next_offset or 0) < ends.low or known.missing_at(at)):
-            problems.append(
-                f"the group committed {at}, but the topic now begins at {ends.low}: retention, or a deletion of "
-                "records, overtook the egress"
-            )
+    """With what is wrong, as far as it can be seen from outside. `forks` wait for an operator; `settled`: below it
+    nothing is on its way into the archive any more; None: nobody can tell. Pure."""
+    problems = [explain(fork) for fork in forks]
+    if truncated is not None:
+        point = truncated.point
+        problems.append(
+            f"the log has forked: it reached {point.next_offset} in leader epoch {point.leader_epoch}, which ends at "
+            f"{truncated.end_offset} now; an egress process that has this partition will say how to go on"
+        )
+    is_forked = bool(problems)
+    problems += [
+        f"offsets {hole} of the archive are in no segment, and no gap was recorded for them: restore the objects from "
+        "a copy of the bucket"
+        for hole in (holes(archived, gaps, settled) if settled is not None else ())
+    ]
+    if proof is not None and not proof.is_whole:
+        problems.append(
+            f"verify found it not whole at {proof.at.isoformat(timespec='seconds')}: see what it names, and run it "
+            "again when that is mended"
+        )
+    if not is_forked:  # else whatever is seen follows from that
+        problems += _of_offsets(ends, committed, archived, gaps)
     if ends.stable < ends.high and open_since is not None and now - open_since > stuck_after:
         problems.append(
             f"a transaction has been open since {open_since.isoformat(timespec='seconds')} and holds everything from "
@@ -176,9 +257,32 @@ def judged(
     return EgressPartition(
         source=source,
         ends=ends,
-        committed=at,
+        committed=committed.next_offset if committed else None,
         archive_end=archived.next_offset,
         open_since=open_since if ends.stable < ends.high else None,
         recorded_gaps=len(gaps),
+        proof=proof,
         problems=tuple(problems),
     )
+
+
+def _of_offsets(
+    ends: LogEnds, committed: Committed | None, archived: Extent, gaps: Sequence[OffsetRange]
+) -> Iterator[str]:
+    if archived.next_offset is not None and archived.next_offset > ends.high:
+        yield f"the archive ends before {archived.next_offset}, but the topic at {ends.high}: truncated"
+    if committed is None:
+        return
+    at, note = committed.next_offset, read_note(committed)
+    begun_here = note is not None and note.begun_at == at  # nothing had to be archived yet
+    known = joined([*archived.runs, *gaps])
+    if at > ends.high:
+        yield f"the group committed {at}, but the topic ends at {ends.high}: truncated, or created again"
+    elif not begun_here and at > ends.low and (known.next_offset is None or known.next_offset < at):
+        end = "holds nothing" if known.next_offset is None else f"ends before {known.next_offset}"
+        yield f"the group committed {at}, but the archive {end}: another bucket, or objects were removed"
+    elif at < ends.low and ((known.next_offset or 0) < ends.low or known.missing_at(at)):
+        yield (
+            f"the group committed {at}, but the topic now begins at {ends.low}: retention, or a deletion of "
+            "records, overtook the egress"
+        )

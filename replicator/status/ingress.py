@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, still_parked
+from replicator.checkpoint import (
+    Checkpoint,
+    CheckpointKey,
+    Parked,
+    Skipped,
+    Waiting,
+    still_parked,
+    still_waiting,
+)
 from replicator.config import IngressSettings
 from replicator.control_store import ControlStore
 from replicator.coverage import Extent, joined
 from replicator.describing import describe_each
 from replicator.errors import CheckpointConflict
+from replicator.group_claim import is_copied, standing, why_copied
+from replicator.proofs import Proof, ProofStore
+from replicator.proofs import read as read_proofs
 from replicator.protocols import CheckpointStore, ClusterAdmin, ConsumerGroups, GroupFacts, TopicFacts
 from replicator.segment import OffsetRange, SourcePartition
-from replicator.status.archive import extents, source_places
+from replicator.status.archive import Archived, archived, source_places
 from replicator.store import SegmentStore
 from replicator.topics import is_internal
+from replicator.undelivered import (
+    before_begin,
+    behind_end,
+    later_incarnations,
+    told_before_begin,
+    told_behind_end,
+    undelivered,
+    way,
+)
+
+NO_PROGRESS = timedelta(minutes=5)  # although something waits that long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,30 +51,62 @@ class IngressPartition:
     archive_end: int | None
     parked: Parked | None
     skipped: int  # offsets given up, in all
+    is_over: bool  # delivery has turned to the topic's next incarnation
+    proof: Proof | None  # of the archive as it is here, by `verify`; None: never, as far as it left word
     problems: tuple[str, ...]
+    waits_since: datetime | None = None  # that something is stored and not delivered, and nothing is delivered
+    waits_for: str = ""  # what its delivery has to wait for: a decision, or the incarnation before it; empty: nothing
 
     @property
     def lag(self) -> int:
-        """Archived offsets that are not delivered."""
-        if self.archive_end is None or not self.configured:
+        """Archived offsets that are not delivered, also of what is refused or has to wait."""
+        if self.archive_end is None or not self.configured or self.is_over:
             return 0
         done = self.checkpoint.next_offset if self.checkpoint else self.archive_start
         return max(self.archive_end - (done or 0), 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """The configuration applied to what the archive holds, by region and place."""
+
+    refused: Mapping[tuple[str, str], str]  # why nothing of it is delivered, and what to do
+    followed: Mapping[tuple[str, str], str]  # of a later incarnation: the place that is delivered before it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class IngressStatus:
     group_id: str
     group: GroupFacts
+    checkpoint_topic: str
+    owner: str  # the group that the checkpoint topic belongs to; empty: none yet
+    copied: str  # why the checkpoint topic is another cluster's; empty: it is not, as far as its claim says
     partitions: tuple[IngressPartition, ...]
 
     @property
     def problems(self) -> list[str]:
         found = [f"{p.key.source} -> {p.key.destination_topic}: {w}" for p in self.partitions for w in p.problems]
+        if self.copied:
+            found.append(self.copied)
+        if self.owner and self.owner != self.group_id:
+            found.append(
+                f"checkpoint topic {self.checkpoint_topic} belongs to group {self.owner}: processes of {self.group_id} "
+                "are refused"
+            )
         waiting = sum(p.lag for p in self.partitions)
         if waiting and not self.group.members:
             found.append(f"no ingress process is in group {self.group_id}, and {waiting} offsets wait")
         return found
+
+    @property
+    def waiting(self) -> list[str]:
+        """Incarnations that are delivered later, each with what waits of it; nobody has to do anything."""
+        found: dict[tuple[str, str], int] = {}
+        for p in self.partitions:
+            if p.waits_for and not p.problems and p.lag:
+                where = (f"{p.key.source.region}/{p.key.source.place} -> {p.key.destination_topic}", p.waits_for)
+                found[where] = found.get(where, 0) + p.lag
+        return [f"{where}: {lag} offsets wait for {what}" for (where, what), lag in found.items()]
 
     @property
     def parked(self) -> list[IngressPartition]:
@@ -64,56 +119,86 @@ class IngressSources:
 
     settings: IngressSettings
     own_topics: Collection[str]
+    plan: Callable[[], Planned]  # raises StoreUnavailable
     admin: ClusterAdmin
     groups: ConsumerGroups
     checkpoints: CheckpointStore
     store: SegmentStore
     control: ControlStore
+    proofs: ProofStore
 
-    def look(self, pool: Executor) -> IngressStatus:
+    def look(self, now: datetime, pool: Executor) -> IngressStatus:
         """Raises StoreUnavailable, BrokerUnavailable, TargetError."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
         positions = pool.submit(self.checkpoints.read)
+        planned = pool.submit(self.plan)
+        cluster_id = pool.submit(self.admin.cluster_id)
         regions = {s.region for s in self.settings.sources}
         wanted: dict[tuple[str, str], str] = {}  # (region, place) -> destination
-        waiting: set[tuple[str, str]] = set()
         for region, place in source_places(self.store, regions, pool):
             topic, _, incarnation = place.partition("@")
             source = self.settings.source_of(region, topic)
             if source is not None and not is_internal(topic, self.own_topics):
                 wanted[region, place] = source.destination(topic, incarnation)
-                if incarnation and source.on_recreate != "new-topic":
-                    waiting.add((region, place))
-        archived = extents(self.store, wanted, pool)
+        proofs = read_proofs(self.proofs, wanted, pool)
         said = positions.result()
         checkpoints = {key: word for key, word in said.items() if isinstance(word, Checkpoint)}
+        incarnations: dict[tuple[str, str, int, str], dict[CheckpointKey, Checkpoint]] = {}
+        for key, checkpoint in checkpoints.items():
+            incarnations.setdefault(way(key), {})[key] = checkpoint
+        reached: dict[SourcePartition, int] = {}
+        for key, checkpoint in checkpoints.items():
+            if wanted.get((key.source.region, key.source.place)) == key.destination_topic:
+                reached[key.source] = checkpoint.next_offset
+        stored = archived(self.store, wanted, reached, pool)
         conflicts = {key: str(word) for key, word in said.items() if isinstance(word, CheckpointConflict)}
-        parked, skipped = self.checkpoints.parked(), self.checkpoints.skipped()
-        keys = {CheckpointKey(source, wanted[source.region, source.place]): True for source in archived}
+        parked, skipped, waited = self.checkpoints.parked(), self.checkpoints.skipped(), self.checkpoints.waiting()
+        configured = {CheckpointKey(source, wanted[source.region, source.place]): True for source in stored}
         for key in [*said, *parked]:
-            keys.setdefault(key, wanted.get((key.source.region, key.source.place)) == key.destination_topic)
-        # a later life waits in the archive for a policy, or for the one before; until it is delivered, it is no lag
-        configured = {
-            k: v and ((k.source.region, k.source.place) not in waiting or k in checkpoints or k in parked)
-            for k, v in keys.items()
-        }
+            configured.setdefault(key, wanted.get((key.source.region, key.source.place)) == key.destination_topic)
+        plan = planned.result()
         gaps = self._gaps({k.source for k, v in configured.items() if v}, pool)
-        facts, _ = describe_each(self.admin, {k.destination_topic for k, v in configured.items() if v})
+        facts, refused = describe_each(self.admin, {k.destination_topic for k, v in configured.items() if v})
+        members = group.result().members
         partitions = [
             judged(
                 key,
                 configured=configured[key],
                 checkpoint=checkpoints.get(key),
                 conflict=conflicts.get(key, ""),
-                archived=archived.get(key.source, Extent()),
+                archived=stored.get(key.source, Archived()),
                 gaps=gaps.get(key.source, ()),
                 parked=parked.get(key),
                 skipped=[s for s in skipped if s.key == key],
+                waiting=waited.get(key),
                 target=facts.get(key.destination_topic),
+                refused=plan.refused.get((key.source.region, key.source.place), "")
+                or str(refused.get(key.destination_topic, "")),
+                behind="" if key in checkpoints else plan.followed.get((key.source.region, key.source.place), ""),
+                is_over=bool(key in checkpoints and later_incarnations(key, checkpoints[key], incarnations[way(key)])),
+                settles_within=self._settles_within(key.source),
+                members=members,
+                now=now,
+                proof=proofs.get(key.source),
             )
-            for key in sorted(keys)
+            for key in sorted(configured)
         ]
-        return IngressStatus(group_id=self.settings.group_id, group=group.result(), partitions=tuple(partitions))
+        topic = self.settings.checkpoint_topic
+        owner = standing(self.checkpoints.claims())
+        is_other = owner is not None and is_copied(owner, cluster_id.result())
+        return IngressStatus(
+            group_id=self.settings.group_id,
+            group=group.result(),
+            checkpoint_topic=topic,
+            owner=owner.group_id if owner is not None else "",
+            copied=why_copied(topic, owner, cluster_id.result()) if owner is not None and is_other else "",
+            partitions=tuple(partitions),
+        )
+
+    def _settles_within(self, source: SourcePartition) -> timedelta:
+        """How long the first segment of a partition may wait for those before it."""
+        settings = self.settings.source_of(source.region, source.topic)
+        return settings.first_segment_delay if settings is not None else timedelta()
 
     def _gaps(
         self, sources: Collection[SourcePartition], pool: Executor
@@ -130,23 +215,48 @@ def judged(
     configured: bool,
     checkpoint: Checkpoint | None,
     conflict: str = "",
-    archived: Extent,
+    archived: Archived,
     gaps: Sequence[OffsetRange],
     parked: Parked | None,
     skipped: Sequence[Skipped],
     target: TopicFacts | None,
+    waiting: Waiting | None = None,
+    refused: str = "",
+    behind: str = "",
+    is_over: bool = False,
+    settles_within: timedelta = timedelta(),
+    members: int = 0,  # of the group
+    now: datetime,
+    proof: Proof | None = None,
 ) -> IngressPartition:
-    """With what is wrong, as far as it can be seen from outside. Pure."""
+    """With what is wrong, as far as it can be seen from outside. `refused`: why the configuration delivers nothing of
+    it, or the cluster says nothing of its destination; `behind`: the place of the incarnation that is delivered before
+    it. Pure."""
+    extent, waits_since = archived.extent, archived.waits_since
+    if waits_since is not None:
+        waits_since = max(waits_since, checkpoint.at) if checkpoint is not None else waits_since + settles_within
     stands = parked if parked is not None and still_parked(parked, checkpoint) else None
     problems = [conflict] if conflict else []
     if stands is not None:
         where = "without a position" if stands.next_offset is None else f"at {stands.next_offset}"
         problems.append(f"parked {where} since {stands.since.isoformat(timespec='seconds')}: {stands.reason}")
-    if configured and stands is None:
+    refused = refused if configured else ""
+    if refused and (stands is None or stands.reason != refused):
+        problems.append(refused)
+    waits_for = refused or (f"the end of {behind}, the incarnation before it" if behind and configured else "")
+    if checkpoint is not None and configured:
+        problems += _undelivered(key, checkpoint, extent, [s.offsets for s in skipped], is_over=is_over)
+    if configured and proof is not None and not proof.is_whole:
+        problems.append(f"verify found its archive here not whole at {proof.at.isoformat(timespec='seconds')}")
+    if configured and stands is None and not is_over and not waits_for:
         if checkpoint is not None:
-            missing = joined([*archived.runs, *gaps]).missing_at(checkpoint.next_offset)
+            waiting = waiting if waiting is not None and still_waiting(waiting, checkpoint) else None
+            missing = joined([*extent.runs, *gaps]).missing_at(checkpoint.next_offset)
             if missing is not None:
-                problems.append(f"offsets {missing} are in no segment, and no gap was recorded for them")
+                since = (
+                    f"; waited for since {waiting.since.isoformat(timespec='seconds')}" if waiting is not None else ""
+                )
+                problems.append(f"offsets {missing} are in no segment, and no gap was recorded for them{since}")
         if checkpoint and target and _is_other(checkpoint.destination_topic_id, target.topic_id):
             problems.append(
                 f"{target.name} was created again: its id is {target.topic_id}, the checkpoint's is "
@@ -157,16 +267,36 @@ def judged(
                 f"{target.name} has {target.partition_count} partitions; add partitions, at least "
                 f"{key.source.partition + 1}"
             )
+        if not problems and members and waits_since is not None and now - waits_since >= NO_PROGRESS:
+            problems.append(
+                f"nothing was delivered since {waits_since.isoformat(timespec='seconds')}, although offsets wait and "
+                "the group has members: /readyz of its owner, or its log, says why"
+            )
     return IngressPartition(
         key=key,
         configured=configured,
         checkpoint=checkpoint,
-        archive_start=archived.start,
-        archive_end=archived.next_offset,
+        archive_start=extent.start,
+        archive_end=extent.next_offset,
         parked=stands,
         skipped=sum(s.offsets.next_offset - s.offsets.start for s in skipped),
+        is_over=is_over,
+        proof=proof,
         problems=tuple(problems),
+        waits_since=waits_since,
+        waits_for=waits_for,
     )
+
+
+def _undelivered(
+    key: CheckpointKey, checkpoint: Checkpoint, extent: Extent, given_up: Sequence[OffsetRange], *, is_over: bool
+) -> Iterator[str]:
+    """What is stored where delivery does not come any more."""
+    source, destination = key.source, key.destination_topic
+    if left := undelivered(before_begin(checkpoint.begun_at), extent.runs, given_up):
+        yield told_before_begin(source, destination, checkpoint.begun_at or 0, left)
+    if is_over and (left := undelivered(behind_end(checkpoint.next_offset), extent.runs, given_up)):
+        yield told_behind_end(source, destination, left)
 
 
 def _is_other(then: str, now: str) -> bool:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from bench import report
 from bench.child import ROOT
 from bench.data import records
+from bench.rows import MEASURED, TARGETS, Run
 
 if TYPE_CHECKING:
     from infra.local.stack import LocalStack
@@ -19,54 +19,82 @@ if TYPE_CHECKING:
 BARE_LINES = 60
 
 
-@pytest.mark.integration
-def test_it_measures_and_writes(stack: LocalStack, tmp_path: Path) -> None:
+ON_SPARK = tuple(name for name in MEASURED if "Spark" in name)
+
+
+@pytest.fixture(scope="module", params=[pytest.param("--no-spark", id="here"), pytest.param(None, id="all")])
+def run(request: pytest.FixtureRequest, stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
+    """A small one, and the page of it."""
+    output = tmp_path_factory.mktemp("bench")
     place = ["--bootstrap", stack.brokers["a"].bootstrap, "--endpoint-url", stack.moto.endpoint_url]
+    place += ["--server-log", str(stack.log_dir / "moto.log")]
     few = ["--records", "6000", "--rounds", "1", "--partitions", "20", "--kind", "json"]
+    few += [request.param] if request.param else []
     done = subprocess.run(
-        [sys.executable, "-m", "bench", *place, *few, "--output", str(tmp_path)],
+        [sys.executable, "-m", "bench", *place, *few, "--output", str(output)],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert done.returncode in (0, 3), done.stderr  # targets are for the full run
-    found = json.loads((tmp_path / "bench.json").read_text())
-    lines = {line["service"]: line for line in found["results"]["lines"]}
-    assert {service: line["records"] for service, line in lines.items()} == {
-        "egress": 6000,
-        "ingress": 6000,
-        "ingress, at least once": 6000,
-    }
-    for line in lines.values():
-        (ours,), (bare,) = line["ours"], line["bare"]
-        assert ours["other"]["records"] == 6000
-        assert ours["seconds"] > 0
-        assert bare["seconds"] > 0
-        assert 0 < ours["cpu_seconds"] < ours["whole_cpu_seconds"]
-    assert lines["egress"]["ours"][0]["other"]["requests"]["put_new"] == 7  # six segments, and the claim of their place
-    assert found["results"]["many"]["egress"]["other"]["requests"]["put_new"] >= 20
-    assert found["results"]["stored_ratio"]["json"] > 2
-    assert len(found["targets"]) == 4
-    assert "| 1 kB JSON" in (tmp_path / "bench.md").read_text()
-    assert "of bare" in done.stdout
+    found = Run.from_json((output / "bench.json").read_text())
+    assert done.returncode == (0 if all(met for _, _, met in found.verdicts()) else 3)
+    return found, (output / "bench.md").read_text()
 
 
-def test_merging_is_measured(tmp_path: Path) -> None:
-    few = ["--rounds", "1", "--partitions", "2", "--segments", "2", "--records", "100"]
+@pytest.mark.integration
+@pytest.mark.long
+class TestASmallRun:
+    def test_every_row_is_there(self, run: tuple[Run, str]) -> None:
+        found, page = run
+        left_out = () if found.plan["spark"] else ON_SPARK
+        assert tuple(row.name for row in found.rows) == tuple(name for name in MEASURED if name not in left_out)
+        assert tuple(found.not_measured) == left_out
+        assert len(list(found.verdicts())) == len(TARGETS) - 1 - len(left_out)  # one is of the other kind of records
+        assert page == report.page(found)
+        assert len(found.commit) == 40
+
+    def test_each_did_its_work(self, run: tuple[Run, str]) -> None:
+        rows = {row.name: row for row in run[0].rows}
+        for row in rows.values():
+            assert row.records > 0
+            assert row.raw_bytes > 1000 * row.records
+            assert all(result.seconds > 0 for result in (*row.ours, *row.floors))
+            assert len(row.ours) == 1
+            assert len(row.floors) == (1 if row.floor else 0)
+        for name in ("egress", "ingress", "merge", "restore", "verify"):
+            (ours,) = rows[name].ours
+            assert ours.other["records"] == rows[name].records
+            assert 0 < ours.cpu_seconds < ours.whole_cpu_seconds
+        assert run[0].stored_ratio["1 kB JSON, key, 2 headers"] > 2
+        (trickle,) = rows["egress, trickle"].ours
+        assert 0 < trickle.other["wait_seconds"]["median"] <= trickle.other["wait_seconds"]["99 of 100"]
+        assert 0 < rows["restore, first record"].figure("wait") < 60
+
+    def test_requests_are_those_that_the_server_got(self, run: tuple[Run, str]) -> None:
+        rows = {row.name: row for row in run[0].rows}
+        requests = {name: rows[name].requests or {} for name in rows}
+        assert requests["egress"]["PUT"] >= 7  # six segments, and the claim of their place
+        assert requests["egress, many partitions"]["PUT"] >= 20
+        assert requests["ingress"]["GET"] >= 6
+        assert requests["merge"] == {"PUT": 4} | {k: n for k, n in requests["merge"].items() if k != "PUT"}
+        assert requests["merge"]["GET"] == 44  # forty inputs, and four results to prove
+        assert requests["verify"]["GET"] >= 12
+        (decode,) = rows["verify"].floors
+        objects = 12
+        assert decode.other["requests"]["GET"] == objects  # the floor reads what `verify` reads, and no less
+        control = requests["verify"]["GET"] - objects
+        assert 0 <= control <= 12
+
+
+def test_what_fails_is_no_missed_target() -> None:
+    nowhere = ["--bootstrap", "127.0.0.1:9", "--endpoint-url", "http://127.0.0.1:9", "--records", "60"]
     done = subprocess.run(
-        [sys.executable, "-m", "bench.merge", *few, "--output", str(tmp_path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+        [sys.executable, "-m", "bench", *nowhere], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.returncode == 0, done.stderr
-    table = (tmp_path / "bench-compaction.md").read_text()
-    assert "400 records" in table
-    assert "| Spark local[2] against one process" in table
+    assert done.returncode == 1, done.stderr
 
 
 def test_the_bare_loops_stay_bare() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -17,14 +17,23 @@ from compaction.planner import plan_cleaning
 from compaction.run import Selection
 from infra.objects import MemoryObjectStore
 from replicator.config import RetentionRule
-from replicator.control import RETENTION, Quarantined, lease_prefix, quarantine_key
+from replicator.control import (
+    RETENTION,
+    ArchiveBegin,
+    LogFork,
+    Quarantined,
+    RecordedGap,
+    gap_key,
+    lease_prefix,
+    quarantine_key,
+)
 from replicator.coverage import Gap, explained_until, steps
 from replicator.durable import AFTER, BEFORE, Step, observe
 from replicator.errors import StoreUnavailable
 from replicator.protocols import ObjectInfo, UploadInfo
 from replicator.segment import OffsetRange, Segment, SourcePartition, format_key, region_prefix
 from replicator.store import SegmentStore
-from tests.compaction.archive import PREFIX, T0, Archive, job, ranges, retention
+from tests.compaction.archive import PREFIX, T0, Archive, covered, job, ranges, retention
 from tests.formats.records import SOURCE, sample_rows, segment
 
 DAY = timedelta(days=1)
@@ -50,6 +59,17 @@ OLD, KEPT = [segment(0, 9), segment(10, 19), segment(20, 29)], [segment(10 * n, 
 
 def collected(archive: Archive, settings: Any = WEEK, copies: Copies | None = None, **run: Any) -> Report:
     return archive.collector(settings, copies).run(archive.lease(), **run)
+
+
+def test_where_the_archive_begins_and_what_forked_stays_known() -> None:
+    archive = ten_days()
+    begin = ArchiveBegin(offset=0, reason="start policy", recorded_at=T0)
+    fork = LogFork(source=SOURCE, next_offset=30, leader_epoch=1, end_offset=25, found_at=T0, evidence="x")
+    archive.control.record_begin(SOURCE, begin)
+    archive.control.record_fork(fork)
+    collected(archive)
+    assert archive.segments() == KEPT
+    assert (archive.control.begin(SOURCE), archive.control.forks(SOURCE)) == (begin, [fork])
 
 
 def test_what_is_too_old_is_written_down_and_then_deleted() -> None:
@@ -81,7 +101,86 @@ def test_done_is_done_and_the_next_day_goes_on() -> None:
     archive.time += DAY
     collected(archive)
     assert archive.segments() == KEPT[1:]
+    assert archive.control.gap_ranges(SOURCE) == ranges((0, 39))
+
+
+def test_a_range_that_grows_is_one_record_and_never_unexplained() -> None:
+    archive = Archive()
+    steps_seen: set[Step] = set()
+
+    def explained(step: Step, when: str) -> None:
+        steps_seen.add(step)
+        recorded = archive.control.gap_ranges(SOURCE)
+        missing = set(range(100)) - covered(archive.segments())
+        assert all(explained_until(recorded, offset) > offset for offset in missing), (step, when)
+
+    ten_days(archive)
+    try:
+        observe(explained)
+        for day in range(1, 7):
+            collected(archive)
+            [gap] = archive.control.gaps(SOURCE)
+            assert (gap.offsets.start, gap.offsets.next_offset) == (0, archive.segments()[0].offsets.start)
+            assert (gap.reason, gap.low, gap.high) == (RETENTION, 0, 100)
+            assert gap.offsets.next_offset == 20 + 10 * day
+            archive.time += DAY
+    finally:
+        observe(None)
+    assert {Step.RECORD_GAP, Step.REMOVE_GAPS, Step.EXPIRE_SEGMENTS} <= steps_seen
+
+
+def test_records_of_earlier_runs_become_one_and_those_of_other_reasons_stay() -> None:
+    """A loss that is not retention's is told for ever; so is what an operator accepted."""
+    archive = filled(*KEPT)
+    retained = RecordedGap(source=SOURCE, offsets=OffsetRange(0, 9), reason=RETENTION, low=0, high=9, recorded_at=T0)
+    lost = replace(retained, offsets=OffsetRange(10, 14), reason="the topic begins at 15", low=15)
+    accepted = replace(retained, offsets=OffsetRange(15, 19), is_accepted=True)
+    adjoining = [replace(retained, offsets=one) for one in ranges((20, 24), (25, 27), (26, 29))]
+    for gap in (retained, lost, accepted, *adjoining):
+        archive.control.record_gap(gap)
+    archive.time = T0 + 7.5 * DAY
+    assert [plan.segments for plan in collected(archive).removed] == [KEPT[:1]]
+    gaps = archive.control.gaps(SOURCE)
+    assert [gap.offsets for gap in gaps] == ranges((0, 9), (10, 14), (15, 19), (20, 39))
+    assert gaps[:3] == [retained, lost, accepted]
+    assert (gaps[3].reason, gaps[3].low, gaps[3].high) == (RETENTION, 0, 100)
+
+
+def test_a_record_that_cannot_be_read_is_left_as_it_is() -> None:
+    archive = filled(*KEPT)
+    archive.memory.put_new(gap_key(PREFIX, SOURCE, OffsetRange(0, 29)), io.BytesIO(b"{}"), 2)
+    archive.time = T0 + 7.5 * DAY
+    collected(archive)
     assert archive.control.gap_ranges(SOURCE) == ranges((0, 29), (30, 39))
+
+
+@pytest.mark.parametrize("when", [BEFORE, AFTER])
+@pytest.mark.parametrize("step", [Step.RECORD_GAP, Step.REMOVE_GAPS, Step.EXPIRE_SEGMENTS])
+def test_a_run_that_dies_is_finished_by_the_next(step: Step, when: str) -> None:
+    archive = ten_days()
+    collected(archive)
+    archive.time += DAY
+    occurrences = {Step.RECORD_GAP: 2}  # of the second run: the new range, then the joined one
+
+    class Died(BaseException):
+        pass
+
+    def die(at: Step, moment: str) -> None:
+        if (at, moment) == (step, when):
+            occurrences[step] = occurrences.get(step, 1) - 1
+            if occurrences[step] == 0:
+                raise Died
+
+    observe(die)
+    try:
+        with pytest.raises(Died):
+            collected(archive)
+    finally:
+        observe(None)
+    archive.time += timedelta(minutes=6)  # the dead one's lease
+    collected(archive)
+    assert archive.segments() == KEPT[1:]
+    assert archive.control.gap_ranges(SOURCE) == ranges((0, 39))
 
 
 def test_a_dry_run_changes_nothing() -> None:
@@ -134,6 +233,27 @@ class TestRefused:
         assert "--allow-large" in self.refused(archive, careful)
         assert [p.segments for p in collected(archive, careful, allow_large=True).removed] == [OLD]
 
+    def test_too_much_of_one_topic_however_much_another_has(self) -> None:
+        """90 % of a small topic is little of an archive that holds a large one."""
+        archive = ten_days()
+        large = Segment(replace(SOURCE, topic="another"), 0, OffsetRange(0, 0))
+        archive.memory.put_new(format_key(PREFIX, large), io.BytesIO(bytes(3 << 20)), 3 << 20)
+        careful = replace(WEEK, max_delete_percent=29)
+        assert "--allow-large" in self.refused(archive, careful)
+
+    def test_a_topic_that_is_refused_keeps_no_other_from_going(self) -> None:
+        archive = ten_days()
+        other = replace(SOURCE, topic="another")
+        names = [Segment(other, 0, OffsetRange(10 * n, 10 * n + 9)) for n in range(10)]
+        for n, name in enumerate(names):
+            archive.time = T0 + n * DAY
+            archive.write(name, ROWS[10 * n : 10 * n + 10])
+        rules = {"orders": RetentionRule(max_age=2 * DAY), "another": RetentionRule(max_age=7 * DAY)}
+        report = collected(archive, retention(rules))
+        assert [plan.source for plan in report.removed] == [other]
+        assert len(archive.segments()) == 10
+        assert list(report.refused) == ["eu-1/orders"]
+
     def test_a_clock_that_differs_from_the_stores(self) -> None:
         archive = ten_days()
         lease = archive.lease()
@@ -177,8 +297,8 @@ class TestRefused:
             def __getattr__(self, name: str) -> Any:
                 return getattr(self.memory, name)
 
-            def list(self, prefix: str, *, start_after: str = "") -> Any:
-                for n, item in enumerate(self.memory.list(prefix, start_after=start_after)):
+            def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Any:
+                for n, item in enumerate(self.memory.list(prefix, start_after=start_after, most=most)):
                     if n == 8 and prefix == region_prefix(PREFIX, "eu-1"):
                         raise StoreUnavailable("the second page")
                     yield item
@@ -187,6 +307,15 @@ class TestRefused:
         with pytest.raises(StoreUnavailable):
             collected(archive)
         assert len(archive.segments()) == 10
+
+
+def damaged(body: bytes) -> bytes:
+    """One bit in the middle, at the same size."""
+    at = len(body) // 2
+    return body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
+
+
+DAMAGED, TRUNCATED, FOREIGN = damaged, lambda body: body[:-1], lambda body: bytes(len(body))
 
 
 class Replicating:
@@ -198,6 +327,12 @@ class Replicating:
     def stat(self, name: Segment) -> ObjectInfo | None:
         info = self.store.stat(name)
         return None if info is None else replace(info, replication=self.stages.get(name, "COMPLETED"))
+
+
+def copy_of(archive: Archive, name: Segment, there: SegmentStore, change: Callable[[bytes], bytes] = bytes) -> None:
+    """Put by anything that can put an object, with whatever it made of it."""
+    body = change(archive.bytes_of(name))
+    there.store(name, io.BytesIO(body), len(body))
 
 
 class TestCopies:
@@ -214,13 +349,26 @@ class TestCopies:
     def test_what_sync_carries_must_be_there(self) -> None:
         archive = ten_days()
         there = SegmentStore(MemoryObjectStore(), "")
-        there.store(OLD[0], io.BytesIO(b"x"), 1)
+        copy_of(archive, OLD[0], there)
         copies = Copies(here=archive.store, there=there)
         assert set(collected(archive, copies=copies).kept) == set(OLD[1:])
         assert archive.segments() == [*OLD[1:], *KEPT]
         not_carried = replace(copies, carried=lambda _: False)
         assert collected(archive, copies=not_carried).kept == {}
         assert archive.segments() == KEPT
+
+    @pytest.mark.parametrize("damage", [DAMAGED, TRUNCATED, FOREIGN])
+    def test_a_copy_that_is_another_object_is_named_and_keeps_the_good_one(
+        self, damage: Callable[[bytes], bytes]
+    ) -> None:
+        archive = ten_days()
+        there = SegmentStore(MemoryObjectStore(), "")
+        for name in OLD:
+            copy_of(archive, name, there, damage if name == OLD[1] else bytes)
+        report = collected(archive, copies=Copies(here=archive.store, there=there))
+        assert list(report.kept) == [OLD[1]]
+        assert f"the copy of {OLD[1]} is another object" in report.kept[OLD[1]]
+        assert archive.segments() == [*OLD[1:], *KEPT]
 
     def test_what_vanished_meanwhile_is_no_error(self) -> None:
         """A lifecycle rule of the bucket expires objects, too."""

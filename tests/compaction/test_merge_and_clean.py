@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -18,6 +19,7 @@ from compaction.planner import CleanPlan, MergePlan, plan_partition
 from compaction.run import CompactionStopped, Report, Selection
 from formats.digest import digest_of
 from formats.parquet import ParquetFormat
+from replicator import logkeys
 from replicator.config import CompactionJob
 from replicator.footer import SegmentFooter
 from replicator.lifecycle import Stop
@@ -59,6 +61,18 @@ def test_merged_then_cleaned(make: Callable[[], Any]) -> None:
     footer = footer_of(archive, segment(0, 80, 1))
     assert footer.digest == digest_of([batch_of(ROWS)])
     assert run(archive).outcomes == []
+
+
+def test_each_event_counts_what_it_is_about(caplog: pytest.LogCaptureFixture) -> None:
+    archive = Archive()
+    names = three(archive)
+    stored_bytes = sum(len(archive.bytes_of(name)) for name in names)
+    with caplog.at_level(logging.INFO):
+        run(archive)
+    keys = (logkeys.COUNT, logkeys.RECORDS, logkeys.STORED_BYTES)
+    said = {r.message: [getattr(r, key) for key in keys] for r in caplog.records if r.message.startswith("segments_")}
+    merged_bytes = len(archive.bytes_of(segment(0, 80, 1)))
+    assert said == {"segments_merged": [3, 40, merged_bytes], "segments_deleted": [3, 40, stored_bytes]}
 
 
 def test_footer_facts_are_kept_or_combined() -> None:
@@ -239,12 +253,40 @@ def test_inputs_wait_for_sync_to_copy_them_or_the_merged_segment() -> None:
     report = run(archive, copies)
     assert len(archive.segments()) == 4
     assert "copied by sync" in report.outcomes[-1].kept[str(names[1])]
-    there.write(names[1], ROWS[10:20])
+    copy(archive, names[1], there)
     run(archive, copies)
     assert archive.segments() == [names[0], names[2], segment(0, 80, 1)]
-    there.write(segment(0, 80, 1), ROWS)
+    copy(archive, segment(0, 80, 1), there)
     run(archive, copies)
     assert archive.segments() == [segment(0, 80, 1)]
+
+
+def test_inputs_stay_when_what_is_there_is_not_the_merged_segment() -> None:
+    """Of the same key and the same size, but for one bit."""
+    archive, there = Archive(), Archive()
+    names = three(archive)
+    merged = segment(0, 80, 1)
+    copies = Copies(here=archive.store, there=there.store)
+    run(archive, copies)
+    copy(archive, merged, there, flip_at=100)
+    copy(archive, names[1], there, flip_at=100)
+    for _ in range(2):
+        kept = run(archive, copies).outcomes[-1].kept
+        assert set(kept) == set(map(str, names))
+        assert f"the copy of {merged} is another object" in kept[str(names[0])]
+        assert f"the copy of {names[1]} is another object" in kept[str(names[1])]
+    there.memory.delete_many([format_key(PREFIX, merged)])  # as an operator does, who found out which one is right
+    copy(archive, merged, there)
+    run(archive, copies)
+    assert archive.segments() == [merged]
+
+
+def copy(archive: Archive, name: Segment, there: Archive, *, flip_at: int | None = None) -> None:
+    """Of the very bytes, or with one bit that is another."""
+    body = bytearray(archive.bytes_of(name))
+    if flip_at is not None:
+        body[flip_at] ^= 1
+    there.memory.put_new(format_key(PREFIX, name), io.BytesIO(body), len(body))
 
 
 def test_the_ancestors_segments_merge_with_ours() -> None:

@@ -77,7 +77,7 @@ class TestLimits:
         plan = planned(row(9, 3, 1), max_age=7 * DAY, max_bytes=15)
         assert isinstance(plan, Expiry)
         assert [one.reason for one in plan.deletions] == [
-            "stored 2026-02-24T00:00:00+00:00, 9 days ago; max_age is 7d",
+            "stored 2026-02-24T00:00:00+00:00, 9d ago; max_age is 7d",
             "newer segments fill max_bytes, 15, without it",
         ]
 

@@ -18,6 +18,8 @@ from replicator.protocols import (
     Committed,
     ConsumerDisturbed,
     Fetched,
+    LogPoint,
+    LogTruncated,
     PartitionFailed,
     Reached,
     Run,
@@ -63,6 +65,14 @@ class World(ABC):
 
     @abstractmethod
     def trim(self, partition: TopicPartition, low: int) -> None: ...
+
+    @abstractmethod
+    def elect(self, *partitions: TopicPartition) -> None:
+        """Another leader, in another leader epoch, with every record."""
+
+    @abstractmethod
+    def truncate(self, ends: Mapping[TopicPartition, int]) -> None:
+        """Another leader, without the records from these offsets on: `append` made a call of its own for those."""
 
     @abstractmethod
     def member(self, *, group: str = "", **options: Any) -> SourceConsumer:
@@ -242,6 +252,38 @@ class ConsumerContract:
             assert member.offsets(a) == list(range(2000))
             assert member.offsets(b) == list(range(2000))
 
+    def test_start_while_paused_forgets_what_came_before(self, world: World) -> None:
+        """Much of it was fetched when the pause began."""
+        (p,) = world.topic()
+        world.append(p, *[b"x" * 100] * 5000)
+        with self.joined(world, [p]) as member:
+            for next_offset in (4000, 100, 4990):
+                member.until(lambda: member.runs(p))
+                member.consumer.pause([p])
+                member.poll()
+                member.fetched.clear()
+                member.poll()
+                assert member.fetched == []
+                member.consumer.start(p, next_offset)
+                member.until(lambda: member.runs(p))
+                assert member.runs(p)[0].first_offset == next_offset
+            member.until_reached(p, 5000)
+            assert member.offsets(p) == list(range(4990, 5000))
+
+    def test_an_end_that_comes_in_a_pause_is_told_after_it(self, world: World) -> None:
+        (p,) = world.topic()
+        world.append(p, *[b"x" * 100] * 3000)
+        with self.joined(world, [p]) as member:
+            member.until(lambda: member.runs(p))
+            member.consumer.pause([p])
+            for _ in range(4):
+                seen = len(member.fetched)
+                member.poll()
+            assert len(member.fetched) == seen
+            member.consumer.resume([p])
+            member.until_reached(p, 3000)
+            assert member.offsets(p) == list(range(3000))
+
     def test_resuming_goes_where_start_said_while_paused(self, world: World) -> None:
         (p,) = world.topic()
         world.append(p, *[b"x"] * 50)
@@ -328,6 +370,115 @@ class ConsumerContract:
                 member.consumer.start(p, 3)
                 member.until_reached(p, 5)
                 assert member.offsets(p) == [3, 4]
+
+    # --- leader epochs ---
+
+    def test_a_log_that_lost_its_tail_is_not_read_on(self, world: World) -> None:
+        """Below what was read, at it, and behind it; inside a hole; while it is read, and when it is started again;
+        whether or not it has grown past that offset since."""
+        below, at, behind, grown, hole = partitions = world.topic(partitions=5)
+        for p in partitions:
+            world.append(p, *[b"old"] * 5)
+            world.append(p, *[b"old"] * 5)
+        with self.joined(world, partitions) as member:
+            for p in partitions:
+                member.until_reached(p, 10)
+            (epoch,) = {run.last_leader_epoch for p in partitions for run in member.runs(p)}
+            assert epoch is not None
+            points = dict.fromkeys(partitions, LogPoint(10, epoch))
+            world.append(behind, b"later")
+            member.until_reached(behind, 11)
+            points[behind] = LogPoint(11, epoch)
+            world.begin(hole, b"aborted").abort()  # [10,11]
+            member.until_reached(hole, 12)
+            points[hole] = LogPoint(12, epoch)
+            member.consumer.pause([grown])
+            member.fetched.clear()
+            world.truncate({below: 5, at: 10, grown: 5, behind: 10, hole: 10})
+            world.append(grown, *[b"new"] * 20)
+            world.append(at, b"new")
+            member.consumer.resume([grown])
+            member.until(lambda: len(member.of(LogTruncated)) == 4)
+            member.until_reached(at, 11)
+            told = {item.partition: (item.point, item.end_offset) for item in member.of(LogTruncated)}
+            assert told == {p: (points[p], end) for p, end in ((below, 5), (grown, 5), (behind, 10), (hole, 10))}
+            assert [member.offsets(p) for p in partitions] == [[], [10], [], [], []]
+
+            member.fetched.clear()
+            world.append(below, *[b"new"] * 20)
+            world.append(hole, *[b"new"] * 5)
+            points[hole] = LogPoint(10, epoch)  # of the last record: true, and no hole behind it any more
+            for p in (below, grown, behind):
+                member.consumer.start(p, points[p].next_offset, points[p])
+            member.consumer.start(hole, 12, points[hole])
+            member.until(lambda: len(member.of(LogTruncated)) == 4)
+            told = {item.partition: (item.point, item.end_offset) for item in member.of(LogTruncated)}
+            assert told == {p: (points[p], end) for p, end in ((below, 5), (grown, 5), (behind, 10), (hole, 10))}
+            assert [member.offsets(p) for p in partitions] == [[], [], [], [], []]
+
+            member.consumer.start(below, 5, LogPoint(5, epoch))
+            member.consumer.start(grown, 8)  # without a point nothing is confirmed
+            member.consumer.start(at, 0)
+            member.until_reached(below, 25)
+            member.until_reached(grown, 25)
+            member.until_reached(at, 11)
+            assert member.offsets(below) == list(range(5, 25))
+            assert member.offsets(grown) == list(range(8, 25))
+            assert member.offsets(at) == list(range(11))
+            (last,) = {run.last_leader_epoch for run in (*member.runs(below), *member.runs(grown))}
+            assert last is not None
+            assert last > epoch
+            ends = {run.last_offset: run.last_leader_epoch for run in member.runs(at)}
+            assert (ends[9], ends[10]) == (epoch, last), "a run is of one leader epoch"
+
+    def test_a_hole_at_the_end_is_no_truncation(self, world: World) -> None:
+        """The last record is of one leader epoch, what is aborted behind it of the next; then comes a third leader."""
+        p, other = partitions = world.topic(partitions=2)
+        for each in partitions:
+            world.append(each, *[b"x"] * 3)
+        with self.joined(world, partitions, group="holes") as member:
+            member.until_reached(p, 3)
+            record = member.runs(p)[-1].point
+            assert record is not None
+            world.elect(p, other)
+            for each in partitions:
+                world.begin(each, b"aborted", b"aborted").abort()  # and a marker: [3,5]
+            member.until_reached(p, 6)
+            member.until_reached(other, 6)
+            (end,) = {item for item in member.of(Reached) if item.partition == p and item.next_offset == 6}
+            assert end.point is not None
+            assert end.point.leader_epoch > record.leader_epoch
+            world.elect(p, other)
+            for each in partitions:
+                world.begin(each, b"aborted").abort()  # [6,7]
+            member.until_reached(p, 8)
+            member.until_reached(other, 8)
+            assert member.of(LogTruncated) == []
+        with self.joined(world, partitions, at=None, group="holes again") as member:
+            member.consumer.start(p, 6, end.point)
+            member.consumer.start(other, 6, record)
+            world.append(p, b"y")
+            world.append(other, b"y")
+            member.until_reached(p, 9)
+            member.until_reached(other, 9)
+            assert (member.offsets(p), member.offsets(other)) == ([8], [8])
+            assert member.of(LogTruncated) == []
+            assert {run.last_leader_epoch for run in member.runs(p)} != {record.leader_epoch}
+
+    def test_what_retention_took_is_not_asked_about(self, world: World) -> None:
+        (p,) = world.topic()
+        world.append(p, *[b"x"] * 5)
+        with self.joined(world, [p]) as member:
+            member.until_reached(p, 5)
+            point = member.runs(p)[-1].point
+            assert point is not None
+            world.begin(p, b"aborted").abort()  # [5,6]
+            world.trim(p, 7)
+            world.append(p, b"y")
+            member.fetched.clear()
+            member.consumer.start(p, 7, point)
+            member.until_reached(p, 8)
+            assert member.offsets(p) == [7]
 
     def test_records_come_exactly_as_they_are(self, world: World) -> None:
         (p,) = world.topic()

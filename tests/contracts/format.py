@@ -110,6 +110,7 @@ class FormatContract:
         assert footer.count == len(records)
         assert footer.raw_bytes == sum(map(raw_bytes, records))
         assert footer.largest_record_bytes == max(map(raw_bytes, records), default=0)
+        assert footer.keyless_count == sum(record["key"] is None for record in records)
         assert (footer.first_offset, footer.last_offset) == ((first, last) if records else (None, None))
         stamps = [row["timestamp"] for row in records]
         assert footer.min_timestamp_ms == min(stamps, default=None)

@@ -123,6 +123,14 @@ class StoreContract:
         assert found("p/a/", "p/a/2") == []
         assert found("p/", "p/a0") == ["p/ab", "p/b"]
 
+    def test_a_listing_ends_when_it_has_as_many_as_are_wanted(self, store: ObjectStore) -> None:
+        keys = [f"p/{number:02d}" for number in range(20)]
+        for key in keys:
+            put(store, key)
+        for most in (0, 1, 7, 20, 5000):
+            assert [info.key for info in store.list("p/", most=most)] == keys[:most]
+            assert [info.key for info in store.list("p/", start_after=keys[4], most=most)] == keys[5 : 5 + most]
+
     @pytest.mark.parametrize(
         "key",
         [

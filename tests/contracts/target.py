@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Skipped
 from replicator.errors import BrokerUnavailable
 from replicator.protocols import Fate, TargetRun, TargetWriter, TopicPartition
-from replicator.segment import SourcePartition
+from replicator.segment import OffsetRange, SourcePartition
 from tests.fakes.kafka_target import TargetRecord, target_records
 from tests.formats.records import Row, batch_of, raw_bytes
 
@@ -66,6 +67,10 @@ class TargetContract:
     def checkpoints(self) -> Mapping[CheckpointKey, Checkpoint]:
         raise NotImplementedError
 
+    def skipped(self) -> Sequence[Skipped]:
+        """In order of their partitions."""
+        raise NotImplementedError
+
     def refused(self, run: TargetRun) -> TargetRun:
         """The run, made such that the target refuses it for good and takes no record of it."""
         raise NotImplementedError
@@ -107,6 +112,19 @@ class TargetContract:
         assert self.checkpoints() == {first.key: later.checkpoint, second.key: second.checkpoint}
         assert self.read(partitions[0], 3) == expected(first, later)
 
+    def test_what_was_skipped_is_written_down_with_the_checkpoint(
+        self, writer: TargetWriter, partitions: Sequence[TopicPartition]
+    ) -> None:
+        first, bad = run_of(partitions[0], [row(0)]), run_of(partitions[1], [row(5)])
+        passed = [Skipped(key=run.key, offsets=OffsetRange(1, 4), reason="missing", at=AT) for run in (first, bad)]
+        runs = [replace(first, skipped=passed[:1]), run_of(partitions[0], [row(5)])]
+        assert writer.deliver(runs, should_stop=never) == []
+        assert self.skipped() == passed[:1], "of a run that is not the last of its partition, too"
+        writer.deliver([self.refused(replace(bad, skipped=passed[1:]))], should_stop=never)
+        assert self.skipped() == passed[:1]
+        assert writer.deliver([replace(bad, skipped=passed[1:])], should_stop=never) == []
+        assert self.skipped() == passed
+
     def test_a_failed_run_has_no_checkpoint_and_the_next_call_works(
         self, writer: TargetWriter, partitions: Sequence[TopicPartition]
     ) -> None:
@@ -133,6 +151,18 @@ class TargetContract:
         assert writer.deliver(iter(runs), should_stop=never) == []
         assert self.read(partitions[0], 6) == expected(*runs)
         assert self.checkpoints() == {runs[-1].key: runs[-1].checkpoint}
+
+    def test_two_sources_share_a_partition(self, writer: TargetWriter, partitions: Sequence[TopicPartition]) -> None:
+        one, other = run_of(partitions[0], [row(0), row(1)]), run_of(partitions[0], [row(70, b"other")])
+        other = replace(other, key=CheckpointKey(SourcePartition("us-1", "orders", 0), partitions[0].topic))
+        again = run_of(partitions[0], [row(2)])
+        assert writer.deliver([one, other, again], should_stop=never) == []
+        assert self.read(partitions[0], 4) == expected(one, other, again)
+        assert self.checkpoints() == {one.key: again.checkpoint, other.key: other.checkpoint}
+        bad = self.refused(run_of(partitions[0], [row(3)]))
+        [failure] = writer.deliver([replace(other, checkpoint=bad.checkpoint), bad], should_stop=never)
+        assert (failure.partition, failure.fate) == (partitions[0], Fate.REFUSED)
+        assert self.checkpoints() == {one.key: again.checkpoint, other.key: other.checkpoint}
 
     def test_nothing_to_deliver(self, writer: TargetWriter) -> None:
         assert writer.deliver([], should_stop=never) == []

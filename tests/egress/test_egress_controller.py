@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from io import BytesIO
 from pathlib import Path
@@ -12,11 +14,12 @@ import pytest
 from replicator.commit_note import Note, read_note
 from replicator.config import EgressTopicSettings
 from replicator.errors import BrokerUnavailable, TargetError
-from replicator.protocols import Committed, Fetched, TopicPartition
+from replicator.protocols import Committed, Fetched, LogPoint, TopicPartition
 from replicator.segment import OffsetRange, Segment, SourcePartition
 from replicator.topics import TopicRule
 from tests.egress.world import AGE, FORMAT, Process, World, rule, source
 from tests.fakes.kafka_consumer import FakeRecord, FakeSourceConsumer, run_of
+from tests.fakes.small_disk import Quota
 
 P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 LABELS = {"topic": "t", "partition": "0"}
@@ -318,8 +321,8 @@ def test_commits_carry_the_note_and_the_leader_epoch(world: World) -> None:
     world.produce(P, 3)
     world.broker.trim(P, 2)
     process = joined(world)
-    assert world.committed(P) == Committed(2, "start=2 partitions=2 topic=id-t", None)
-    world.broker.logs[P].leader_epoch = 7
+    assert world.committed(P) == Committed(2, "start=2 partitions=2 topic=id-t", 0)
+    world.broker.elect(P, 7)
     world.produce(P, 4)
     process.turn(2)
     process.later()
@@ -335,7 +338,7 @@ def test_commits_carry_the_note_and_the_leader_epoch(world: World) -> None:
 
 def test_failed_commit_is_said_again_with_all_of_it(world: World) -> None:
     process = joined(world)
-    world.broker.logs[P].leader_epoch = 3
+    world.broker.elect(P, 3)
     process.consumer.fail_commits(P)
     world.produce(P, 5)
     process.turn(2)
@@ -355,6 +358,39 @@ def test_newer_position_is_not_overwritten_by_the_failed_one(world: World) -> No
     process.turn(2)
     process.later(1)
     assert world.position(P) == 10
+
+
+def test_failed_commit_that_is_said_again_stays_below_all_that_is_not_stored(world: World) -> None:
+    process = joined(world)
+    process.consumer.fail_commits(P)
+    process.uploads.holding = True
+    world.produce(P, 15)
+    process.turn(3)
+    process.uploads.run_next()
+    process.turn(3)
+    process.later(1)
+    assert world.position(P) == 5
+
+
+class RefusesCommits(FakeSourceConsumer):
+    """The next one that is only sent."""
+
+    refusing = True
+
+    def commit(self, offsets, *, wait=None):  # type: ignore[no-untyped-def]
+        if wait is None and self.refusing:
+            self.refusing = False
+            raise BrokerUnavailable("commit: _STATE")
+        super().commit(offsets, wait=wait)
+
+
+def test_commit_that_cannot_be_sent_is_sent_again(world: World) -> None:
+    process = joined(world, P, consumer=RefusesCommits(world.broker))
+    world.produce(P, 5)
+    process.turn(3)
+    assert world.committed(P) is None, "not before a second has passed"
+    process.later(1)
+    assert world.position(P) == 5
 
 
 class RefusesWaitingCommits(FakeSourceConsumer):
@@ -418,10 +454,10 @@ def test_disturbance_while_nothing_is_known_yet(world: World) -> None:
 class CannotSeek(FakeSourceConsumer):
     broken = False
 
-    def start(self, partition: TopicPartition, next_offset: int) -> None:
+    def start(self, partition: TopicPartition, next_offset: int, point: LogPoint | None = None) -> None:
         if self.broken:
             raise BrokerUnavailable("seek: planned")
-        super().start(partition, next_offset)
+        super().start(partition, next_offset, point)
 
 
 def test_seek_that_fails_is_made_again(world: World) -> None:
@@ -488,10 +524,10 @@ def test_refused_upload_stops_that_partition_only_until_its_cause_is_gone(world:
     segment = in_the_way(world, OffsetRange(0, 4))
     world.produce(P, 5)
     world.produce(Q, 5)
-    process.turn(2)
+    process.turn(6)  # what contradicts the archive is read once more
     assert list(process.stopped) == [str(source(P))]
     assert str(segment) in process.stopped[str(source(P))]
-    assert process.metrics.value("stopped_partitions") == 1
+    assert process.metrics.value("stopped_partitions", held="true") == 1
     world.expect(Q)
     for seconds in (30, 60, 120, 240, 300, 300):
         process.later(seconds)
@@ -505,7 +541,7 @@ def test_refused_upload_stops_that_partition_only_until_its_cause_is_gone(world:
     process.later(300)
     process.later()
     assert process.stopped == {}
-    assert process.metrics.value("stopped_partitions") == 0
+    assert process.metrics.value("stopped_partitions", held="true") == 0
     world.expect(P)
 
 
@@ -516,6 +552,8 @@ def test_contradiction_is_not_passed_by_a_segment_of_another_length(world: World
     world.produce(P, 3)
     process.turn(2)
     process.later()
+    process.turn(3)  # what contradicts the archive is read once more
+    process.later(turns=5)
     assert list(process.stopped) == [str(source(P))]
     world.produce(P, 9)
     for seconds in (30, 60, 120):
@@ -613,7 +651,7 @@ def test_moved_away_partition_is_no_longer_reported(world: World) -> None:
     process.consumer.revoke(P)
     process.turn()
     assert process.stopped == {}
-    assert process.metrics.value("stopped_partitions") == 0
+    assert process.metrics.value("stopped_partitions", held="true") == 0
 
 
 # --- spool and pressure -----------------------------------------------------------------------------------------------
@@ -682,6 +720,91 @@ def test_store_that_is_slow_pauses_fetching_and_polling_goes_on(world: World) ->
     world.expect(P)
 
 
+@pytest.mark.parametrize("size_bytes", [0, 1000, 20_000])
+def test_a_full_disk_is_waited_for_and_nothing_is_read_again(make: Make, size_bytes: int) -> None:
+    """All segments are open for long, and together larger than disk and memory; so each is sealed when there is no
+    room, and stored."""
+    world = make(rule("^.*", max_segment_messages=10_000, max_segment_age=timedelta(hours=1)))
+    disk = Quota(size_bytes)
+    process = joined(world, P, Q, disk=disk, memory_bytes=4000, spool_memory_bytes=500)
+    spooled = 0
+    for _ in range(100):
+        for partition in (P, Q):
+            world.broker.append(partition, *[os.urandom(150) for _ in range(4)])
+        process.turn()
+        spooled = max(spooled, process.assembly.spool_bytes)
+    process.turn(50)
+    process.later(3600)
+    for partition in (P, Q):
+        world.expect(partition)
+    assert process.metrics.counts["egress_rewinds"] == 0
+    assert process.metrics.counts["egress_pauses"] > 0, "it was never full"
+    assert spooled < size_bytes + 8000, "it went on reading"
+    assert process.metrics.value("egress_spool_limit_bytes") < 8 * 4000
+    assert process.health.snapshot().is_ready
+
+
+def test_a_disk_that_others_fill_while_fetching_is_paused_is_no_deadlock(make: Make) -> None:
+    world = make(rule("^.*", max_segment_messages=10_000, max_segment_age=timedelta(hours=1)))
+    disk = Quota()
+    process = joined(world, P, Q, disk=disk, memory_bytes=4000, spool_memory_bytes=500)
+    process.uploads.holding = True
+    while not process.metrics.counts["egress_pauses"]:
+        for partition in (P, Q):
+            world.broker.append(partition, *[os.urandom(150) for _ in range(4)])
+        process.turn()
+    disk.size_bytes = 0
+    process.uploads.holding = False
+    process.uploads.run_all()
+    process.turn(20)  # no time passes: nothing is sealed by its age
+    world.produce(P, 1)
+    process.turn(3)
+    process.later(3600)
+    for partition in (P, Q):
+        world.expect(partition)
+    assert process.metrics.counts["egress_rewinds"] == 0
+
+
+def test_a_spool_that_fails_again_and_again_is_named_until_something_is_stored(world: World) -> None:
+    process = joined(world, spool_memory_bytes=-1)
+    world.produce(P, 12)
+    (process.spool.directory / "lock").rename(world.directory / "lock")
+    process.spool.directory.rmdir()  # a disk that is gone
+    for _ in range(3):
+        assert process.health.snapshot().problems == {}
+        process.later(60)
+    [(subject, problem)] = process.health.snapshot().problems.items()
+    assert subject == "a/t/0 read again"
+    assert "3 times in a row" in problem
+    assert str(process.spool.directory) in problem
+    assert "egress.spool_dir" in problem
+    process.spool.directory.mkdir()
+    (world.directory / "lock").rename(process.spool.directory / "lock")
+    process.later(60)
+    process.later()
+    world.expect(P)
+    assert process.health.snapshot().is_ready
+
+
+def test_a_store_that_is_slow_gets_larger_segments_and_not_more_of_them(make: Make) -> None:
+    """A trickle, in segments of a second: what waits to be stored is one segment of each partition."""
+    world = make(rule("^.*", max_segment_messages=10_000, max_segment_age=timedelta(seconds=1)))
+    process = joined(world)
+    process.uploads.holding = True
+    for _ in range(100):
+        for partition in (P, Q):
+            world.produce(partition, 1)
+        process.later(1, turns=1)
+        assert process.uploads.waiting <= 2
+    process.uploads.holding = False
+    process.uploads.run_all()
+    process.later(1)
+    process.later(1)
+    for partition in (P, Q):
+        world.expect(partition)
+        assert len(world.ranges(partition)) <= 3
+
+
 def test_partition_that_comes_while_fetching_is_paused_waits_too(world: World) -> None:
     process = joined(world, P, memory_bytes=2000)
     process.uploads.holding = True
@@ -696,6 +819,22 @@ def test_partition_that_comes_while_fetching_is_paused_waits_too(world: World) -
     process.uploads.holding = False
     process.uploads.run_all()
     process.turn(80)
+    process.later()
+    world.expect(P)
+    world.expect(Q)
+
+
+def test_open_segments_that_fill_the_spool_are_sealed_although_none_is_full_or_old(make: Make) -> None:
+    world = make(rule("t", max_segment_messages=1_000_000))
+    process = joined(world, memory_bytes=2000)
+    for _ in range(100):
+        for partition in (P, Q):
+            world.broker.append(partition, *[bytes(200)] * 5)
+        process.turn()
+    process.turn(200)  # nothing waits for the clock
+    assert process.metrics.by_label("egress_pauses", **LABELS) >= 1
+    assert process.assembly.spool_bytes <= 8 * 2000
+    assert {s.offsets.start for s in world.segments(P)} >= {0}
     process.later()
     world.expect(P)
     world.expect(Q)
@@ -903,7 +1042,7 @@ def test_trouble_with_the_topics_keeps_what_is_known(world: World) -> None:
 
 
 def test_footer_says_where_it_comes_from(world: World) -> None:
-    world.broker.logs[P].leader_epoch = 4
+    world.broker.elect(P, 4)
     world.produce(P, 5)
     joined(world)
     [segment] = world.segments(P)
@@ -921,3 +1060,88 @@ def test_rule_that_matches_no_topic_is_told_once(make: Make, caplog: pytest.LogC
         process.later(30)
     told = [r.topic for r in caplog.records if r.getMessage() == "rule_matches_no_topic"]  # type: ignore[attr-defined]
     assert told == ["^t\\..*", "slip"]
+
+
+# --- rights -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pattern", ["t", "^t"])
+def test_a_topic_that_may_not_be_described_any_more_is_stopped_until_it_may(make: Make, pattern: str) -> None:
+    """The cluster leaves it out of its listing, and the group takes its partitions away."""
+    world = make(rule(pattern))
+    process = joined(world)
+    world.produce(P, 5)
+    process.later()
+    world.admin.hides["t"] = "describe topic t: planned"
+    process.consumer.lose(P, Q)
+    process.later(31)
+    assert "allow READ on t" in process.stopped["a/t"]
+    assert not process.health.snapshot().is_ready
+    process.later(31)
+    assert list(process.stopped) == ["a/t"]
+    del world.admin.hides["t"]
+    world.produce(P, 5)
+    process.later(31)
+    process.consumer.assign_all()
+    process.later(turns=5)
+    assert process.health.snapshot().is_ready
+    world.expect(P)
+
+
+def test_a_topic_that_was_refused_at_first_begins_as_its_policy_says(make: Make) -> None:
+    world = make(rule("t", start="latest"))
+    world.produce(P, 5)
+    world.admin.hides["t"] = "planned"
+    process = joined(world)
+    assert list(process.stopped) == ["a/t"]
+    del world.admin.hides["t"]
+    process.later(31)
+    process.join()
+    process.later(turns=5)
+    assert process.health.snapshot().is_ready
+    assert (world.position(P), world.ranges(P)) == (5, [])
+
+
+def test_a_topic_that_is_deleted_is_not_refused(make: Make) -> None:
+    world = make(rule("t"))
+    process = joined(world)
+    world.broker.delete("t")
+    process.consumer.lose(P, Q)
+    process.later(31)
+    assert process.stopped == {}
+    assert process.health.snapshot().is_ready
+
+
+def test_a_group_that_takes_no_member_turns_readiness(world: World) -> None:
+    process = joined(world)
+    process.consumer.trouble = "member of group group: planned"
+    process.turn()
+    assert process.stopped == {"group": "member of group group: planned"}
+    process.consumer.trouble = ""
+    process.turn()
+    assert process.health.snapshot().is_ready
+
+
+def test_a_refused_question_about_a_stored_segment_is_asked_again(world: World) -> None:
+    """Whether the topic is compacted decides what a segment that differs from the stored one means."""
+    world.produce(P, 5)
+    joined(world).stop()
+    world.broker.compact(P, 1, 3)
+    world.broker.committed("group")[P] = Committed(0, "")
+    process = world.process()
+    refusals = [TargetError("describe the settings of topic t: planned; allow DESCRIBE_CONFIGS on the topic")]
+
+    def may_thin(_: Segment) -> bool:
+        if refusals:
+            raise refusals.pop()
+        return True
+
+    process.assembly._uploader = replace(process.assembly._uploader, may_thin=may_thin)
+    process.join()
+    process.later(turns=5)
+    assert "allow DESCRIBE_CONFIGS" in process.stopped["a/t/0"]
+    process.later(31, turns=5)
+    process.later(turns=5)
+    assert process.stopped == {}
+    assert world.position(P) == 5
+    assert world.ranges(P) == [(0, 4)]

@@ -80,7 +80,7 @@ def test_an_empty_life_is_seen_by_the_next_look(world: World) -> None:
     process = joined(world)
     recreate(world)
     process.later(31)
-    assert world.committed(P) == Committed(0, str(Note(0, 2, SECOND)), None)
+    assert world.committed(P) == Committed(0, str(Note(0, 2, SECOND)), 0)
     recreate(world, *many("new", 2))
     process.later(31)
     process.later()
@@ -101,6 +101,7 @@ def test_what_was_sealed_in_time_is_stored_in_its_own_place(world: World) -> Non
     process.later()
     process.uploads.run_all()
     process.uploads.holding = False
+    process.later()  # what was read of the second life behind it is sealed, and found to be of another
     process.later()
     process.later()
     assert world.values(P) == many("old", 5)

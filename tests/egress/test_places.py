@@ -32,7 +32,8 @@ class Archive:
         return Places("a", self.control, CLOCK)
 
     def life(self, topic_id: str = "one", cluster: str = "c", *, places: Places | None = None) -> Life | Hold:
-        return (places or self.places()).life(TopicFacts("t", topic_id, 1), cluster)
+        places = places or self.places()
+        return places.life(TopicFacts("t", topic_id, 1), cluster, places.claimed())
 
     def incarnation(self, topic_id: str = "one", cluster: str = "c") -> str:
         life = self.life(topic_id, cluster)
@@ -132,7 +133,7 @@ def test_what_is_known_is_not_asked_again(archive: Archive) -> None:
     places = archive.places()
     first = archive.life("one", places=places)
     archive.objects.away = {"open", "list", "put_new"}
-    assert archive.life("one", places=places) == first
+    assert places.life(TopicFacts("t", "one", 1), "c", {"t"}) == first
 
 
 def test_without_topic_ids_the_cluster_and_a_counter_name_the_life(archive: Archive) -> None:

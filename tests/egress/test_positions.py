@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from egress.positions import Facts, Hold, Rules, Start, added_later, choose_start, is_of
+from egress.positions import Facts, Hold, Rules, Start, added_later, choose_start, is_of, on_the_same_log
 from replicator.commit_note import Note, read_note
-from replicator.protocols import Committed, Watermarks
+from replicator.control import LogFork, RecordedGap
+from replicator.protocols import Committed, LogPoint, Watermarks
 from replicator.segment import OffsetRange, Segment, SourcePartition
 
 SOURCE = SourcePartition("a", "t", 0)
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def seg(start: int, end: int, level: int = 0) -> Segment:
     return Segment(SOURCE, level, OffsetRange(start, end))
+
+
+def gap(offsets: OffsetRange, *, is_accepted: bool = False) -> RecordedGap:
+    return RecordedGap(
+        source=SOURCE, offsets=offsets, reason="", low=0, high=0, recorded_at=T0, is_accepted=is_accepted
+    )
+
+
+def fork(next_offset: int, end_offset: int | None, leader_epoch: int | None = 0) -> LogFork:
+    return LogFork(
+        source=SOURCE,
+        next_offset=next_offset,
+        leader_epoch=leader_epoch,
+        end_offset=end_offset,
+        found_at=T0,
+        evidence="the evidence",
+    )
 
 
 def choose(
@@ -25,19 +46,28 @@ def choose(
     policy: int = 0,
     *,
     recorded: tuple[OffsetRange, ...] = (),
+    begun: int | None = None,
+    forks: tuple[LogFork, ...] = (),
+    accepted: tuple[OffsetRange, ...] = (),
+    epoch: int | None = None,
+    point: LogPoint | None = None,
     accept: bool = False,
     record: bool = False,
 ) -> Start | Hold:
     facts = Facts(
         committed=committed,
-        archived=archived,
-        recorded=recorded,
-        marks=Watermarks(low, high),
+        archived=[one.offsets for one in archived],
+        recorded=(*recorded, *accepted),
+        marks=Watermarks(low, high, epoch),
         policy_offset=policy,
         partition_count=6,
         life="id",
+        begun=begun,
+        forks=forks,
+        gaps=[gap(offsets, is_accepted=True) for offsets in accepted],
     )
-    return choose_start(facts, Rules(accept_missing_archive=accept, record_gaps=record))
+    answer = choose_start(facts, Rules(accept_missing_archive=accept, record_gaps=record))
+    return answer if isinstance(answer, Hold) else on_the_same_log(answer, point, facts)
 
 
 def ours(next_offset: int, begun: int = 0) -> Committed:
@@ -142,6 +172,111 @@ def test_log_that_ends_before_the_commit_is_refused_whatever_the_policy() -> Non
     assert isinstance(choose(ours(300), (seg(0, 299),), high=100, record=True), Hold)
 
 
+# --- where the archive begins ---
+
+
+def test_a_recorded_begin_outlives_the_groups_offsets() -> None:
+    """Positioned at 40 by `start = "latest"`, and never a record since; then the group's offsets expired."""
+    answer = choose(begun=40, policy=100)
+    assert isinstance(answer, Start)
+    assert (answer.next_offset, answer.note.begun_at) == (40, 40)
+    lost = choose(begun=40, low=60, policy=100)
+    assert isinstance(lost, Hold)
+    assert "[40,59] is gone" in lost.reason
+    assert recorded(choose(begun=40, low=60, record=True)) == (60, [OffsetRange(40, 59)])
+
+
+def test_the_first_segments_of_an_archive_are_missed_too() -> None:
+    """They were under way when the process died, and the group's offsets expired before the next one came."""
+    assert offset(choose(archived=(seg(50, 59),), begun=40)) == 40
+    assert offset(choose(archived=(seg(50, 59),))) == 60
+    assert recorded(choose(archived=(seg(50, 59),), begun=40, low=45, record=True)) == (45, [OffsetRange(40, 44)])
+
+
+def test_an_offset_before_the_begin_is_refused() -> None:
+    answer = choose(Committed(30, "by hand"), (seg(40, 59),), begun=40)
+    assert isinstance(answer, Hold)
+    assert "begins at 40" in answer.reason
+    assert offset(choose(Committed(40, "by hand"), (), begun=40)) == 40
+
+
+# --- is it the same log? ---
+
+
+def test_the_log_is_held_against_what_commit_or_archive_know() -> None:
+    def point(answer: Start | Hold) -> LogPoint | None:
+        assert isinstance(answer, Start), answer
+        return answer.point
+
+    archived = (seg(0, 29),)
+    assert point(choose(ours(30), archived, point=LogPoint(30, 2), epoch=5)) == LogPoint(30, 2)
+    assert point(choose(ours(30), archived, point=LogPoint(25, 2), epoch=5)) == LogPoint(25, 2), "a hole behind it"
+    assert point(choose(ours(30), archived, epoch=5)) == LogPoint(30, 5), "nothing is known: from now on"
+    assert point(choose(ours(30), archived)) is None
+    assert point(choose(policy=40, epoch=5)) == LogPoint(40, 5)
+
+
+def test_a_log_that_is_too_short_is_for_its_epochs_to_judge() -> None:
+    """By then it may have grown again. Without any epoch its length is all there is."""
+    answer = choose(ours(300), (seg(0, 299),), high=100, point=LogPoint(300, 2))
+    assert isinstance(answer, Start)
+    assert (answer.next_offset, answer.point) == (300, LogPoint(300, 2))
+    held = choose(ours(300), (seg(0, 299),), high=100, epoch=5)
+    assert isinstance(held, Hold)
+    assert "no leader epoch" in held.reason
+
+
+def test_a_fork_holds_until_all_of_it_is_accepted() -> None:
+    archived = (seg(0, 99),)
+    for end, contested, others in (
+        (50, OffsetRange(50, 99), (OffsetRange(50, 98), OffsetRange(51, 99))),
+        (None, OffsetRange(0, 99), (OffsetRange(50, 99),)),
+    ):
+        for accepted in ((), *((other,) for other in others)):
+            held = choose(ours(100), archived, forks=(fork(100, end),), accepted=accepted, high=500)
+            assert isinstance(held, Hold)
+            assert "the evidence" in held.reason
+            assert "replicator adopt --fork t" in held.reason
+            command = f"replicator gaps accept a/t/0 {contested.start}-{contested.end} --reason TEXT --yes"
+            assert command in held.reason
+        for accepted in ((contested,), (OffsetRange(contested.start, 70), OffsetRange(60, 99))):
+            answer = choose(
+                ours(100),
+                archived,
+                forks=(fork(100, end),),
+                accepted=accepted,
+                point=LogPoint(100, 0),
+                epoch=3,
+                high=500,
+            )
+            assert isinstance(answer, Start)
+            assert (answer.next_offset, answer.point) == (100, None), "the old epoch says nothing of this log"
+
+
+def test_behind_an_accepted_fork_the_next_records_count_again() -> None:
+    facts = {"forks": (fork(100, 50),), "accepted": (OffsetRange(50, 99),), "high": 500}
+    answer = choose(ours(120), (seg(0, 119),), point=LogPoint(120, 3), **facts)  # type: ignore[arg-type]
+    assert isinstance(answer, Start)
+    assert answer.point == LogPoint(120, 3)
+    assert isinstance(choose(ours(120), (seg(0, 119),), **{**facts, "forks": (*facts["forks"], fork(120, 110))}), Hold)  # type: ignore[arg-type]
+
+
+def test_an_accepted_fork_is_gone_behind_wherever_the_commit_is() -> None:
+    """The records contradicted each other at 50, and the commit is where a snapshot had it."""
+    facts = {"forks": (fork(100, 50, None),), "accepted": (OffsetRange(50, 99),)}
+    assert offset(choose(ours(40), (seg(0, 99),), high=500, **facts)) == 100  # type: ignore[arg-type]
+    waits = choose(ours(40), (seg(0, 99),), high=70, **facts)  # type: ignore[arg-type]
+    assert isinstance(waits, Hold)
+    assert "waits until it has grown there" in waits.reason
+
+
+def test_a_stray_object_contests_nothing_once_it_is_gone() -> None:
+    stray = fork(100, 50, None)
+    assert isinstance(choose(ours(50), (seg(0, 49), seg(50, 99)), forks=(stray,)), Hold)
+    assert offset(choose(ours(50), (seg(0, 49),), forks=(stray,))) == 50
+    assert isinstance(choose(ours(50), (seg(0, 49),), forks=(fork(100, 50),)), Hold), "reported by a broker"
+
+
 def test_commits_of_another_life_are_not_believed() -> None:
     assert is_of(ours(30), "id", is_first=True)
     assert not is_of(ours(30), "other", is_first=False)
@@ -182,6 +317,7 @@ ranges = st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda t: seg(t[0
     length=st.integers(0, 60),
     policy=st.integers(0, 60),
     gaps=st.lists(ranges.map(lambda s: s.offsets), max_size=2),
+    begun=st.none() | st.integers(0, 60),
     record=st.booleans(),
 )
 def test_nothing_is_passed_over(
@@ -192,14 +328,15 @@ def test_nothing_is_passed_over(
     length: int,
     policy: int,
     gaps: list[OffsetRange],
+    begun: int | None,
     record: bool,
 ) -> None:
-    """What lies before the start is archived, was decided on before (by a commit or the policy), or is written down as
-    gone; and only what the source has not is."""
+    """What lies before the start is archived, was decided on before (by commit, policy or a recorded begin), or is
+    written down as gone; and only what the source has not is."""
     high = low + length
     policy = min(max(policy, low), high)
     commit = None if committed is None else ours(committed)
-    answer = choose(commit, tuple(archived), low, high, policy, recorded=tuple(gaps), record=record)
+    answer = choose(commit, tuple(archived), low, high, policy, recorded=tuple(gaps), begun=begun, record=record)
     if isinstance(answer, Hold):
         return
     assert low <= answer.next_offset <= high
@@ -209,6 +346,7 @@ def test_nothing_is_passed_over(
     assert record or not lost
     assert not lost & covered
     assert all(o < low for o in lost)
-    decided = committed if committed is not None else min((r.start for r in known), default=policy)
+    first = min((r.start for r in known), default=policy)
+    decided = committed if committed is not None else first if begun is None else begun
     for o in range(decided, answer.next_offset):
         assert o in covered | lost, (o, answer)

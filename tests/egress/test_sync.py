@@ -11,9 +11,11 @@ from io import BytesIO
 
 import pytest
 
-from egress.sync import BucketSync, Place
+import egress.sync
+from egress.sync import BucketSync, Place, SyncLoop
 from replicator.errors import StoreUnavailable
 from replicator.events import QueueMessage
+from replicator.health import Health
 from replicator.lifecycle import Stop
 from replicator.topics import TopicPattern
 from tests.fakes.surroundings import CountedMetrics, FailingStore, HandClock
@@ -45,6 +47,10 @@ class Bench:
         for each in names:
             self.here.memory.put_new(f"data/{each}", BytesIO(each.encode()), len(each))
 
+    def opened(self) -> list[str]:
+        """What was read at the other end."""
+        return sorted(key.removeprefix("other/place/") for what, key in self.there.asked if what == "open")
+
     def copied(self) -> list[str]:
         return [info.key.removeprefix("other/place/") for info in self.there.memory.list("")]
 
@@ -57,20 +63,23 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 def test_what_is_missing_is_copied_and_again_does_nothing(pool: ThreadPoolExecutor) -> None:
     bench = Bench(pool)
-    names = [*(name(at) for at in range(0, 70, 10)), name(0, level=1), "a/_control/v1/cluster.json"]
+    control = ("cluster.json", "begins/t/0", "begins/t@id-fork1/0", f"forks/t/0/{70:020d}", "places/t@id-fork1")
+    names = [*(name(at) for at in range(0, 70, 10)), name(0, level=1), *(f"a/_control/v1/{key}" for key in control)]
     bench.put(*names)
     bench.there.memory.put_new(f"other/place/{names[3]}", BytesIO(b"there"), 5)
     bench.there.memory.put_new(f"other/place/{name(500)}", BytesIO(b"theirs"), 6)
     first = bench.sync.once()
-    assert (first.copied, first.present, first.failed) == (len(names) - 1, 1, 0)
+    assert (first.copied, first.present, first.failed) == (len(names) - 1, 0, 0)
+    assert first.differing == {names[3]: f"{len(names[3])} bytes here, 5 there"}
     assert bench.copied() == sorted([*names, name(500)])
     with bench.there.open(f"other/place/{names[0]}") as body:
         assert body.read() == names[0].encode()
     with bench.there.open(f"other/place/{names[3]}") as body:
         assert body.read() == b"there", "written once"
     second = bench.sync.once()
-    assert (second.copied, second.present) == (0, len(names))
-    assert bench.metrics.by_label("sync_objects", topic="t") == len(names) - 2
+    assert (second.copied, second.present) == (0, len(names) - 1)
+    assert second.differing == first.differing
+    assert bench.metrics.by_label("sync_objects", topic="t") == len(names) - 1 - len(control)
 
 
 def test_only_this_region_and_what_is_selected(pool: ThreadPoolExecutor) -> None:
@@ -156,3 +165,110 @@ def test_notification_of_a_copy_that_failed_stays(pool: ThreadPoolExecutor) -> N
     bench.there.away = set()
     assert bench.sync.follow(queue, WAIT).copied == 1
     assert queue.messages == []
+
+
+# --- what is there already ---
+
+
+def damaged(body: bytes) -> bytes:
+    return body[:-1] + bytes([body[-1] ^ 1])
+
+
+@pytest.fixture
+def bench(pool: ThreadPoolExecutor) -> Bench:
+    """Ten objects, copied."""
+    bench = Bench(pool)
+    bench.put(*(name(at) for at in range(0, 100, 10)))
+    bench.sync.once()
+    return bench
+
+
+@pytest.mark.parametrize(
+    ("body", "difference"),
+    [
+        (damaged(name(30).encode()), f"the same size, and other bytes from byte {len(name(30)) - 1} on"),
+        (name(30).encode()[:-1], f"{len(name(30))} bytes here, {len(name(30)) - 1} there"),
+        (b"x" * len(name(30)), "the same size, and other bytes from byte 0 on"),
+    ],
+)
+def test_an_object_that_is_not_its_copy_is_named_and_left_alone(
+    bench: Bench, body: bytes, difference: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench.there.memory.replace(f"other/place/{name(30)}", body)
+    for _ in range(2):
+        result = bench.sync.once()
+        assert (result.differing, result.present, result.copied) == ({name(30): difference}, 9, 0)
+        assert name(30) in result.difference
+        assert "delete the other" in result.difference
+    with bench.there.open(f"other/place/{name(30)}") as file:
+        assert file.read() == body, "overwritten"
+    assert [r.message for r in caplog.records].count("copy_differs") == 1, "said once"
+    bench.there.memory.delete_many([f"other/place/{name(30)}"])
+    assert bench.sync.once().copied == 1
+    assert bench.sync.once().difference == ""
+
+
+def test_a_notification_of_what_is_there_compares_it(bench: Bench) -> None:
+    queue = Queue([created(name(30)), created(name(40))])
+    bench.there.memory.replace(f"other/place/{name(30)}", b"x")
+    result = bench.sync.follow(queue, WAIT)
+    assert (list(result.differing), result.present, result.copied) == ([name(30)], 1, 0)
+    assert queue.messages == []
+
+
+def test_what_was_compared_is_not_read_again_until_it_changes(bench: Bench) -> None:
+    """ETags of these stores say nothing of the content, as those of encrypted objects."""
+    bench.sync.once()
+    bench.there.asked.clear()
+    assert bench.sync.once().present == 10
+    assert bench.opened() == []
+    bench.there.memory.replace(f"other/place/{name(30)}", damaged(name(30).encode()))
+    assert list(bench.sync.once().differing) == [name(30)]
+    assert bench.opened() == [name(30)]
+
+
+def test_a_round_compares_no_more_than_it_may_and_the_next_goes_on(bench: Bench) -> None:
+    bench.sync.most_compared = 3
+    bench.there.memory.replace(f"other/place/{name(90)}", damaged(name(90).encode()))
+    bench.there.asked.clear()
+    rounds = [bench.sync.once() for _ in range(6)]
+    assert bench.opened() == [name(at) for at in range(0, 100, 10)]
+    assert [len(result.differing) for result in rounds] == [0, 0, 0, 1, 1, 1]
+
+
+def test_comparisons_that_are_forgotten_are_made_again_and_none_is_left_out(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(egress.sync, "REMEMBERED", 4)
+    bench.sync.most_compared = 3
+    bench.there.asked.clear()
+    for _ in range(12):
+        bench.sync.once()
+        assert len(bench.sync._compared) <= 4
+    assert set(bench.opened()) == {name(at) for at in range(0, 100, 10)}
+
+
+def test_what_either_side_writes_for_itself_is_not_compared(bench: Bench) -> None:
+    """Both buckets may have a `gc` of their own, which records the same gap at another time."""
+    gap = "a/_control/v1/gaps/t/0/00000000000000000000-00000000000000000009"
+    claim, probe = "a/_control/v1/places/t", "a/_control/v1/probe"
+    bench.put(gap, claim, probe)
+    for key in (gap, claim, probe):
+        bench.there.memory.replace(f"other/place/{key}", b"theirs")
+    assert list(bench.sync.once().differing) == [claim]
+
+
+def test_health_names_what_differs_until_it_is_mended(bench: Bench) -> None:
+    health = Health()
+    loop = SyncLoop(bench.sync, None, WAIT, WAIT, HandClock(), health, bench.stop)
+    bench.there.memory.replace(f"other/place/{name(30)}", b"x")
+    loop.round()
+    assert name(30) in health.snapshot().problems["sync"]
+    bench.there.away = {"list"}
+    loop.round()
+    assert health.snapshot().problems, "a round that failed has found nothing out"
+    bench.there.away = set()
+    bench.there.memory.replace(f"other/place/{name(30)}", name(30).encode())
+    loop.round()
+    assert health.snapshot().problems == {}
+    assert health.snapshot().is_ready

@@ -118,8 +118,9 @@ def test_it_goes_on_reading_before_it_hears_and_all_of_it_agrees(world: World) -
     assert second.stopped == {}
 
 
-def test_a_difference_stops_the_zombie_and_changes_nothing(world: World) -> None:
-    """Other records under the same offsets and the same topic id: an unclean leader threw away what the zombie read."""
+def test_what_the_zombie_read_of_another_log_changes_nothing(world: World) -> None:
+    """Other records under the same offsets and the same topic id: an unclean leader threw away what the zombie read. It
+    reads once more before it says that the log has forked, and then agrees with its successor."""
     zombie = frozen(world, 5)
     world.broker.truncate(P, 0)
     world.broker.append(P, *[b"other"] * 5)
@@ -127,9 +128,8 @@ def test_a_difference_stops_the_zombie_and_changes_nothing(world: World) -> None
     before = everything(world)
     zombie.uploads.holding = False
     zombie.uploads.run_all()
-    zombie.turn(2)
-    [reason] = zombie.stopped.values()
-    assert "differ at offset 0" in reason
+    zombie.turn(6)
+    assert zombie.stopped == {}
     zombie.consumer.lose(P)
     zombie.turn()
     assert everything(world) == before

@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import egress.assembly
+from egress.archived import ArchiveLookup
 from egress.assembly import Assembly
 from egress.confirm import Confirm, Confirmations
 from egress.controller import EgressController, EgressParts
@@ -32,6 +33,7 @@ from replicator.topics import TopicPattern, TopicRule
 from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeBroker, FakeSourceConsumer
+from tests.fakes.small_disk import Quota
 from tests.fakes.surroundings import CountedMetrics, FailingStore, HandClock
 
 FORMAT = ParquetFormat()
@@ -148,13 +150,15 @@ class Process:
         format: SegmentFormat = FORMAT,  # noqa: A002
         consumer: FakeSourceConsumer | None = None,
         cluster_id: str = "cluster",
+        disk: Quota | None = None,
     ) -> None:
         self.world = world
         self.consumer = consumer or FakeSourceConsumer(world.broker)
         self.encoders, self.uploads, self.pool = HandExecutor(), HandExecutor(), HandExecutor()
         self.metrics, self.health = CountedMetrics(), Health()
         self.stop_signal, self.abandon = Stop(), Stop()
-        self.spool = Spool(world.directory, spool_memory_bytes)
+        self.disk = disk or Quota()
+        self.spool = Spool(world.directory, spool_memory_bytes, self.disk.disk())
         self.asks = HandExecutor()
         self.confirmations = Confirmations(world.admin, self.asks)
         self.assembly = assembly(
@@ -167,15 +171,18 @@ class Process:
             may_thin=may_thin,
             confirm=self.confirmations.ask,
         )
-        self.watcher = TopicWatcher(world.admin, world.rules, {"own"}, cluster_id, timedelta(seconds=30), self.pool)
+        places = Places(REGION, world.control, world.clock)
+        self.watcher = TopicWatcher(
+            world.admin, world.rules, {"own"}, cluster_id, timedelta(seconds=30), self.pool, places.claimed
+        )
         resolver = Resolver(
             region=REGION,
             cluster_id=cluster_id,
             consumer=self.consumer,
             admin=world.admin,
-            store=world.store,
+            archive=ArchiveLookup(world.store, world.control, format),
             control=world.control,
-            places=Places(REGION, world.control, world.clock),
+            places=places,
             clock=world.clock,
             accept_missing_archive=accept_missing_archive,
         )

@@ -4,6 +4,7 @@ groups.members["g"] = 2         a group with members; otherwise it is empty
 groups.offsets["g"] = {...}     what it committed
 probe.marks[p] = LogEnds(...)   where a log begins and ends
 probe.stamped[p] = at           stamp of the record asked for
+probe.forked[p] = 5             where the epoch that is asked about ends
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from replicator.errors import BrokerUnavailable
-from replicator.protocols import Committed, GroupFacts, LogEnds, TopicPartition
+from replicator.protocols import Committed, GroupFacts, LogEnds, LogPoint, LogTruncated, TopicPartition
 
 
 @dataclass(slots=True)
@@ -40,9 +41,13 @@ class FakeGroups:
 class FakeProbe:
     marks: dict[TopicPartition, LogEnds] = field(default_factory=dict)
     stamped: dict[TopicPartition, datetime] = field(default_factory=dict)
+    forked: dict[TopicPartition, int] = field(default_factory=dict)
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
         return {p: self.marks[p] for p in partitions if p in self.marks}
 
     def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
         return {p: self.stamped[p] for p in offsets if p in self.stamped}
+
+    def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
+        return {p: LogTruncated(p, points[p], self.forked[p], "planned") for p in points if p in self.forked}

@@ -3,7 +3,7 @@
 admin = FakeAdmin(broker)
 admin.away = True              everything raises BrokerUnavailable
 admin.refuses["t"] = "why"     creating t raises TargetError
-admin.hides["t"] = "why"       describing t raises TargetError
+admin.hides["t"] = "why"       describing t raises TargetError, and no listing shows it
 admin.ids["t"] = "other"       the topic has this id, instead of one that changes when it is created again
 admin.cluster = "other"        another cluster answers
 """
@@ -38,7 +38,7 @@ class FakeAdmin:
 
     def topics(self) -> Mapping[str, TopicFacts]:
         self._ask("topics")
-        return {name: TopicFacts(name, "", count) for name, count in self._counts().items()}
+        return {n: TopicFacts(n, "", count) for n, count in self._counts().items() if n not in self.hides}
 
     def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
         self._ask("describe")

@@ -8,7 +8,10 @@ Synchronous: nothing happens but by a call. One thread.
     broker.hole(P, 3)                                 # offsets without a record: markers, aborted, compacted away
     transaction = broker.begin(P, b"three")           # read_committed readers stop before it, until
     transaction.commit()  /  transaction.abort()      # either leaves a marker; abort turns its records to holes
-    broker.trim(P, 2)  /  broker.truncate(P, 3)       # retention / an unclean leader: what is gone is out of range
+    broker.trim(P, 2)                                 # retention: what is gone is out of range
+    broker.truncate(P, 3)                             # an unclean leader: its log ends at 3, in another leader epoch
+    broker.rewind(P, 3)                               # a restored snapshot: the same, and no epoch tells of it
+    broker.elect(P)                                   # another leader, with all records
     broker.delete("t")  /  broker.recreate("t")       # gone / another log, of which consumers hear nothing
     broker.committed("group")                         # the group's offsets, whoever committed them
 
@@ -21,8 +24,10 @@ Synchronous: nothing happens but by a call. One thread.
     consumer.fail_commits(P) / consumer.unavailable   # the next commit of P fails / committed() and commit(wait=) raise
 
 As on a broker: partitions come paused and without a position; nothing of a partition is delivered before `start`,
-after `pause`, after a PartitionFailed or after a ConsumerDisturbed (until `start` again); `Reached` says once for each
-`start`, `resume` or growth how far the partition goes; what the listener raises comes out as ConsumerDisturbed.
+after `pause`, after a PartitionFailed, a LogTruncated or a ConsumerDisturbed (until `start` again); `Reached` says once
+for each `start`, `resume` or growth how far the partition goes; what the listener raises comes out as
+ConsumerDisturbed. The point of a `start`, and after another leader was elected the last one that was read, are held
+against the log's epochs before anything is delivered.
 """
 
 from __future__ import annotations
@@ -32,6 +37,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum, auto
+from itertools import groupby
 
 import pyarrow as pa
 
@@ -42,6 +48,8 @@ from replicator.protocols import (
     ConsumerDisturbed,
     Fetched,
     GroupListener,
+    LogPoint,
+    LogTruncated,
     PartitionFailed,
     Reached,
     Run,
@@ -74,6 +82,29 @@ class FakeLog:
     high: int = 0
     open_from: list[int] = field(default_factory=list)  # first offsets of open transactions
     leader_epoch: int = 0
+    epochs: dict[int, int] = field(default_factory=lambda: {0: 0})  # leader epoch -> its first offset; both rise
+
+    def elect(self, leader_epoch: int | None = None) -> None:
+        """A leader that has these records. One that wrote none leaves no trace when the next is elected."""
+        self.leader_epoch = self.leader_epoch + 1 if leader_epoch is None else leader_epoch
+        self.epochs = {epoch: start for epoch, start in self.epochs.items() if start < self.high}
+        self.epochs[self.leader_epoch] = self.high
+
+    def epoch_at(self, offset: int) -> int:
+        """In which the record at `offset` was written."""
+        return max(epoch for epoch, start in self.epochs.items() if start <= offset)
+
+    def epoch_end(self, leader_epoch: int) -> int | None:
+        """As OffsetForLeaderEpoch answers: where the last epoch up to this one ends. None: no such epoch."""
+        if leader_epoch > self.leader_epoch:
+            return None
+        return min((start for epoch, start in self.epochs.items() if epoch > leader_epoch), default=self.high)
+
+    def cut(self, high: int) -> None:
+        self.high = high
+        self.epochs = {epoch: start for epoch, start in self.epochs.items() if start < high} or {0: 0}
+        self.records = {offset: record for offset, record in self.records.items() if offset < high}
+        self.open_from = [start for start in self.open_from if start < high]
 
     @property
     def stable(self) -> int:
@@ -131,19 +162,27 @@ class FakeBroker:
         log.low = low
         log.records = {offset: record for offset, record in log.records.items() if offset >= low}
 
+    def elect(self, partition: TopicPartition, leader_epoch: int | None = None) -> None:
+        self.logs[partition].elect(leader_epoch)
+
     def truncate(self, partition: TopicPartition, high: int) -> None:
         """A leader without them was elected: offsets from `high` on are gone, and will be given to other records."""
+        self.logs[partition].cut(high)
+        self.logs[partition].elect()
+
+    def rewind(self, partition: TopicPartition, high: int) -> None:
+        """A snapshot of the whole cluster was restored: as `truncate`, but what epochs were given since is forgotten
+        too, so that no epoch shows it. The group's offsets are restored with it, by the test."""
         log = self.logs[partition]
-        log.high = high
-        log.leader_epoch += 1
-        log.records = {offset: record for offset, record in log.records.items() if offset < high}
+        log.cut(high)
+        log.leader_epoch = max(log.epochs)
 
     def committed(self, group_id: str) -> dict[TopicPartition, Committed]:
         return self.group_offsets.setdefault(group_id, {})
 
     def watermarks(self, partition: TopicPartition) -> Watermarks:
         log = self.logs[partition]
-        return Watermarks(log.low, log.high)
+        return Watermarks(log.low, log.high, log.leader_epoch)
 
 
 @dataclass(slots=True)
@@ -176,6 +215,8 @@ class _Mode(Enum):
 class _Reading:
     mode: _Mode = _Mode.IDLE
     next_offset: int = 0
+    point: LogPoint | None = None
+    checked: int | None = None  # the leader epoch in which `point` was last confirmed
     reached: int | None = None  # where the last Reached was
 
 
@@ -189,6 +230,7 @@ class FakeSourceConsumer:
         self.per_poll = 1000
         self.unavailable = False
         self.closed = False
+        self.trouble = ""
         self.topics: frozenset[str] = frozenset()
         self._listener: GroupListener | None = None
         self._changes: deque[Callable[[], None]] = deque()
@@ -260,10 +302,11 @@ class FakeSourceConsumer:
             fetched += [ConsumerDisturbed(reason) for reason, _ in disturbances]
         return fetched
 
-    def start(self, partition: TopicPartition, next_offset: int) -> None:
+    def start(self, partition: TopicPartition, next_offset: int, point: LogPoint | None = None) -> None:
         if partition not in self._readings:
             raise OwnershipLost(f"start {partition} at {next_offset}: the group has taken this partition away")
-        self._readings[partition] = _Reading(_Mode.READING, next_offset)
+        assert point is None or point.next_offset <= next_offset
+        self._readings[partition] = _Reading(_Mode.READING, next_offset, point)
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
         for reading in self._known(partitions):
@@ -273,7 +316,7 @@ class FakeSourceConsumer:
     def resume(self, partitions: Collection[TopicPartition]) -> None:
         for reading in self._known(partitions):
             if reading.mode is _Mode.PAUSED:
-                reading.mode, reading.reached = _Mode.READING, None
+                reading.mode, reading.reached, reading.checked = _Mode.READING, None, None
 
     def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
         failed = {p: reason for p in offsets if (reason := self._failing_commits.pop(p, None)) is not None}
@@ -309,19 +352,38 @@ class FakeSourceConsumer:
         if log is None:
             return []  # deleted: the client library says nothing for a while
         end = log.stable if self.isolation_level == "read_committed" else log.high
+        if (truncated := self._checked(partition, reading, log)) is not None:
+            reading.mode = _Mode.IDLE
+            return [truncated]
         if not log.low <= reading.next_offset <= log.high:
             reading.mode = _Mode.IDLE
             reason = f"wanted offset {reading.next_offset}, the log holds [{log.low},{log.high})"
             return [PartitionFailed(partition, "OFFSET_OUT_OF_RANGE", reason)]
         fetched: list[Fetched] = []
         offsets = [offset for offset in range(reading.next_offset, end) if offset in log.records]
-        if taken := offsets[:room]:
-            fetched.append(run_of(partition, {offset: log.records[offset] for offset in taken}, log.leader_epoch))
-            reading.next_offset = taken[-1] + 1
+        taken = offsets[:room]
+        for epoch, some in groupby(taken, log.epoch_at):
+            run = run_of(partition, {offset: log.records[offset] for offset in some}, epoch)
+            reading.next_offset, reading.point = run.last_offset + 1, run.point
+            fetched.append(run)
         if len(taken) == len(offsets) and end >= reading.next_offset and reading.reached != end:
             reading.next_offset = reading.reached = end
-            fetched.append(Reached(partition, end))
+            if end:
+                reading.point = LogPoint(end, log.epoch_at(end - 1))
+            fetched.append(Reached(partition, end, reading.point and reading.point.leader_epoch))
         return fetched
+
+    def _checked(self, partition: TopicPartition, reading: _Reading, log: FakeLog) -> LogTruncated | None:
+        """As KIP-320 has it, whenever the leader is another than before; and what should be a hole has no record."""
+        if (point := reading.point) is None or reading.checked == log.leader_epoch:
+            return None
+        end = log.epoch_end(point.leader_epoch)
+        if end is None or end < point.next_offset:
+            return LogTruncated(partition, point, end, f"{point} is not true: that epoch ends at {end}")
+        if any(o in log.records for o in range(point.next_offset, reading.next_offset)):
+            return LogTruncated(partition, point, point.next_offset, f"a record behind {point} where the log had none")
+        reading.checked = log.leader_epoch
+        return None
 
     def _assigned(self, partitions: Collection[TopicPartition]) -> None:
         self._readings.update({partition: _Reading() for partition in partitions})

@@ -5,11 +5,14 @@
     target.records(partition)                what a consumer of the partition would read
     target.checkpoints                       the checkpoint topic, as last written
     store = target.checkpoint_store()        CheckpointStore
-    target.parked, target.skipped            what is in that topic beside positions
+    target.occupied[partition] = Occupancy(…) records of others there, or nobody knows
+    target.parked, .skipped, .waiting, .claims    what is in that topic beside positions
     editor = target.editor()                 CheckpointEditor
 
     target.fail_next(partition, keep=2)      the next runs for it fail; at least once: after 2 records
     target.poison[partition] = {7}           the record of that source offset is refused, always
+    target.denied.add(topic)                 nothing goes there, until it is removed
+    target.refusing = "why"                  every deliver raises WriterRefused, until it is empty
     target.stop_next(keep=2)                 the next deliver raises BrokerUnavailable after 2 records of every run, or
                                              with its transaction committed (keep=0: not committed)
     target.crash_next()                      the next deliver raises Crashed before its checkpoints
@@ -20,22 +23,24 @@
     log.put(b"not an event")                 a foreign record
     log.lose("retention")                    readers that had not read all of it learn of a reset
     log.away = True                          publish raises, poll answers nothing, until False
+    log.refuses = "why"                      publish raises TargetError, until ""
 
 Single-threaded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pyarrow as pa
 
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, follow
-from replicator.errors import BrokerUnavailable, CheckpointConflict, MalformedEvent
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, Waiting, follow
+from replicator.errors import BrokerUnavailable, CheckpointConflict, MalformedEvent, TargetError, WriterRefused
 from replicator.events import SegmentEvent, decode, encode
-from replicator.protocols import Fate, LogReset, RunFailed, TargetRun, TopicPartition
+from replicator.group_claim import GroupClaim
+from replicator.protocols import Fate, LogReset, Occupancy, RunFailed, TargetRun, TopicPartition
 
 
 class Crashed(Exception):
@@ -58,11 +63,16 @@ class FakeTarget:
     checkpoints: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)
     last_said: dict[CheckpointKey, Checkpoint] = field(default_factory=dict)  # what compaction would leave
     conflicts: dict[CheckpointKey, CheckpointConflict] = field(default_factory=dict)
+    occupied: dict[TopicPartition, Occupancy] = field(default_factory=dict)  # by others, whatever was delivered
     poison: dict[TopicPartition, set[int]] = field(default_factory=dict)  # source offsets that are always refused
     parked: dict[CheckpointKey, Parked] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
+    waiting: dict[CheckpointKey, Waiting] = field(default_factory=dict)
+    claims: list[GroupClaim] = field(default_factory=list)
+    denied: set[str] = field(default_factory=set)
+    refusing: str = ""
     rounds: list[int] = field(default_factory=list)  # records of each call of a writer
-    edits: list[str] = field(default_factory=list)  # names of the editor's calls that were acknowledged, in order
+    edits: list[str] = field(default_factory=list)  # the editor's calls about partitions, as acknowledged, in order
     _logs: dict[TopicPartition, list[TargetRecord]] = field(default_factory=dict)
     _failing: dict[TopicPartition, tuple[RunFailed, int]] = field(default_factory=dict)
     _stopping: int | None = None
@@ -79,6 +89,12 @@ class FakeTarget:
 
     def records(self, partition: TopicPartition) -> list[TargetRecord]:
         return list(self._logs.get(partition, ()))
+
+    def look(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
+        """A TargetRecords."""
+        if self.away:
+            raise BrokerUnavailable("the fake target is away")
+        return {p: self.occupied.get(p, Occupancy(holds_records=bool(self._logs.get(p)))) for p in partitions}
 
     def fail_next(
         self, partition: TopicPartition, *, code: str = "INJECTED", fate: Fate = Fate.RETRY, keep: int = 0
@@ -101,6 +117,12 @@ class FakeTarget:
             raise BrokerUnavailable("the fake target stopped in the middle")
         failed: dict[TopicPartition, RunFailed] = {}
         kept: dict[TopicPartition, int] = {}
+        denied = [run for run in runs if run.partition.topic in self.denied]
+        if denied and self.exactly_once and len({run.partition.topic for run in runs}) > 1:
+            return [RunFailed(run.partition, "ABORTED", "one topic of several", Fate.APART) for run in runs]
+        for run in denied:
+            failed[run.partition] = RunFailed(run.partition, "DENIED", "by the test", Fate.DENIED)
+            kept[run.partition] = 0
         for run in runs:
             if run.partition in self._failing and run.partition not in failed:
                 failed[run.partition], kept[run.partition] = self._failing.pop(run.partition)
@@ -132,6 +154,7 @@ class FakeTarget:
 
     def _checkpoint(self, runs: Sequence[TargetRun]) -> None:
         for run in runs:
+            self.skipped += [one for one in run.skipped if one not in self.skipped]
             self.put_checkpoint(run.key, run.checkpoint)
 
     def _before_poison(self, run: TargetRun) -> int | None:
@@ -162,6 +185,8 @@ class FakeWriter:
         if self.target.away or (taken and should_stop()):
             raise BrokerUnavailable("the fake target is away")
         self.target.rounds.append(sum(run.count for run in taken))
+        if taken and self.target.refusing:
+            raise WriterRefused(self.target.refusing)
         return self.target._deliver(taken)
 
     def close(self, timeout: timedelta) -> None:
@@ -173,11 +198,14 @@ class FakeCheckpointStore:
     target: FakeTarget
     _parked: Mapping[CheckpointKey, Parked] = field(default_factory=dict)
     _skipped: Sequence[Skipped] = ()
+    _waiting: Mapping[CheckpointKey, Waiting] = field(default_factory=dict)
+    _claims: Sequence[GroupClaim] = ()
 
     def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
         if self.target.away:
             raise BrokerUnavailable("the fake target is away")
         self._parked, self._skipped = dict(self.target.parked), list(self.target.skipped)
+        self._waiting, self._claims = dict(self.target.waiting), list(self.target.claims)
         return self.target.checkpoints | self.target.conflicts
 
     def parked(self) -> Mapping[CheckpointKey, Parked]:
@@ -185,6 +213,12 @@ class FakeCheckpointStore:
 
     def skipped(self) -> Sequence[Skipped]:
         return self._skipped
+
+    def waiting(self) -> Mapping[CheckpointKey, Waiting]:
+        return self._waiting
+
+    def claims(self) -> Sequence[GroupClaim]:
+        return self._claims
 
     def close(self) -> None:
         pass
@@ -209,18 +243,37 @@ class FakeEditor:
         self._edit("skip")
         self.target.skipped.append(skipped)
 
+    def wait(self, key: CheckpointKey, waiting: Waiting | None) -> None:
+        self._edit("wait" if waiting else "go on")
+        if waiting is None:
+            self.target.waiting.pop(key, None)
+        else:
+            self.target.waiting[key] = waiting
+
+    def claim(self, claim: GroupClaim) -> None:
+        self._reach()
+        self.target.claims.append(claim)
+
+    def withdraw(self, claim: GroupClaim) -> None:
+        self._reach()
+        self.target.claims.remove(claim)
+
     def close(self) -> None:
         pass
 
     def _edit(self, what: str) -> None:
+        self._reach()
+        self.target.edits.append(what)
+
+    def _reach(self) -> None:
         if self.target.away:
             raise BrokerUnavailable("the fake target is away")
-        self.target.edits.append(what)
 
 
 @dataclass(slots=True)
 class FakeLog:
     away: bool = False
+    refuses: str = ""
     _records: list[bytes] = field(default_factory=list)
     _start: int = 0  # first record still held
     _reason: str = ""
@@ -243,11 +296,14 @@ class FakeLog:
 @dataclass(slots=True)
 class FakeEventLog:
     log: FakeLog
+    trouble: str = ""
     _position: int | None = None
 
     def publish(self, events: Sequence[SegmentEvent]) -> None:
         if self.log.away:
             raise BrokerUnavailable("the fake event log is away")
+        if self.log.refuses:
+            raise TargetError(self.log.refuses)
         for event in events:
             self.log.put(encode(event))
 

@@ -20,6 +20,7 @@ class FakePlacement:
     topics: frozenset[str] = frozenset()
     held: set[TopicPartition] = field(default_factory=set)
     closed: bool = False
+    trouble: str = ""
     pending: list[Callable[[], None]] = field(default_factory=list)
     _listener: GroupListener | None = None
     _changes: deque[Callable[[], None]] = field(default_factory=deque)
@@ -43,7 +44,7 @@ class FakePlacement:
 
     def poll(self, timeout: timedelta) -> Sequence[ConsumerDisturbed]:
         assert not self.closed
-        while self._changes:
+        while self._changes and self._listener is not None:  # before it subscribes, a member is given nothing
             self._changes.popleft()()
         told, self._disturbed = self._disturbed, []
         return told

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import BinaryIO
 
@@ -63,20 +63,32 @@ def _checked(name: MetricName, of: dict[str, str]) -> tuple[str, tuple[tuple[str
 
 
 class FailingStore:
-    """An ObjectStore in memory; calls of operations in `away` raise StoreUnavailable."""
+    """An ObjectStore in memory; calls of operations in `away` raise StoreUnavailable. Listings show every object as
+    `older` than it is here, as they do of replicas."""
 
     def __init__(self, clock: HandClock) -> None:
         self.memory = MemoryObjectStore(now=clock.now)
         self.away: set[str] = set()
+        self.older = timedelta()
         self.calls: Counter[str] = Counter()
+        self.asked: list[tuple[str, str]] = []  # operation and key, or prefix
+        self.listed = 0  # objects, in all answers
         self.before: dict[str, Callable[[str], None]] = {}  # operation → what happens just before it, once
+        self.after_listing: dict[str, Callable[[], None]] = {}  # by prefix, before the answer
 
     def keys(self) -> list[str]:
         return [info.key for info in self.memory.list("")]
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
         self._called("list", prefix)
-        return self.memory.list(prefix, start_after=start_after)
+        found = [
+            replace(info, modified_at=info.modified_at - self.older)
+            for info in self.memory.list(prefix, start_after=start_after, most=most)
+        ]
+        if (hook := self.after_listing.pop(prefix, None)) is not None:
+            hook()
+        self.listed += len(found)
+        return iter(found)
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         self._called("put_new", key)
@@ -96,6 +108,7 @@ class FailingStore:
 
     def _called(self, operation: str, key: str) -> None:
         self.calls[operation] += 1
+        self.asked.append((operation, key))
         if (hook := self.before.pop(operation, None)) is not None:
             hook(key)
         if operation in self.away:

@@ -31,6 +31,7 @@ class Scene(Enum):
     FLOW = auto()  # records of every kind
     BIG = auto()  # and segments above the part size, with little memory
     REFUSED = auto()  # and the target takes no large records, until the victim is dead
+    LATE = auto()  # and the first segment of a partition is missing, until the victim is dead
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,16 +44,19 @@ class Way:
 EGRESS, INGRESS = Side.EGRESS, Side.INGRESS
 
 WAYS: Mapping[Step, Way] = {
+    Step.PROBE_STORE: Way(side=EGRESS, occurrence=1),
     Step.SPOOL_SEGMENT: Way(side=EGRESS, scene=Scene.BIG, occurrence=1),
     Step.PUT_SEGMENT: Way(side=EGRESS, occurrence=3),
     Step.CREATE_MULTIPART: Way(side=EGRESS, scene=Scene.BIG, occurrence=1),
     Step.PUT_PART: Way(side=EGRESS, scene=Scene.BIG, occurrence=2),
     Step.COMPLETE_MULTIPART: Way(side=EGRESS, scene=Scene.BIG, occurrence=1),
     Step.COMMIT_OFFSETS: Way(side=EGRESS, occurrence=2),
+    Step.CREATE_INTERNAL_TOPIC: Way(side=INGRESS, occurrence=2),  # the checkpoints', once the events' is there
     Step.CREATE_TOPIC: Way(side=INGRESS, occurrence=1),
     Step.PUBLISH_EVENT: Way(side=INGRESS, occurrence=2),
     Step.DELETE_MESSAGE: Way(side=INGRESS, occurrence=2),
     Step.CLAIM_PLACE: Way(side=EGRESS, occurrence=1),
+    Step.RECORD_BEGIN: Way(side=EGRESS, occurrence=1),
     Step.BEGIN_TRANSACTION: Way(side=INGRESS, occurrence=3),
     Step.PRODUCE_RECORDS: Way(side=INGRESS, occurrence=3),
     Step.PRODUCE_CHECKPOINT: Way(side=INGRESS, occurrence=3),
@@ -60,10 +64,12 @@ WAYS: Mapping[Step, Way] = {
     Step.COMMIT_TRANSACTION: Way(side=INGRESS, occurrence=3),
     Step.ABORT_TRANSACTION: Way(side=INGRESS, scene=Scene.REFUSED, occurrence=1),
     Step.PARK: Way(side=INGRESS, scene=Scene.REFUSED, occurrence=1),
+    Step.CLAIM_GROUP: Way(side=INGRESS, occurrence=1),
+    Step.RECORD_WAITING: Way(side=INGRESS, scene=Scene.LATE, occurrence=1),
 }
 
 # Of commands that end by themselves, without traffic: which of the times that a step is made
-# (tests/faults/test_restore_killed.py, test_compaction_killed.py).
+# (tests/faults/test_restore_killed.py, test_compaction_killed.py, test_sync_killed.py).
 RESTORE: Mapping[Step, int] = {
     Step.CREATE_TOPIC: 1,
     Step.TAKE_OVER: 2,  # once for each batch size
@@ -84,19 +90,31 @@ COMPACT: Mapping[Step, tuple[int, ...]] = {
 GC: Mapping[Step, tuple[int, ...]] = {
     Step.TAKE_LEASE: (1, 2),
     Step.RECORD_GAP: (2,),
+    Step.REMOVE_GAPS: (1,),
     Step.EXPIRE_SEGMENTS: (2,),
     Step.ABORT_UPLOADS: (1,),
     Step.DELETE_SEGMENTS: (1,),
     Step.QUARANTINE: (1,),
 }
 
+# Of an egress that finds that its source's log has forked (tests/faults/test_fork_killed.py).
+FORK: Mapping[Step, int] = {Step.RECORD_FORK: 1}
+SYNC: Mapping[Step, tuple[int, ...]] = {
+    Step.COPY_OBJECT: (1, 4),
+    Step.CREATE_MULTIPART: (1,),
+    Step.PUT_PART: (2,),
+    Step.COMPLETE_MULTIPART: (1,),
+}
+
 _OPERATOR = "an operator's command writes one acknowledged record and ends; said again it changes nothing"
 ELSEWHERE: Mapping[Step, str] = {
     Step.THAW: "asking again is harmless, and nothing of ours depends on it (tests/restore/test_commands.py)",
-    # egress's, that is
-    Step.RECORD_BEGIN: "no product code makes it yet",
-    Step.RECORD_FORK: "no product code makes it yet",
+    # egress's and operators', that is
     Step.RECORD_GAP: "wants records deleted from the source: the judge of lost records would have to know them",
+    Step.WITHDRAW_CLAIM: "wants two groups that start at once; a claim that is left behind says nothing "
+    "(tests/stateful/test_group_claims.py)",
+    Step.HEARTBEAT: "only status believes it, and of a process that died until it is over (tests/compaction)",
+    Step.RECORD_PROOF: "only status reads it; without it the proof before is shown (tests/status/test_proofs.py)",
     Step.SEED_CHECKPOINT: _OPERATOR,
     Step.RECORD_SKIP: _OPERATOR,
 }

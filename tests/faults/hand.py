@@ -32,6 +32,7 @@ class Hand:
         self._leaving = False
         self._young = False
         self._shaken = False  # a callback raised in this life, as ordered
+        self.failed_at = 0.0  # when its last order was carried out; seconds since the epoch
         self.gave_up = 0  # lives that ended because the client library said that it cannot go on, or by an exception
 
     @property
@@ -64,6 +65,7 @@ class Hand:
 
     def raised(self) -> Raise | None:
         """Which of its callbacks raised, as ordered, since this was asked last; it may run or not."""
+        self.failed_at = self._orders.carried_out_at or self.failed_at
         point = self._orders.carried_out(Raise)
         self._shaken |= point is not None
         return point
@@ -79,6 +81,7 @@ class Hand:
             self.worker.end()
             self.start()
             return None
+        self.failed_at = self._orders.carried_out_at or self.failed_at
         point = self._orders.carried_out(CrashPoint)
         if code != -signal.SIGKILL or point is None:
             raise AssertionError(self.worker.explain(f"died: exit code {code}"))

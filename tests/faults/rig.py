@@ -5,7 +5,8 @@ traffic ──> source ──> egresses ──> bucket, queue ──> ingresses 
 
 from __future__ import annotations
 
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
@@ -27,12 +28,14 @@ ISOLATION = "read_committed" if EXACTLY_ONCE else "read_uncommitted"
 AS_OFTEN_AS_IT_LIKES = 1_000_000  # rewinds, of any length: at least once, and in order otherwise
 PATIENCE = timedelta(seconds=60)
 MOST_RECORDS = 120  # in one burst of traffic
+LOOK_SECONDS = 0.2  # from one look at what is on its way to the next, between faults
+FRESH_SECONDS = 3.0  # an older answer says nothing about the moment of a fault
 LARGEST_BYTES = 700 << 20  # a process: 64 MiB of budget or less, Python, Arrow and the clients' own threads
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was done to the processes, by name; and whether anything was on its way at that moment."""
+    """What was done to the processes, by name; and whether anything was on its way at the moment before."""
 
     faults: Counter[str] = field(default_factory=Counter)
     in_flight: int = 0
@@ -51,8 +54,27 @@ class Tally:
 
     @property
     def honest(self) -> bool:
-        """At least half of what was done hit something."""
-        return 2 * self.in_flight >= self.total
+        """Something was done, and at least half of it hit something."""
+        return 0 < self.total <= 2 * self.in_flight
+
+
+@dataclass(slots=True)
+class Underway:
+    """How many records were on their way, each time it was asked. A process that fails by its own hand is noticed
+    afterwards, and by then its records wait for it: what counts is the last answer before."""
+
+    _asked: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=1000))  # seconds since the epoch
+
+    def note(self, at: float, records: int) -> None:
+        self._asked.append((at, records))
+
+    def before(self, moment: float) -> bool:
+        """Whether any was; not, when nobody asked shortly before `moment`."""
+        at, records = next((one for one in reversed(self._asked) if one[0] <= moment), (0.0, 0))
+        return records > 0 and moment - at <= FRESH_SECONDS
+
+    def asked_within(self, seconds: float, now: float) -> bool:
+        return bool(self._asked) and now - self._asked[-1][0] < seconds
 
 
 class Rig:
@@ -61,6 +83,7 @@ class Rig:
     def __init__(self, site: Site, *, seed: int, word: str = "t", partitions: int = 3) -> None:
         self.site, self.seed = site, seed
         self.tally = Tally()
+        self.underway = Underway()
         self.flow = Flow(site, word, partitions=partitions, isolation=ISOLATION)
         self._traffic: Traffic | None = None
 
@@ -81,20 +104,24 @@ class Rig:
     def crashed(self, hand: Hand) -> bool:
         """Whether it killed itself where it was ordered to; counted, as is a callback that raised."""
         if (raised := hand.raised()) is not None:
-            self.count(f"exception {raised.name}")
+            self.tally.count(f"exception {raised.name}", in_flight=self.underway.before(hand.failed_at))
         if (point := hand.crashed()) is None:
+            if not self.underway.asked_within(LOOK_SECONDS, time.time()):
+                self.pending()
             return False
-        self.count(f"kill {point.name}")
+        self.tally.count(f"kill {point.name}", in_flight=self.underway.before(hand.failed_at))
         return True
 
     def count(self, name: str) -> None:
-        """A fault, made now."""
+        """A fault that is made next: what is on its way is asked first."""
         self.tally.count(name, in_flight=self.pending() > 0)
 
     def pending(self) -> int:
-        """Records that the source took and that the target does not show yet."""
+        """Records that the source had taken, and that the target does not show now."""
         taken = self._traffic.taken if self._traffic is not None else 0
-        return taken - self.flow.delivered()
+        found = taken - self.flow.delivered()
+        self.underway.note(time.time(), found)
+        return found
 
     def drain(self, timeout: timedelta = PATIENCE, *, hands: Iterable[Hand] = ()) -> None:
         """No more faults: everything arrives. Raises AssertionError if it does not. `hands` that end because their

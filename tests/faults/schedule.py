@@ -129,7 +129,42 @@ class Network:
     seconds: float
 
 
-Fault = Kill | Crash | CallbackRaises | Freeze | Leave | Store | BrokerFrozen | BrokerKilled | Network
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowClients:
+    """Connections to the metrics port of one process that send half a request, and stay."""
+
+    slot: Slot
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherGroup:
+    """An ingress process of another group is started with the same checkpoint topic. It has to refuse."""
+
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointTopicGrows:
+    """By a partition."""
+
+    seconds: float = 0.0
+
+
+Fault = (
+    Kill
+    | Crash
+    | CallbackRaises
+    | Freeze
+    | Leave
+    | Store
+    | BrokerFrozen
+    | BrokerKilled
+    | Network
+    | SlowClients
+    | OtherGroup
+    | CheckpointTopicGrows
+)
 
 
 def family(fault: Fault) -> str:
@@ -159,6 +194,12 @@ def family(fault: Fault) -> str:
             return f"answers to {' and '.join(sorted(api.name.lower() for api in apis))} lost"
         case Network(fault=cause):
             return f"network {type(cause).__name__.lower()}"
+        case SlowClients():
+            return "slow clients of the metrics port"
+        case OtherGroup():
+            return "another group on the checkpoint topic"
+        case CheckpointTopicGrows():
+            return "checkpoint topic gains a partition"
 
 
 # --- schedules -------------------------------------------------------------------------------------------------------
@@ -206,8 +247,8 @@ def _faults(random: Random, steps: Sequence[Step], brokers: Sequence[str], count
     brokers_hit = False
     for _ in range(count):
         (kind,) = random.choices(
-            ("kill", "crash", "callback", "freeze", "leave", "store", "network", "broker"),
-            weights=(3, 6, 4, 3, 2, 3, 3, 1),
+            ("kill", "crash", "callback", "freeze", "leave", "store", "network", "broker", "belief"),
+            weights=(3, 6, 4, 3, 2, 3, 3, 1, 3),
         )
         if kind == "broker" and brokers_hit:
             kind = "crash"  # one is enough for a schedule of a few seconds
@@ -234,6 +275,9 @@ def _faults(random: Random, steps: Sequence[Step], brokers: Sequence[str], count
             case "network":
                 region, lost = random.choice([pair for pair in NETWORK if pair[0] in brokers])
                 yield Network(region=region, fault=lost, seconds=random.uniform(0.3, 1.2))
+            case "belief":
+                slow = SlowClients(slot=slot, seconds=random.uniform(0.5, 1.5))
+                yield random.choice((slow, OtherGroup(), CheckpointTopicGrows()))
             case _:
                 brokers_hit = True
                 region = random.choice(brokers)

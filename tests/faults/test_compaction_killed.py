@@ -22,6 +22,7 @@ from formats.parquet import ParquetFormat
 from infra.local.aws import s3_client
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
+from replicator.control import RETENTION, RecordedGap, encode_gap, gap_key
 from replicator.durable import Step
 from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
 from tests.faults.crash_points import COMPACT, GC
@@ -42,7 +43,7 @@ DONE, NAMED = 0, 3
 IN_A_WORKER = frozenset(COMPACT) - {Step.TAKE_LEASE, Step.QUARANTINE}
 SAMPLE = {("compact", Step.PUT_SEGMENT, AFTER), ("gc", Step.RECORD_GAP, AFTER)}  # what `make test` has time for
 
-BIG, GAPPED, OVERLAPPED, PLAIN = (Where("orders", n) for n in range(4))
+BIG, GAPPED, OVERLAPPED, PLAIN, EXPIRED = (Where("orders", n) for n in range(5))
 MERGED = Where("payments", 0)  # to be kept for ever
 DAMAGED = {"compact": Stretch(PLAIN, 40, 59), "gc": Stretch(MERGED, 20, 39)}
 HISTORY: Mapping[Where, Collection[tuple[int, int, int]]] = {  # level, first offset, last one
@@ -50,8 +51,10 @@ HISTORY: Mapping[Where, Collection[tuple[int, int, int]]] = {  # level, first of
     GAPPED: [(0, n, n + ROWS - 1) for n in (0, 20, 40, 80, 100)],
     OVERLAPPED: [(0, 10, 29), *((0, n, n + ROWS - 1) for n in range(0, 100, ROWS))],
     PLAIN: [(0, n, n + ROWS - 1) for n in range(0, 120, ROWS)],
+    EXPIRED: [(0, n, n + ROWS - 1) for n in range(40, 120, ROWS)],
     MERGED: [(1, 0, 99), (0, 0, 19), (0, 20, 39)],
 }
+RECORDED = Stretch(EXPIRED, 0, 39)  # by an earlier gc
 STORED = [Stretch(where, start, end) for where, segments in HISTORY.items() for _, start, end in segments]
 
 
@@ -84,6 +87,7 @@ def test_killed_at(archive: Archive, command: str, point: CrashPoint) -> None:
         archive.run(command, KILLED)
         archive.judge()
         archive.run(command, code)
+        # a killed driver's folder waits for the next run that has work for Spark
         assert all(name.startswith("replicator-spark-") for name in archive.left_on_disk())
     assert archive.orders.carried_out(CrashPoint) == point
     archive.judge_end(command)
@@ -113,6 +117,16 @@ class Archive:
         for where, segments in HISTORY.items():
             for level, start, end in segments:
                 self._store(level, Stretch(where, start, end))
+        source = name(0, RECORDED).source
+        gap = RecordedGap(
+            source=source,
+            offsets=OffsetRange(RECORDED.start, RECORDED.end),
+            reason=RETENTION,
+            low=0,
+            high=40,
+            recorded_at=datetime.now(UTC),
+        )
+        self._put(gap_key("data", source, gap.offsets), encode_gap(gap))
 
     def _store(self, level: int, stretch: Stretch) -> None:
         body = io.BytesIO()
@@ -192,9 +206,10 @@ class Archive:
         fit = {one for one in STORED if one.where != MERGED or one == Stretch(MERGED, 0, 99)} - left_alone
         stay = joined(fit) if command == "compact" else set(filter(is_kept, fit))
         assert self.judge() == sorted(stay | left_alone)
-        lost = offsets(fit) - offsets(stay)
+        lost = (offsets(fit) - offsets(stay)) | offsets([RECORDED])
         assert offsets(self.bucket.gaps()) == lost
         assert sum(len(gap.offsets) for gap in self.bucket.gaps()) == len(lost)
+        assert len(self.bucket.gaps()) == len(joined(self.bucket.gaps())), "two records of one range"
         control = [key.split("/")[4] for key in self.bucket.objects() if key.startswith("data/a/_control/v1/")]
         assert control.count("leases") == 1
         assert control.count("quarantine") == len(self.damaged)

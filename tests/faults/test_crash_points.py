@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from datetime import UTC, datetime
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -14,16 +16,21 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from infra.local.aws import s3_client
+from replicator.control import ArchiveBegin, begin_key, encode_begin
 from replicator.durable import Step
-from tests.faults.crash_points import COMPACT, ELSEWHERE, GC, RESTORE, WAYS, Scene, Side, Way, made
+from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
+from tests.faults.crash_points import COMPACT, ELSEWHERE, FORK, GC, RESTORE, SYNC, WAYS, Scene, Side, Way, made
 from tests.faults.hand import Hand, hand, member
 from tests.faults.rig import Rig, stop
 from tests.faults.schedule import TRANSACTION, Membership
 from tests.faults.victim import WHENS, CrashPoint
-from tests.processes.harness import A, B
+from tests.processes.harness import PREFIX, A, B
 from tests.processes.traffic import BIG_BYTES, EPOCH_MS, Draft, create_topic, produce_all
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.processes.harness import Site, Tables
 
 SAMPLE = {  # what `make test` has time for
@@ -48,7 +55,7 @@ def points() -> list[object]:
 
 
 def test_every_step_has_a_way() -> None:
-    known = {*WAYS, *COMPACT, *GC, *RESTORE, *ELSEWHERE}
+    known = {*WAYS, *COMPACT, *GC, *RESTORE, *SYNC, *FORK, *ELSEWHERE}
     assert {step: where for step, where in made().items() if step not in known} == {}
 
 
@@ -69,6 +76,10 @@ def test_killed_at(site: Site, point: CrashPoint) -> None:
             produce_all(site.bootstrap(A), rig.flow.topic, incompressible(1))
         victim, other = (egress, ingress) if way.side is Side.EGRESS else (ingress, egress)
         rig.traffic()
+        missing = None
+        if way.scene is Scene.LATE:
+            other.start()
+            missing = hidden(site, rig)
         victim.start(point)
         other.start()
         if way.scene is Scene.BIG:
@@ -76,6 +87,8 @@ def test_killed_at(site: Site, point: CrashPoint) -> None:
         site.wait(f"{victim.name} gets to {point.name}", lambda: rig.crashed(victim))
         if way.scene is Scene.REFUSED:
             limit_records(site.bootstrap(B), rig.flow.target, LARGE)
+        if missing is not None:
+            missing()
         victim.start()
         rig.drain()
         stop([ingress, egress])
@@ -101,6 +114,27 @@ def pair(site: Site, rig: Rig, way: Way) -> tuple[Hand, Hand]:
         transaction_timeout=TRANSACTION,
     )
     return hand(site, egress), hand(site, ingress)
+
+
+def hidden(site: Site, rig: Rig) -> Callable[[], None]:
+    """Takes the first segment of a partition away, though the archive says that it begins there; call the answer to put
+    it back."""
+    source = SourcePartition(A, rig.flow.topic, 0)
+    site.wait("two segments", lambda: len(site.ranges(rig.flow.topic).get(0, ())) > 1)
+    start, end = min(site.ranges(rig.flow.topic)[0])
+    key = format_key(PREFIX, Segment(source, 0, OffsetRange(start, end)))
+    begin = ArchiveBegin(offset=start, reason="test", recorded_at=datetime.now(UTC))
+    place = {"Bucket": site.bucket, "Key": key}
+    with closing(s3_client(site.stack.moto.endpoint_url)) as s3:
+        body = s3.get_object(**place)["Body"].read()
+        s3.delete_object(**place)
+        s3.put_object(Bucket=site.bucket, Key=begin_key(PREFIX, source), Body=encode_begin(begin))
+
+    def put_back() -> None:
+        with closing(s3_client(site.stack.moto.endpoint_url)) as s3:
+            s3.put_object(**place, Body=body)
+
+    return put_back
 
 
 def limit_records(bootstrap: str, topic: str, size_bytes: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults import report
 from tests.faults.report import Differences, append, differences
-from tests.faults.rig import Tally
+from tests.faults.rig import FRESH_SECONDS, Tally, Underway
 from tests.faults.soak import Outcome
 from tests.processes.judge import Content
 
@@ -45,13 +45,37 @@ def test_equal_records_are_counted_not_ordered() -> None:
 
 def test_half_of_the_faults_must_hit_something() -> None:
     tally = Tally()
-    assert tally.honest
+    assert not tally.honest, "nothing was done"
     tally.count("a", in_flight=True)
     tally.count("a", in_flight=False)
     assert tally.honest
     tally.count("b", in_flight=False)
     assert not tally.honest
     assert tally.faults == Counter(a=2, b=1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "in_flight"),
+    [
+        ([], False),
+        ([(9.9, 3)], True),
+        ([(10.0, 3)], True),
+        ([(9.9, 0)], False),
+        ([(9.9, -3)], False),  # last words count as delivered alone
+        ([(9.0, 3), (9.9, 0)], False),
+        ([(9.0, 0), (9.9, 3)], True),
+        ([(9.9, 0), (10.1, 3)], False),  # they wait for whoever failed
+        ([(10.1, 3)], False),
+        ([(10.0 - FRESH_SECONDS - 0.1, 3)], False),
+    ],
+)
+def test_what_was_on_its_way_is_what_was_asked_last_before_the_fault(
+    asked: list[tuple[float, int]], in_flight: bool
+) -> None:
+    underway = Underway()
+    for at, records in asked:
+        underway.note(at, records)
+    assert underway.before(10.0) is in_flight
 
 
 def test_a_row_is_added_to_the_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

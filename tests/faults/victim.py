@@ -95,6 +95,14 @@ class Orders:
     def withdraw(self) -> None:
         self.path.unlink(missing_ok=True)
 
+    @property
+    def carried_out_at(self) -> float | None:
+        """The moment before a process did it, in seconds since the epoch; None when nothing is to be told."""
+        try:
+            return self._done.stat().st_ctime  # of its renaming
+        except FileNotFoundError:
+            return None
+
     def carried_out(self, kind: type[Wanted]) -> Wanted | None:
         """An order of this kind; tells it once."""
         try:

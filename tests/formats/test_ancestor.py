@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,38 +13,10 @@ import pytest
 from formats import ancestor
 from formats.parquet import ParquetFormat
 from replicator.errors import CorruptSegment, StoreUnavailable
-from replicator.segment import OffsetRange, Segment, SourcePartition, parse_key
+from replicator.segment import OffsetRange, Segment, SourcePartition
 from tests.contracts.format import BrokenSource
+from tests.formats.ancestor_samples import FILES, after_its_losses, segment_of, truth
 from tests.formats.records import Row, rows_of
-
-FOLDER = Path(__file__).parents[1] / "golden" / "ancestor"
-FILES = sorted(file for file in (FOLDER / "data").rglob("*") if file.is_file())
-OVERFLOWED = 253_402_300_799_999  # 9999-12-31T23:59:59.999Z
-
-
-def key_of(file: Path) -> Segment:
-    return parse_key("data", file.relative_to(FOLDER).as_posix())
-
-
-def truth() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (FOLDER / "expected.jsonl").read_text().splitlines()]
-
-
-def after_its_losses(record: dict[str, Any]) -> Row:
-    """What the ancestor made of a true record: nothing is null, and nanoseconds wrap around at 2^63."""
-
-    def data(text: str | None) -> bytes:
-        return base64.b64decode(text) if text else b""
-
-    nanoseconds = record["timestamp"] * 1_000_000
-    return {
-        "offset": record["offset"],
-        "timestamp": ((nanoseconds + 2**63) % 2**64 - 2**63) // 1_000_000,
-        "timestamp_type": 0,
-        "key": data(record["key"]),
-        "value": data(record["value"]),
-        "headers": [(h["key"], data(h["value"])) for h in record["headers"] or ()] or None,
-    }
 
 
 def test_the_samples_hold_what_the_ancestor_loses() -> None:
@@ -59,9 +28,9 @@ def test_the_samples_hold_what_the_ancestor_loses() -> None:
     assert any(after_its_losses(r)["timestamp"] != r["timestamp"] for r in records)
 
 
-@pytest.mark.parametrize("file", FILES, ids=[f"{key_of(f).level}-{key_of(f).offsets.start}" for f in FILES])
+@pytest.mark.parametrize("file", FILES, ids=[f"{segment_of(f).level}-{segment_of(f).offsets.start}" for f in FILES])
 def test_samples_read_exactly(file: Path) -> None:
-    name = key_of(file)
+    name = segment_of(file)
     reader = ParquetFormat().open(file.open("rb"), name)
     wanted = [after_its_losses(r) for r in truth() if r["offset"] in name.offsets]
     assert rows_of(list(reader.batches())) == wanted
@@ -188,7 +157,7 @@ def test_what_the_source_raises_is_not_corruption() -> None:
     while not outcomes or outcomes[-1] is not None:
         source = BrokenSource(data, error, after=len(outcomes))
         try:
-            list(ParquetFormat().open(source, key_of(FILES[0])).batches())
+            list(ParquetFormat().open(source, segment_of(FILES[0])).batches())
             outcomes.append(None)
         except Exception as raised:
             outcomes.append(raised)

@@ -23,6 +23,7 @@ FOOTER = SegmentFooter(
     min_timestamp_ms=None,
     max_timestamp_ms=None,
     digest=EMPTY,
+    keyless_count=0,
 )
 
 
@@ -31,6 +32,8 @@ def test_round_trip(origin: object) -> None:
     footer = replace(FOOTER, origin=origin)  # type: ignore[arg-type]
     assert footers.decode("x", footers.encode(footer)).footer == footer
     assert footers.decode("x", footers.encode(footer, [])).row_groups == ()
+    uncounted = replace(footer, keyless_count=None)
+    assert footers.decode("x", footers.encode(uncounted)).footer == uncounted
 
 
 def test_the_ancestors_cannot_be_written() -> None:
@@ -86,6 +89,7 @@ def signed(**changes: Any) -> bytes:
         {"digest": {"offset": "zz:1"}},
         {"count": "many"},
         {"count": 1},
+        {"keyless_count": "none"},
         {"row_groups": "!"},
         {"row_groups": "AAAA"},
         {"first_offset": 1},

@@ -28,6 +28,8 @@ def facts(footer: SegmentFooter) -> dict[str, Any]:
     value["segment"] = str(footer.segment)
     value["origin"]["created_at"] = footer.origin.created_at.isoformat()
     value["fidelity"] = value["origin"].pop("fidelity")
+    if footer.keyless_count is None:  # since when it is counted, is what files of before do not say
+        del value["keyless_count"]
     value["whole"] = footer.digest.whole if footer.digest else None
     value["content"] = footer.digest.content if footer.digest else None
     return json.loads(json.dumps(value))  # type: ignore[no-any-return]
@@ -63,6 +65,7 @@ def main() -> None:
         "row-groups": (tiny, sample_rows(200, step=3), segment(0, 700, level=1), ORIGIN),
         "extremes": (ParquetFormat(), extremes(), segment(0, 2**62 + 100), BARE),
         "no-records": (ParquetFormat(), [], segment(77, 99), BARE),
+        "keys-counted": (ParquetFormat(), extremes(), segment(0, 2**62 + 100, level=2), ORIGIN),
     }
     folder = FOLDER / f"v{VERSION}"
     folder.mkdir(exist_ok=True)

@@ -8,9 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from infra.local.broker import Broker
@@ -61,6 +68,14 @@ class Cluster:
         admin = self._admin()
         admin.create_partitions([NewPartitions(topic, total)])[topic].result(PATIENCE.total_seconds())
 
+    def alter(self, topic: str, configs: Mapping[str, str]) -> None:
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        admin = self._admin()
+        admin.incremental_alter_configs([resource])[resource].result(PATIENCE.total_seconds())
+
     def cut(self, topic: str, before: int = -1) -> None:
         """Delete the records of partition 0 below `before`; −1: all."""
         place = Place(topic, 0, before)
@@ -83,7 +98,7 @@ class Cluster:
         )
         try:
             here = Place(partition.topic, partition.partition, 0)
-            _, high = consumer.get_watermark_offsets(here, PATIENCE.total_seconds())
+            high = self._high(here)
             consumer.assign([here])
             found: list[Message] = []
             deadline = Deadline(PATIENCE)
@@ -97,6 +112,15 @@ class Cluster:
             raise AssertionError(f"{partition} was not read to its end within {PATIENCE}")
         finally:
             consumer.close()
+
+    def _high(self, place: Place) -> int:
+        """Behind everything that was written. A reader of committed records would be told where the first open
+        transaction begins, which may have ended but for its marker."""
+        admin = self._admin()  # kept until the answer is there
+        asked = admin.list_offsets(
+            {place: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30
+        )
+        return int(asked[place].result(PATIENCE.total_seconds()).offset)
 
     def records(self, partition: TopicPartition) -> list[TargetRecord]:
         return [

@@ -53,6 +53,7 @@ class FaultyS3:
         self.hanging = threading.Event()
         self.connections = 0
         self.requests: list[str] = []
+        self.unconditional: set[str] = set()  # operations whose If-None-Match does not reach the server
         self._faults: dict[str, list[Fault]] = {}
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
@@ -84,6 +85,7 @@ class FaultyS3:
         self.hanging = threading.Event()
         self.connections = 0
         self.requests = []
+        self.unconditional = set()
 
     def close(self) -> None:
         """Ends the clients' connections too: theirs may wait for the garbage collector."""
@@ -141,7 +143,10 @@ class FaultyS3:
             def forward(self, body: bytes) -> tuple[int, dict[str, str], bytes]:
                 connection = HTTPConnection(proxy.upstream, timeout=20)
                 try:
-                    headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+                    dropped = {"expect"}
+                    if named(self.command, self.path) in proxy.unconditional:
+                        dropped.add("if-none-match")
+                    headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
                     connection.request(self.command, self.path, body, headers)
                     answer = connection.getresponse()
                     return answer.status, dict(answer.getheaders()), answer.read()

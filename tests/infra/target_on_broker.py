@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 
 from infra.local.stack import LocalStack
-from replicator.checkpoint import POSITION, Checkpoint, CheckpointKey, decode, decode_key, kind_of
+from replicator.checkpoint import POSITION, Checkpoint, CheckpointKey, Skipped, decode, decode_key, kind_of
+from replicator.notes import Notes
 from replicator.protocols import TargetRun, TopicPartition
 from tests.contracts.target import STAMP, TargetContract, row
 from tests.fakes.kafka_target import TargetRecord
@@ -46,6 +47,12 @@ class BrokerTargetContract(TargetContract):
             for message in self._cluster.messages(TopicPartition(self._checkpoint_topic, 0))
             if kind_of(message.key() or b"") == POSITION
         }
+
+    def skipped(self) -> Sequence[Skipped]:
+        notes = Notes()
+        for message in self._cluster.messages(TopicPartition(self._checkpoint_topic, 0)):
+            notes.put(message.key() or b"", message.value())
+        return notes.skipped
 
     def refused(self, run: TargetRun) -> TargetRun:
         far_ahead = STAMP + 10**15  # the broker's limit is an hour

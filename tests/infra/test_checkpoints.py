@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import timedelta
 
 import pytest
@@ -16,19 +16,24 @@ from replicator.checkpoint import (
     CheckpointKey,
     Parked,
     Skipped,
+    Waiting,
     encode,
     encode_key,
     encode_parked,
     encode_parked_key,
 )
-from replicator.errors import BrokerUnavailable
+from replicator.errors import BrokerUnavailable, TargetError
+from replicator.group_claim import GroupClaim
 from replicator.protocols import CheckpointStore
 from replicator.segment import OffsetRange
 from tests.contracts.checkpoints import AT, CheckpointContract, checkpoint, key
 from tests.fakes.kafka_target import FakeTarget
 from tests.infra.cluster import Cluster
+from tests.infra.principal import DESCRIBE, READ, TOPIC, Principal
 
 PARKED = Parked(7, "too large", AT)
+WAITING = Waiting(7, AT, is_beginning=True)
+CLAIMS = [GroupClaim(id=str(n), number=n % 2 + 1, group_id=f"group-{n}", over="earlier", at=AT) for n in range(3)]
 SKIPPED = Skipped(key=key(0), offsets=OffsetRange(7, 8), reason="poison", at=AT)
 
 
@@ -99,12 +104,19 @@ class TestKafkaCheckpointStore(CheckpointContract):
         editor.skip(SKIPPED)
         editor.skip(SKIPPED)
         editor.park(key(1), None)
-        assert (store.parked(), store.skipped()) == ({}, [])
+        editor.wait(key(0), WAITING)
+        editor.wait(key(1), WAITING)
+        editor.wait(key(1), None)
+        for claim in CLAIMS:
+            editor.claim(claim)
+        assert (store.parked(), store.skipped(), store.waiting(), store.claims()) == ({}, [], {}, [])
         assert store.read() == {key(0): checkpoint(1), key(1): checkpoint(4)}
         assert (store.parked(), store.skipped()) == ({key(0): PARKED}, [SKIPPED])
+        assert (store.waiting(), store.claims()) == ({key(0): WAITING}, CLAIMS)
         editor.park(key(0), None)
+        editor.withdraw(CLAIMS[0])
         store.read()
-        assert store.parked() == {}
+        assert (store.parked(), store.claims()) == ({}, CLAIMS[1:])
         editor.close()
 
     def test_notes_are_read_anew_with_the_log(self, store: KafkaCheckpointStore, cluster: Cluster, topic: str) -> None:
@@ -172,14 +184,36 @@ class TestKafkaCheckpointStore(CheckpointContract):
         self.put(key(1), checkpoint(6))
         assert store.read() == {key(1): checkpoint(6)}
 
-    def test_all_partitions_are_read(self, store: KafkaCheckpointStore, cluster: Cluster, topic: str) -> None:
+    def test_one_partition_is_read_and_no_other(
+        self, store: KafkaCheckpointStore, cluster: Cluster, topic: str
+    ) -> None:
         self.put(key(0), checkpoint(1))
         assert store.read() == {key(0): checkpoint(1)}
         cluster.add_partition(topic, 3)
         with cluster.producer() as producer:
-            for n in range(1, 4):
-                producer.produce(topic, encode(checkpoint(n)), encode_key(key(n)), n - 1)
-        assert store.read() == {key(0): checkpoint(1)} | {key(n): checkpoint(n) for n in range(1, 4)}
+            for n in range(3):
+                producer.produce(topic, encode(checkpoint(n + 5)), encode_key(key(n)), n)
+        assert store.read() == {key(0): checkpoint(5)}
+
+
+@pytest.mark.integration
+def test_a_topic_that_is_not_for_this_principal_is_a_refusal(
+    stack: LocalStack, unique: Callable[[str], str], topic_name: str
+) -> None:
+    """Time does not mend it, so it is not taken for a broker that is away."""
+    broker = stack.brokers["b"]
+    principal = Principal(broker, unique("worker"))
+    store = KafkaCheckpointStore({**principal.properties, "log_level": 0}, topic_name)
+    principal.allow(TOPIC, topic_name, DESCRIBE)
+    with closing(store):
+        with pytest.raises(TargetError, match="UNKNOWN_TOPIC_OR_PART"):
+            store.read()
+        Cluster(broker).create(topic_name, configs={"cleanup.policy": "compact"})
+        Cluster(broker).put(topic_name, encode_key(key(0)), encode(checkpoint(7)))
+        with pytest.raises(TargetError, match=r"TOPIC_AUTHORIZATION_FAILED.*allow READ on the topic"):
+            store.read()
+        principal.allow(TOPIC, topic_name, READ)
+        assert store.read() == {key(0): checkpoint(7)}
 
 
 def test_an_unreachable_broker_takes_no_record() -> None:

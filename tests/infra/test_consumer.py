@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import timedelta
 from itertools import count
@@ -14,16 +15,22 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
 
 from infra.kafka.admin import KafkaAdmin
 from infra.kafka.consumer import KafkaSourceConsumer
+from infra.local.broker import Broker
 from infra.local.stack import LocalStack
 from replicator.errors import BrokerUnavailable, ConfigError, OwnershipLost
 from replicator.lifecycle import Deadline, Stop
-from replicator.protocols import Committed, ConsumerDisturbed, PartitionFailed, SourceConsumer, TopicPartition
+from replicator.protocols import Committed, ConsumerDisturbed, PartitionFailed, Run, SourceConsumer, TopicPartition
 from tests.contracts.consumer import PATIENCE, ConsumerContract, Listener, Member, Transaction, World
+from tests.contracts.consumer_mix import ConsumerMix
+from tests.examples import machine
 from tests.fakes.kafka_consumer import FakeBroker, FakeRecord, FakeSourceConsumer
 from tests.infra.kafka_wire import WireRecord, produce
+from tests.infra.log_files import lose_tails
 
 IMPATIENT = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "200"}  # soon told of a rebalance
 
@@ -58,6 +65,14 @@ class FakeWorld(World):
     def trim(self, partition: TopicPartition, low: int) -> None:
         self.broker.trim(partition, low)
 
+    def elect(self, *partitions: TopicPartition) -> None:
+        for partition in partitions:
+            self.broker.elect(partition)
+
+    def truncate(self, ends: Mapping[TopicPartition, int]) -> None:
+        for partition, end in ends.items():
+            self.broker.truncate(partition, end)
+
     def member(self, *, group: str = "", **options: Any) -> SourceConsumer:
         options.pop("memory_bytes", None)
         return FakeSourceConsumer(self.broker, group_id=group or "group", **options)
@@ -89,14 +104,18 @@ class ClientTransaction:
 class BrokerWorld(World):
     """A real broker. `protocol` is the group protocol of every member."""
 
-    def __init__(self, bootstrap: str, unique: Callable[[str], str], *, protocol: str = "classic") -> None:
+    def __init__(self, broker: Broker, unique: Callable[[str], str], *, protocol: str = "classic") -> None:
+        self.broker, bootstrap = broker, broker.bootstrap
         self.bootstrap = bootstrap
         self.unique = unique
         self.admin = KafkaAdmin({"bootstrap.servers": bootstrap})
         self._client = AdminClient({"bootstrap.servers": bootstrap})
         self._protocol = protocol
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0, "enable.idempotence": True})
+        self._producer = self._new_producer()
         self._groups: dict[str, str] = {}
+
+    def _new_producer(self) -> Producer:
+        return Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 0, "enable.idempotence": True})
 
     def close(self) -> None:
         self._producer.flush(10)
@@ -147,6 +166,16 @@ class BrokerWorld(World):
         for future in asked.values():
             future.result(30)
 
+    def elect(self, *partitions: TopicPartition) -> None:
+        """Of every partition: the only broker goes and comes back."""
+        self.broker.kill()
+        self.broker.start()
+        self.admin.describe({partition.topic for partition in partitions})  # else its offsets are of the leader before
+
+    def truncate(self, ends: Mapping[TopicPartition, int]) -> None:
+        lose_tails(self.broker, ends)
+        self._producer = self._new_producer()  # the sequence of the one before is broken
+
     def compact_soon(self) -> None:
         """The cleaner looks every 15 s by default."""
         backoff = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=AlterConfigOpType.SET)
@@ -156,7 +185,8 @@ class BrokerWorld(World):
             future.result(30)
 
     def member(self, *, group: str = "", **options: Any) -> KafkaSourceConsumer:
-        properties = {"bootstrap.servers": self.bootstrap, **options.pop("properties", {})}
+        soon = {"reconnect.backoff.max.ms": "500", "topic.metadata.refresh.interval.ms": "2000"}  # after a restart
+        properties = {"bootstrap.servers": self.bootstrap, **soon, **options.pop("properties", {})}
         if self._protocol == "consumer":
             properties["group.protocol"] = "consumer"
         group_id = self._groups.setdefault(group, self.unique("group")) if group else self.unique("group")
@@ -172,6 +202,9 @@ class TestFakeSourceConsumer(ConsumerContract):
     def world(self) -> World:
         return FakeWorld()
 
+    def test_any_mix_of_pauses_seeks_and_moves(self, world: World) -> None:
+        run_state_machine_as_test(lambda: ConsumerMix(world), settings=machine(100))
+
 
 @pytest.fixture
 def unused_port() -> int:
@@ -182,7 +215,7 @@ def unused_port() -> int:
 
 @pytest.fixture
 def world(stack: LocalStack, unique: Callable[[str], str]) -> Iterator[BrokerWorld]:
-    world = BrokerWorld(stack.brokers["a"].bootstrap, unique)
+    world = BrokerWorld(stack.brokers["a"], unique)
     yield world
     world.close()
 
@@ -193,9 +226,15 @@ class TestKafkaSourceConsumer(ConsumerContract):
 
     @pytest.fixture
     def world(self, stack: LocalStack, unique: Callable[[str], str]) -> Iterator[BrokerWorld]:
-        world = BrokerWorld(stack.brokers["a"].bootstrap, unique, protocol=self.protocol)
+        world = BrokerWorld(stack.brokers["a"], unique, protocol=self.protocol)
         yield world
         world.close()
+
+    @pytest.mark.parametrize("examples", [2, pytest.param(40, marks=pytest.mark.long)])
+    def test_any_mix_of_pauses_seeks_and_moves(self, world: World, examples: int) -> None:
+        run_state_machine_as_test(
+            lambda: ConsumerMix(world), settings=settings(machine(examples), max_examples=examples)
+        )
 
 
 @pytest.mark.integration
@@ -218,7 +257,7 @@ def drive(*members: Member, until: Callable[[], object]) -> None:
 def test_a_second_member_takes_only_what_must_move(
     stack: LocalStack, unique: Callable[[str], str], protocol: str
 ) -> None:
-    world = BrokerWorld(stack.brokers["a"].bootstrap, unique, protocol=protocol)
+    world = BrokerWorld(stack.brokers["a"], unique, protocol=protocol)
     partitions = set(world.topic(partitions=4))
     topic = next(iter(partitions)).topic
     for partition in partitions:
@@ -279,6 +318,79 @@ def test_compaction_leaves_holes(world: BrokerWorld) -> None:
     assert compacted
     assert member.rows(p)[0]["value"] in (b"5", b"x")
     assert member.ends(p)[-1] == high
+
+
+@pytest.mark.integration
+def test_records_that_come_by_turns_make_one_run_of_each_partition(world: BrokerWorld) -> None:
+    partitions = world.topic(partitions=5)
+    consumer = world.member()
+    member = Member(world, consumer, Listener(consumer, None))
+    try:
+        consumer.subscribe([partitions[0].topic], member.listener)
+        member.until(lambda: consumer.assignment() == set(partitions))
+        for p in partitions:
+            consumer.start(p, 0)
+        for number in range(100):
+            world.append(partitions[number % 5], b"%d" % number)
+            if number % 10 == 9:
+                fetched = consumer.poll(timedelta(milliseconds=50))
+                runs = [item.partition for item in fetched if isinstance(item, Run)]
+                assert len(runs) == len(set(runs))
+                member.fetched += fetched
+        for p in partitions:
+            member.until_reached(p, 20)
+            assert member.offsets(p) == list(range(20))
+    finally:
+        consumer.close(PATIENCE)
+
+
+@pytest.mark.integration
+def test_a_poll_waits_a_little_for_more(world: BrokerWorld) -> None:
+    (p,) = world.topic()
+    consumer = world.member(linger=timedelta(seconds=1))
+    member = Member(world, consumer, Listener(consumer))
+    try:
+        consumer.subscribe([p.topic], member.listener)
+        member.until_reached(p, 0)
+        appending = threading.Thread(target=lambda: [world.append(p, b"%d" % n) for n in range(100)])
+        appending.start()
+        member.until(lambda: len(member.offsets(p)) == 100)
+        appending.join()
+        assert member.offsets(p) == list(range(100))
+        assert len(member.runs(p)) <= 20, "a run for each record or two"
+    finally:
+        consumer.close(PATIENCE)
+
+
+@pytest.mark.integration
+def test_a_pause_has_little_fetched_again(world: BrokerWorld) -> None:
+    """The client drops what it holds when it pauses; what it had to fetch again is counted by itself."""
+    (p,) = world.topic()
+    count, pauses = 40_000, 10
+    world.append(p, *[bytes(500)] * count)
+    statistics: list[dict[str, Any]] = []
+    properties: dict[str, Any] = {
+        "statistics.interval.ms": "100",
+        "stats_cb": lambda text: statistics.append(json.loads(text)),
+    }
+    consumer = world.member(memory_bytes=8 << 20, properties=properties)
+    member = Member(world, consumer, Listener(consumer))
+    try:
+        consumer.subscribe([p.topic], member.listener)
+        for number in range(1, pauses + 1):
+            member.until(lambda: len(member.offsets(p)) >= number * count // (pauses + 2))  # noqa: B023 -- at once
+            consumer.pause([p])
+            for _ in range(4):
+                member.poll()
+            consumer.resume([p])
+        member.until_reached(p, count)
+        assert member.offsets(p) == list(range(count))
+        seen = len(statistics)
+        member.until(lambda: len(statistics) > seen + 1)
+        fetched = statistics[-1]["topics"][p.topic]["partitions"]["0"]["rxmsgs"]
+        assert fetched < 2 * count, f"{fetched} records were fetched"  # 3.8 times as many, if a pause drops them
+    finally:
+        consumer.close(PATIENCE)
 
 
 @pytest.mark.integration

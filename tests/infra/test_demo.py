@@ -550,6 +550,7 @@ def descendants(pid: int) -> list[int]:
 
 
 @pytest.mark.integration
+@pytest.mark.long
 def test_an_interrupt_ends_everything(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True

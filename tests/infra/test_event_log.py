@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
 
 from infra.kafka.event_log import KafkaEventLog
 from infra.local.stack import LocalStack
-from replicator.errors import BrokerUnavailable
-from replicator.events import encode_key
+from infra.local.waiting import wait_until
+from replicator.errors import BrokerUnavailable, TargetError
+from replicator.events import SegmentEvent, encode_key
 from replicator.protocols import EventLog, LogReset, TopicPartition
 from tests.contracts.event_log import PATIENCE, EventLogContract, created, read
 from tests.fakes.kafka_target import FakeLog
 from tests.infra.cluster import Cluster
+from tests.infra.principal import READ, TOPIC, WRITE, Principal
 
 SOON = timedelta(seconds=1)
 
@@ -161,6 +165,42 @@ class TestKafkaEventLog(EventLogContract):
         log.publish([created(1)])
         seen = early + read(log, 2 - len(early))
         assert seen == [created(0), created(1)]
+
+
+@pytest.mark.integration
+def test_a_right_to_read_that_is_lost_loses_no_position(
+    stack: LocalStack, unique: Callable[[str], str], topic_name: str
+) -> None:
+    """It is told once, nothing is listed for it, and events that came meanwhile are read when it is back."""
+    broker = stack.brokers["b"]
+    Cluster(broker).create(topic_name)
+    principal = Principal(broker, unique("worker"))
+    principal.allow(TOPIC, topic_name, READ, WRITE)
+    with (
+        closing(KafkaEventLog({**principal.properties, "log_level": 0}, topic_name)) as log,
+        closing(KafkaEventLog({"bootstrap.servers": broker.bootstrap}, topic_name)) as other,
+    ):
+        log.start()
+        log.publish([created(0)])
+        assert read(log, 1) == [created(0)]
+        principal.forbid(TOPIC, topic_name, READ)
+        found: list[SegmentEvent | LogReset] = []
+
+        def polled() -> bool:
+            found.extend(log.poll(timedelta(milliseconds=50)))
+            return bool(log.trouble)
+
+        assert wait_until(polled, PATIENCE)
+        assert re.search(f"read {topic_name}.*TOPIC_AUTHORIZATION_FAILED.*allow READ on the topic", log.trouble)
+        other.publish([created(1)])
+        for _ in range(20):
+            assert polled()
+        principal.allow(TOPIC, topic_name, READ)
+        assert wait_until(lambda: not polled(), PATIENCE)
+        assert found == [created(1)]
+        principal.forbid(TOPIC, topic_name, WRITE)
+        with pytest.raises(TargetError, match=f"write to {topic_name}.*allow WRITE on the topic"):
+            log.publish([created(2)])
 
 
 def test_an_unreachable_broker_is_no_answer() -> None:

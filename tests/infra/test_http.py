@@ -3,19 +3,25 @@ from __future__ import annotations
 import json
 import socket
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.error import HTTPError
 
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.registry import Collector
 
 from infra.http import STALLED_AFTER, HealthServer
+from infra.http_server import CLOSE_WITHIN, CONNECTIONS, REQUEST_BYTES, Answer, HttpServer
+from infra.local.waiting import wait_until
 from infra.metrics import PrometheusMetrics
 from replicator.errors import ConfigError
 from replicator.health import Health
+from tests.fakes.slow_clients import SlowClients
 
 START = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -43,9 +49,17 @@ def server(clock: Clock, health: Health) -> Iterator[HealthServer]:
     metrics = PrometheusMetrics()
     metrics.count("broker_errors", 2)
     before = set(threading.enumerate())
-    with HealthServer("127.0.0.1:0", metrics.registry, health, clock=clock) as server:
+    with HealthServer("127.0.0.1:0", metrics.registry, health, clock=clock, metrics=metrics) as server:
         yield server
     assert set(threading.enumerate()) == before
+
+
+def large_registry() -> CollectorRegistry:
+    """An answer of some 20 MB: no system's buffers take it."""
+    metrics = PrometheusMetrics()
+    for partition in range(20_000):
+        metrics.count("egress_segments", topic="t" * 200, partition=str(partition), reason="age" * 300)
+    return metrics.registry
 
 
 def get(server: HealthServer, path: str, *, method: str = "GET") -> tuple[int, str, str]:
@@ -69,6 +83,21 @@ def test_metrics(server: HealthServer) -> None:
     assert status == 200
     assert content_type.startswith("text/plain")
     assert "replicator_broker_errors_total 2.0" in body
+
+
+def test_the_metrics_say_what_readyz_says(server: HealthServer, health: Health) -> None:
+    def shown() -> tuple[int, str]:
+        line = next(li for li in get(server, "/metrics")[2].splitlines() if li.startswith("replicator_ready "))
+        return ask(server, "/readyz")[0], line
+
+    assert shown() == (503, "replicator_ready 0.0")
+    health.started(True)
+    assert shown() == (200, "replicator_ready 1.0")
+    health.stopped("group", "no READ on it")
+    assert shown() == (503, "replicator_ready 0.0")
+    health.resumed("group")
+    health.problem("a/t/0 undelivered", "offsets arrived too late")
+    assert shown() == (503, "replicator_ready 0.0")
 
 
 def test_head_and_unknown_paths(server: HealthServer) -> None:
@@ -148,8 +177,106 @@ def test_a_taken_port_is_said_to_be_one(server: HealthServer, health: Health, cl
 
 
 def test_a_client_that_says_nothing_does_not_hold_others_up(server: HealthServer) -> None:
+    with socket.create_connection(address(server), timeout=10):
+        assert ask(server, "/healthz")[0] == 200
+
+
+PATIENCE = timedelta(seconds=20)  # far above every limit of the server: only a hang takes so long
+PATIENCE_S = PATIENCE.total_seconds()
+
+
+def address(server: HealthServer) -> tuple[str, int]:
     host, _, port = server.address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10):
+    return host, int(port)
+
+
+def closes_within(server: HealthServer, limit: timedelta) -> bool:
+    closing = threading.Thread(target=server.close, daemon=True)
+    closing.start()
+    closing.join(limit.total_seconds())
+    return not closing.is_alive()
+
+
+def test_closing_does_not_wait_for_slow_clients(health: Health, clock: Clock) -> None:
+    server = HealthServer("127.0.0.1:0", CollectorRegistry(), health, clock=clock)
+    with SlowClients(address(server), 10):
+        assert closes_within(server, CLOSE_WITHIN)
+
+
+def test_closing_does_not_wait_for_a_client_that_does_not_read_its_answer(health: Health, clock: Clock) -> None:
+    server = HealthServer("127.0.0.1:0", large_registry(), health, clock=clock)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.connect(address(server))
+        client.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert client.recv(1) == b"H"
+        assert closes_within(server, CLOSE_WITHIN)
+
+
+def test_every_client_is_ended_at_its_deadline() -> None:
+    """One that sends too slowly, one that sends nothing, and one that does not read its answer."""
+    short = timedelta(seconds=0.5)
+    large = Answer(200, "text/plain", b"x" * (32 << 20))  # no system's buffers take it
+    with HttpServer("127.0.0.1", 0, lambda _path, _accept: large, request_within=short) as server:
+        where = (server.host, server.port)
+        began = time.monotonic()
+        with ExitStack() as opened:
+            opened.enter_context(SlowClients(where, 3))
+            opened.enter_context(socket.create_connection(where, timeout=PATIENCE_S))
+            reader = opened.enter_context(socket.create_connection(where, timeout=PATIENCE_S))
+            reader.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            assert reader.recv(1) == b"H"
+            assert server.connections == 5
+            assert wait_until(lambda: server.connections == 0, PATIENCE)
+        assert time.monotonic() - began >= short.total_seconds()
+
+
+@pytest.mark.parametrize("reconnect", [False, True])
+def test_a_thousand_slow_clients_keep_no_scraper_from_its_metrics(server: HealthServer, reconnect: bool) -> None:
+    threads = threading.active_count()
+    with SlowClients(address(server), 1000, reconnect=reconnect):
+        for _ in range(20):
+            status, _, body = get(server, "/metrics")
+            assert status == 200
+            assert "replicator_broker_errors_total 2.0" in body
+            assert server.connections <= CONNECTIONS
+            assert threading.active_count() <= threads + 1, "a thread for a client"
+        assert closes_within(server, CLOSE_WITHIN)
+
+
+def test_a_request_that_is_too_long_is_refused(server: HealthServer) -> None:
+    with socket.create_connection(address(server), timeout=PATIENCE_S) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * REQUEST_BYTES)
+        assert client.recv(100).startswith(b"HTTP/1.1 431 ")
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"\r\n\r\n", b"400"),
+        (b"GET\r\n\r\n", b"400"),
+        (b"\xff\xfe / HTTP/1.1\r\n\r\n", b"405"),
+        (b"POST /metrics HTTP/1.1\r\nContent-Length: 0\r\n\r\n", b"405"),
+        (b"GET /healthz HTTP/1.0\r\n\r\n", b"200"),
+        (b"GET /healthz HTTP/1.1\n\n", b"200"),
+        (b"GET /healthz HTTP/1.1\r\nAccept: \xff\r\nbroken\r\n\r\n", b"200"),
+    ],
+)
+def test_whatever_is_asked_is_answered(server: HealthServer, request_: bytes, status: bytes) -> None:
+    with socket.create_connection(address(server), timeout=PATIENCE_S) as client:
+        client.sendall(request_)
+        assert client.recv(100).split(b" ")[1] == status
+
+
+def test_a_failure_of_one_answer_is_no_failure_of_the_server(health: Health, clock: Clock) -> None:
+    class Broken(Collector):
+        def collect(self) -> Iterator[Metric]:
+            raise ValueError("planned")
+
+    registry = CollectorRegistry()
+    with HealthServer("127.0.0.1:0", registry, health, clock=clock) as server:
+        registry._collector_to_names[Broken()] = []
+        assert get(server, "/metrics")[0] == 500
         assert ask(server, "/healthz")[0] == 200
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from infra.kafka.parked import BackgroundNotes
 from infra.local.waiting import wait_until
-from replicator.checkpoint import CheckpointKey, Parked
+from replicator.checkpoint import CheckpointKey, Parked, Waiting
 from replicator.lifecycle import Stop
 from tests.contracts.checkpoints import AT, key
 from tests.fakes.kafka_target import FakeEditor, FakeTarget
@@ -132,6 +132,44 @@ def test_what_was_not_written_of_a_partition_that_left_never_is(target: FakeTarg
     target.away = False
     assert notes.write()
     assert target.parked == {}
+
+
+def test_what_is_waited_for_is_written_once_and_goes_with_progress(target: FakeTarget, notes: BackgroundNotes) -> None:
+    for _ in range(3):
+        notes.waiting(key(0), Waiting(7, AT))
+        notes.waiting(key(1), Waiting(0, AT, is_beginning=True))
+        assert notes.write()
+    assert target.waiting == {key(0): Waiting(7, AT), key(1): Waiting(0, AT, is_beginning=True)}
+    assert target.edits == ["wait", "wait"]
+    notes.going(key(0))
+    assert notes.write()
+    assert target.waiting == {key(1): Waiting(0, AT, is_beginning=True)}
+    notes.waiting(key(0), Waiting(9, AT + HOUR))
+    assert notes.write()
+    assert target.waiting[key(0)] == Waiting(9, AT + HOUR)
+
+
+def test_a_wait_that_is_over_before_it_is_written_never_is(target: FakeTarget, notes: BackgroundNotes) -> None:
+    target.away = True
+    for partition in range(2):
+        notes.waiting(key(partition), Waiting(7, AT))
+    assert not notes.write()
+    notes.going(key(0))
+    notes.left(key(1))
+    target.away = False
+    assert notes.write()
+    assert (target.waiting, target.edits) == ({}, [])
+
+
+def test_the_next_owner_removes_what_the_one_before_waited_for(target: FakeTarget, notes: BackgroundNotes) -> None:
+    notes.waiting(key(0), Waiting(7, AT))
+    notes.write()
+    notes.left(key(0))
+    assert target.waiting == {key(0): Waiting(7, AT)}
+    owner = process(target)
+    owner.going(key(0))
+    owner.write()
+    assert target.waiting == {}
 
 
 def test_while_the_target_is_away_words_wait(target: FakeTarget, notes: BackgroundNotes) -> None:

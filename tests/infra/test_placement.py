@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from infra.local.stack import LocalStack
 from replicator.errors import ConfigError, OwnershipLost
 from replicator.lifecycle import Deadline
 from replicator.protocols import ConsumerDisturbed, TopicPartition
+from tests.infra.principal import DESCRIBE, GROUP, READ, TOPIC, Principal
 
 PATIENCE = timedelta(seconds=20)
 TURN = timedelta(milliseconds=50)
@@ -158,6 +160,47 @@ def test_the_fence_is_there_while_a_partition_is_being_taken(
     assert all(in_time), "it waited for the end of the revocation"
     assert in_time
     assert None not in answers
+
+
+@pytest.mark.integration
+def test_a_member_without_a_generation_has_no_fence(
+    make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str
+) -> None:
+    """The broker accepts such a fence, whoever owns the partitions: see test_transactions."""
+    owner, placement = Owner(), make()
+    assert placement.fence() is None
+    placement.subscribe([topic_name], owner)
+    placement.poll(timedelta())
+    assert placement.fence() is None, "it asks to join, or has not asked yet"
+    drive(placement, until=lambda: owner.owned == partitions)
+    assert placement.fence() is not None
+    placement._member.client.unsubscribe()  # as the client leaves by itself
+    drive(placement, until=lambda: owner.owned == set())
+    placement.poll(TURN)
+    # under KIP-848 a member keeps its id for its whole life, and its epoch is one that the broker refuses
+    assert (placement.fence() is None) == (placement._member.client.memberid() is None)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.long), "consumer"])
+def test_a_group_that_is_not_for_this_principal_is_told(
+    stack: LocalStack, partitions: set[TopicPartition], topic_name: str, unique: Callable[[str], str], protocol: str
+) -> None:
+    principal, group = Principal(stack.brokers["a"], unique("worker")), unique("group")
+    principal.allow(TOPIC, topic_name, DESCRIBE)
+    owner, placement = Owner(), KafkaPlacement({**principal.properties, "group.protocol": protocol}, group_id=group)
+    try:
+        placement.subscribe([topic_name], owner)
+        drive(placement, until=lambda: placement.trouble)
+        assert re.search(f"{group}.*GROUP_AUTHORIZATION_FAILED.*allow READ on the group", placement.trouble)
+        assert drive(placement, until=iter([False] * 60 + [True]).__next__) == []
+        assert placement.trouble, "as long as it lasts"
+        principal.allow(GROUP, group, READ)
+        drive(placement, until=lambda: owner.owned == partitions)
+        placement.settled(partitions)
+        drive(placement, until=lambda: not placement.trouble)
+    finally:
+        placement.close(PATIENCE)
 
 
 @pytest.mark.integration

@@ -12,8 +12,8 @@ import pytest
 
 from infra.kafka.idempotent import producer_properties
 from infra.kafka.producer import AtLeastOnceWriter
-from replicator.checkpoint import Checkpoint, CheckpointKey
-from replicator.errors import BrokerUnavailable, ConfigError
+from replicator.checkpoint import Checkpoint, CheckpointKey, Skipped
+from replicator.errors import BrokerUnavailable, ConfigError, WriterRefused
 from replicator.protocols import Fate, TargetRun, TargetWriter, TopicPartition
 from tests.contracts.target import STAMP, TargetContract, expected, never, row, run_of
 from tests.fakes.kafka_target import Crashed, FakeTarget, TargetRecord
@@ -44,6 +44,9 @@ class TestFakeTarget(TargetContract):
 
     def checkpoints(self) -> Mapping[CheckpointKey, Checkpoint]:
         return self._target.checkpoints
+
+    def skipped(self) -> Sequence[Skipped]:
+        return self._target.skipped
 
     def refused(self, run: TargetRun) -> TargetRun:
         self._target.fail_next(run.partition, fate=Fate.REFUSED)
@@ -201,15 +204,16 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
         assert "UNKNOWN" in failures[0].code
         assert self.checkpoints() == {good.key: good.checkpoint}
 
-    def test_a_checkpoint_that_cannot_be_written_fails_the_run(
+    def test_a_checkpoint_that_cannot_be_written_fails_every_run(
         self, cluster: Cluster, partitions: Sequence[TopicPartition], unique: Callable[[str], str]
     ) -> None:
         properties = cluster.properties | {"topic.metadata.propagation.max.ms": 100, "log_level": 0}
         writer = AtLeastOnceWriter(properties, checkpoint_topic=unique("absent"), memory_bytes=MIB)
         run = run_of(partitions[0], [row(0)])
-        failures = writer.deliver([run], should_stop=never)
-        assert [f.partition for f in failures] == [partitions[0]]
-        assert "checkpoint" in failures[0].reason
+        for _ in range(2):
+            with pytest.raises(WriterRefused, match=r"checkpoint topic absent-\S+ does not exist"):
+                writer.deliver([run], should_stop=never)
+        assert cluster.records(partitions[0]) == expected(run), "asked for before anything was sent again"
         writer.close(timedelta())
 
     def test_the_broker_stamps_where_the_topic_says_so(

@@ -21,6 +21,7 @@ from replicator.errors import (
     QueueUnavailable,
     SegmentExists,
     SegmentNotFound,
+    StoreRefused,
     StoreUnavailable,
     TransientError,
 )
@@ -30,6 +31,7 @@ from replicator.metrics import CounterName, NoMetrics
 from replicator.protocols import ObjectInfo, Thaw
 
 THREE = RetryPolicy(attempts=3)
+ONCE = RetryPolicy(attempts=3, is_once=True)
 
 
 class FastStop(Stop):
@@ -69,9 +71,9 @@ class FlakyStore(MemoryObjectStore):
         self.runs = list(runs)
         self.failures = failures
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
         run = self.runs.pop(0) if self.runs else None
-        for number, info in enumerate(super().list(prefix, start_after=start_after)):
+        for number, info in enumerate(super().list(prefix, start_after=start_after, most=most)):
             if number == run:
                 raise StoreUnavailable("as the test says")
             yield info
@@ -135,6 +137,19 @@ def test_the_last_error_comes_out() -> None:
         Retries(stop=stop, policy=THREE).call("open", fn)
     assert raised.value is errors[2]
     assert len(stop.waits) == 2
+
+
+def test_a_service_waits_for_what_an_operator_repairs() -> None:
+    fn = Failing(StoreRefused("x"), StoreRefused("x"))
+    assert Retries(stop=FastStop()).call("list", fn) == "answer"
+    assert fn.calls == 3
+
+
+def test_work_that_ends_by_itself_does_not() -> None:
+    stop, fn = FastStop(), Failing(StoreUnavailable("may pass"), StoreRefused("does not"))
+    with pytest.raises(StoreRefused, match="does not"):
+        Retries(stop=stop, policy=ONCE).call("list", fn)
+    assert (fn.calls, len(stop.waits)) == (2, 1)
 
 
 def test_one_attempt_is_no_retry() -> None:

@@ -20,6 +20,7 @@ from real_s3 import versitygw
 
 from infra.aws import READ_TIMEOUT, AwsCredentials
 from infra.local.aws import CREDENTIALS
+from infra.local.ports import HOST, free_ports
 from infra.s3 import S3ObjectStore, S3PutOptions, make_s3_client
 from infra.s3_body import MOST_PARTS, Slice, cut
 from infra.s3_file import open_object
@@ -27,7 +28,8 @@ from infra.s3_uploads import S3Uploads
 from replicator.config import S3Settings
 from replicator.control import Place
 from replicator.control_store import ControlStore
-from replicator.errors import SegmentExists, SegmentNotFound, StoreUnavailable
+from replicator.errors import SegmentExists, SegmentNotFound, StoreRefused, StoreUnavailable
+from replicator.replicas import Comparison, Likeness, Located, State, compare, likeness
 from replicator.surroundings import s3_store
 
 if TYPE_CHECKING:
@@ -119,6 +121,25 @@ class S3Contract(StoreContract):
         uploads.abort(found[0])
         assert {upload["Key"] for upload in self.uploads()} == {"data/b", "other"}
 
+    def test_copies_in_other_parts_are_the_same_and_a_flipped_bit_is_not(self, store: S3ObjectStore) -> None:
+        """Their ETags differ."""
+        put(store, KEY, LARGE)
+        at_once = S3ObjectStore(self.client, self.bucket, part_size_bytes=3 * PART)
+        put(at_once, f"{KEY}-copy", LARGE)
+        bad = LARGE[:PART] + bytes([LARGE[PART] ^ 1]) + LARGE[PART + 1 :]
+        self.client.put_object(Bucket=self.bucket, Key=f"{KEY}-bad", Body=bad)  # by whatever tool
+        put(at_once, f"{KEY}-cut", LARGE[:-1])
+        original = Located(store, KEY)
+        assert compare(original, Located(store, f"{KEY}-copy")) == Comparison(State.SAME)
+        found = compare(original, Located(store, f"{KEY}-bad"))
+        assert found == Comparison(State.DIFFERENT, f"the same size, and other bytes from byte {PART} on")
+        assert compare(original, Located(store, f"{KEY}-cut")).state is State.DIFFERENT
+
+    def test_conditional_writes_are_honoured(self, store: S3ObjectStore) -> None:
+        for _ in range(2):
+            assert store.problem_of_conditional_writes(f"{KEY}-probe") == ""
+        assert self.uploads() == []
+
     def test_a_large_object_is_read_anywhere(self, store: S3ObjectStore) -> None:
         put(store, KEY, LARGE)
         with closing(open_object(self.client, self.bucket, KEY, small_bytes=MIB)) as file:
@@ -145,7 +166,7 @@ class S3Contract(StoreContract):
     def test_a_missing_bucket_is_not_an_absent_object(self, store: S3ObjectStore) -> None:
         elsewhere = S3ObjectStore(self.client, f"{self.bucket}-not", part_size_bytes=PART)
         for call in every_call(elsewhere):
-            with pytest.raises(StoreUnavailable, match=f"bucket {self.bucket}-not does not exist"):
+            with pytest.raises(StoreRefused, match=f"bucket {self.bucket}-not does not exist"):
                 call()
 
     def test_a_listing_of_many_pages(self, store: S3ObjectStore) -> None:
@@ -219,6 +240,15 @@ class TestS3StoreOnMoto(S3Contract):
         head = self.client.head_object(Bucket=self.bucket, Key="data/a/t/0/0/segment")
         assert head["StorageClass"] == "GLACIER"
 
+    def test_the_same_content_is_known_by_its_checksum(self, store: S3ObjectStore) -> None:
+        put(store, KEY, LARGE)
+        put(S3ObjectStore(self.client, self.bucket, part_size_bytes=3 * PART), f"{KEY}-copy", LARGE)
+        here, there = store.stat(KEY), store.stat(f"{KEY}-copy")
+        assert here is not None
+        assert there is not None
+        assert here.etag != there.etag
+        assert likeness(here, there) is Likeness.SAME
+
     def test_a_checksum_is_stored(self, store: S3ObjectStore) -> None:
         put(store, "small", b"123456789")
         head = self.client.head_object(Bucket=self.bucket, Key="small", ChecksumMode="ENABLED")
@@ -249,9 +279,15 @@ class TestS3StoreOnServer(S3Contract):
         wrong = AwsCredentials(access_key_id=KEYS.access_key_id, secret_access_key="wrong")
         with (
             closing(make_s3_client(endpoint_url=endpoint_url, region_name="us-east-1", credentials=wrong)) as client,
-            pytest.raises(StoreUnavailable, match=r"SignatureDoesNotMatch.*repair the credentials"),
+            pytest.raises(StoreRefused, match=r"SignatureDoesNotMatch.*repair the credentials"),
         ):
             S3ObjectStore(client, self.bucket).open(KEY)
+
+
+def test_a_store_that_cannot_be_reached_names_the_setting() -> None:
+    with closing(client_of(f"http://{HOST}:{free_ports(1)[0]}")) as client, pytest.raises(StoreUnavailable) as caught:
+        S3ObjectStore(client, "bucket").open(KEY)
+    assert "check the endpoint_url in the configuration" in str(caught.value)
 
 
 # --- faults on the wire ----------------------------------------------------------------------------------------------
@@ -403,7 +439,7 @@ class TestFaults:
     ) -> None:
         wire.fail("UploadPart", Answer(403, "AccessDenied"))
         wire.fail("AbortMultipartUpload", Answer(500, "InternalError"))
-        with pytest.raises(StoreUnavailable, match=r"UploadPart.*AccessDenied.*allow s3:PutObject"):
+        with pytest.raises(StoreRefused, match=r"UploadPart.*AccessDenied.*allow s3:PutObject"):
             put(store, KEY, LARGE)
         assert [(record.levelno, record.message) for record in caplog.records if record.name == "infra.s3"] == [
             (logging.WARNING, "multipart_abort_failed")
@@ -429,7 +465,7 @@ class TestFaults:
 
         with (
             hooked(self.client, "after-call.s3.DeleteObjects", refuse),
-            pytest.raises(StoreUnavailable, match=rf"1 keys refused.*{KEY}.*s3:DeleteObject"),
+            pytest.raises(StoreRefused, match=rf"1 keys refused.*{KEY}.*s3:DeleteObject"),
         ):
             store.delete_many([KEY, "b"])
 
@@ -510,7 +546,7 @@ def test_no_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     with (
         closing(make_s3_client(endpoint_url="http://127.0.0.1:1", region_name="us-east-1")) as client,
-        pytest.raises(StoreUnavailable, match="set the AWS credentials"),
+        pytest.raises(StoreRefused, match="set the AWS credentials"),
     ):
         put(S3ObjectStore(client, "b"), KEY)
 

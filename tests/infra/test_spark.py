@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 from pyspark import cloudpickle
+from pyspark.sql import SparkSession
 
 import replicator
 from infra import packages
@@ -167,6 +168,14 @@ class TestLocal:
         assert (failed.value.index, failed.value.said) == (2, "ValueError: no such key:\n  a/b")
         assert failed.value.__cause__ is None, "else Java's stack is printed with it"
         assert work.marking.begun().count("bad") == 4
+
+    def test_it_is_named_in_a_process_that_has_a_session_too(self, runner: SparkRunner, tmp_path: Path) -> None:
+        """A SparkSession has Java's errors raised as others, from then on and everywhere in the process."""
+        assert runner.run(["a"], shout) == ["a!"]
+        assert runner._driver is not None
+        SparkSession(runner._driver.context)
+        with pytest.raises(PlanFailed, match="no such key"):
+            runner.run(["bad"], Failing(Marking(tmp_path), refuse))
 
     def test_a_plan_that_kills_its_python_is_named(self, runner: SparkRunner, tmp_path: Path) -> None:
         with pytest.raises(PlanFailed, match=r"Python worker exited unexpectedly") as failed:

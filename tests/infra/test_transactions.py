@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as Place
 from infra.kafka.checkpoints import KafkaCheckpointStore
 from infra.kafka.idempotent import transactional_properties
 from infra.kafka.owner import Owner as ClaimedId
-from infra.kafka.placement import KafkaPlacement
+from infra.kafka.placement import NO_GENERATION, KafkaPlacement
 from infra.kafka.transactions import TransactionalWriter
 from replicator.errors import BrokerUnavailable, ConfigError, OwnershipLost
 from replicator.lifecycle import Deadline
@@ -143,6 +143,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         assert younger.deliver([third], should_stop=never) == []
         assert self.read(partitions[0], 3) == expected(first, second, third)
 
+    @pytest.mark.long
     def test_who_was_taken_over_from_cannot_take_it_back(
         self,
         make: Callable[..., TransactionalWriter],
@@ -243,6 +244,30 @@ class TestTransactionalWriter(BrokerTargetContract):
         assert expected(late)[0] not in self.read(gone, 0)
         # which is why the snapshot goes with a look at who owns what that is no older
         self.drive(first, second, until=lambda: writer.deliver([late], should_stop=never, fence=first.fence()) == [])
+
+    def test_a_fence_of_no_generation_would_be_no_fence(
+        self,
+        make: Callable[..., TransactionalWriter],
+        join: Callable[..., tuple[KafkaPlacement, Owner]],
+        partitions: Sequence[TopicPartition],
+    ) -> None:
+        """The premise of `KafkaPlacement.fence`: a broker accepts it while another member owns the partition. A member
+        id without a generation, or a generation without a member id, is refused."""
+        owning, owner = join()
+        self.drive(owning, until=lambda: owner.owned == set(partitions))
+        outside, _ = join()
+        nobody = outside._member.client.consumer_group_metadata()
+        assert make().deliver([run_of(partitions[0], [row(0)])], should_stop=never, fence=nobody) == []
+        assert outside.fence() is None
+        mine: bytes = owning.fence()  # type: ignore[assignment]
+        member_id = str(owning._member.client.memberid()).encode()
+        for made_up in (
+            mine.replace(mine[: len(NO_GENERATION)], NO_GENERATION),
+            mine.replace(member_id, b""),
+        ):
+            assert made_up != mine
+            [failure] = make().deliver([run_of(partitions[0], [row(1)])], should_stop=never, fence=made_up)
+            assert failure.fate is Fate.RETRY
 
     def test_an_answer_that_never_comes_is_not_waited_for(
         self,

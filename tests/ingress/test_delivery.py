@@ -47,8 +47,10 @@ class Hand:
             width=width,
         )
 
-    def begin(self, segment: Segment, epoch: int = 1, from_offset: int = 0) -> Assignment:
-        partition = TopicPartition("copy", segment.source.partition)
+    def begin(
+        self, segment: Segment, epoch: int = 1, from_offset: int = 0, target: TopicPartition | None = None
+    ) -> Assignment:
+        partition = target or TopicPartition("copy", segment.source.partition)
         given = Assignment(segment.source, partition, "id", epoch, clamp_timestamps=False)
         self.delivery.begin(given, [Piece(segment, max(from_offset, segment.offsets.start))])
         return given
@@ -152,6 +154,78 @@ def test_refused_record_is_found_and_nothing_else_waits(exactly_once: bool, pois
     assert world.checkpoint() == (poison or None)
     if exactly_once:
         assert world.offsets(C) == [*range(poison)]
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_a_topic_that_is_denied_stops_its_own_partitions_only(exactly_once: bool) -> None:
+    world = World()
+    world.target.exactly_once = exactly_once
+    world.target.denied = {"copy"}
+    hand = Hand(world)
+    world.broker.create("other", partitions=1)
+    bad = [hand.begin(world.put(0, 9, partition=p), epoch=p) for p in range(2)]
+    good = hand.begin(world.put(0, 9, partition=2), epoch=2, target=TopicPartition("other", 0))
+    while hand.delivery.turn():
+        pass
+    reports = hand.reports()
+    denied = "DENIED: by the test"
+    assert {r for r in reports if r.assignment in bad} == {Failed(b, denied, Fate.DENIED) for b in bad}
+    assert Progressed(good, 10, True) in reports
+    assert world.offsets(TopicPartition("other", 0)) == numbers((0, 9))
+    assert world.offsets(C) == []
+    assert len(world.target.rounds) <= 5, "no record is looked for: it is none that is refused"
+
+    # tried again it spoils no round of others, until it is allowed
+    again = hand.begin(world.put(0, 9, partition=3), epoch=3, target=C)
+    hand.begin(world.put(0, 9, partition=4), epoch=4, target=TopicPartition("other", 0))
+    while hand.delivery.turn():
+        pass
+    assert [r.fate for r in hand.reports() if isinstance(r, Failed)] == [Fate.DENIED]
+    world.target.denied.clear()
+    hand.begin(world.put(10, 19, partition=3), epoch=5, target=C)
+    while hand.delivery.turn():
+        pass
+    assert not [r for r in hand.reports() if isinstance(r, Failed)]
+    assert again.target == C
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_a_writer_that_is_refused_stands_still_and_forgets_nothing(exactly_once: bool) -> None:
+    world = World()
+    world.target.exactly_once = exactly_once
+    world.target.refusing = "no right; allow it"
+    hand = Hand(world)
+    given = [hand.begin(world.put(0, 9, partition=p), epoch=p) for p in range(3)]
+    tries = 0
+    for _ in range(200):
+        tries += hand.delivery.turn()
+        world.clock.advance(0.1)
+    assert tries <= 5, "of 20 s"
+    assert hand.delivery.halted == "no right; allow it"
+    assert hand.reports() == [], "nobody is to blame, and nobody has to be positioned anew"
+    assert set(world.target.rounds[1:]) == {4}, "one run at a time is tried"
+    world.target.refusing = ""
+    world.clock.advance(60)
+    while hand.delivery.turn():
+        pass
+    assert hand.delivery.halted == ""
+    assert {r.assignment for r in hand.reports() if isinstance(r, Progressed) and r.done} == set(given)
+    assert all(world.offsets(TopicPartition("copy", p)) == numbers((0, 9)) for p in range(3))
+
+
+def test_a_partition_may_leave_while_the_writer_is_refused() -> None:
+    world = World()
+    world.target.refusing = "no right"
+    hand = Hand(world)
+    first, second = (hand.begin(world.put(0, 9, partition=p), epoch=p) for p in range(2))
+    hand.delivery.turn()
+    assert hand.delivery.release([first.epoch], timedelta(seconds=5))
+    world.target.refusing = ""
+    world.clock.advance(60)
+    while hand.delivery.turn():
+        pass
+    assert {r.assignment for r in hand.reports()} == {second}
+    assert world.offsets(C) == []
 
 
 def test_refused_in_company_only_goes_on_as_before() -> None:
@@ -404,6 +478,19 @@ def test_the_fence_is_taken_with_the_look_at_who_owns_what() -> None:
     for each in losing:
         each.join(20)
     assert (writer.fences, generation) == (["before"], ["after"])
+
+
+def test_no_round_begins_without_a_fence() -> None:
+    """A member that is in no generation has none, and may hold partitions all the same, until the next poll."""
+    world = World()
+    hand = Hand(world)
+    given = hand.begin(world.put(0, 3))
+    hand.delivery.fence = lambda: None
+    assert not hand.delivery.turn()
+    assert (world.offsets(C), hand.reports()) == ([], [])
+    hand.delivery.fence = object
+    assert hand.delivery.turn()
+    assert hand.reports() == [Progressed(given, 4, True)]
 
 
 def test_release_waits_for_the_round_under_way() -> None:

@@ -21,9 +21,10 @@ def test_created_with_the_sources_count_and_settings_that_keep_everything() -> N
     found = finder(world).look()
     assert found.refused == {}
     destination = found.destinations["copy"]
-    assert (destination.region, destination.source_topic, destination.facts.partition_count) == ("a", "t", 3)
+    (route,) = destination.routes
+    assert (route.region, route.lives[0].topic, destination.facts.partition_count) == ("a", "t", 3)
     assert world.admin.settings["copy"] == CREATED_WITH
-    assert destination.sources(2) == [SourcePartition("a", "t", 2)]
+    assert destination.routes[0].sources(2) == [SourcePartition("a", "t", 2)]
 
 
 def test_newest_segment_tells_the_count() -> None:
@@ -60,7 +61,7 @@ def test_existing_topic_is_taken_as_it_is() -> None:
     world.broker.create("copy", partitions=9)
     world.put(0, 9, partitions=2)
     assert finder(world).look().destinations["copy"].facts.partition_count == 9
-    assert world.admin.settings == {}
+    assert "copy" not in world.admin.settings
 
 
 def test_existing_topic_with_too_few_partitions_is_refused_for_those() -> None:
@@ -131,13 +132,16 @@ def test_two_topics_are_never_merged(later: str) -> None:
     world.put(0, 9, topic=earlier)
     world.put(0, 9, topic="y-b")
     looking = finder(world)
-    assert looking.look().destinations["x-one-a"].source_topic == earlier
+    assert looking.look().destinations["x-one-a"].routes[0].lives[0].topic == earlier
     world.put(0, 9, topic=later)
     for look in (looking, finder(world)):
         found = look.look()
         assert list(found.destinations) == ["y-b"]
         assert set(found.refused) == {"a/one-a", "a/x-one-a"}
-        assert all("never merged" in reason and "x-one-a" in reason for reason in found.refused.values())
+        assert all(
+            "allow_merge = true for the source of each" in reason and "x-one-a" in reason
+            for reason in found.refused.values()
+        )
 
 
 def test_internal_and_unknown_topics_and_other_lives_are_left_out() -> None:
@@ -203,14 +207,46 @@ def test_later_life_is_refused_by_default_with_its_name_and_the_setting() -> Non
     world = two_lives("stop")
     assert World().settings.sources[0].on_recreate == "stop"
     found = finder(world).look()
-    assert [life.place for life in found.destinations["copy"].lives] == ["t"]
+    assert [life.place for life in found.destinations["copy"].routes[0].lives] == ["t"]
     assert list(found.refused) == [SECOND]
     assert all(word in found.refused[SECOND] for word in ("2-ndLifeOfTopic", "on_recreate", "'follow'", "'new-topic'"))
 
 
+def test_what_lies_behind_a_fork_is_refused_by_default_as_that() -> None:
+    world = World(source_settings(on_recreate="stop"))
+    world.claim(0)
+    world.claim(1, "id-fork1")
+    world.put(0, 9)
+    world.put(5, 14, life="id-fork1")
+    found = finder(world).look()
+    assert list(found.refused) == ["a/t@id-fork1"]
+    reason = found.refused["a/t@id-fork1"]
+    assert all(word in reason for word in ("the log of topic t forked at the source", "'follow'", "'new-topic'"))
+
+
+def test_what_lies_behind_a_fork_follows_or_gets_a_topic_that_says_so() -> None:
+    for policy, wanted in (
+        ("follow", {"copy": ["t", "t@2-ndLifeOfTopic", "t@2-ndLifeOfTopic-fork1"]}),
+        (
+            "new-topic",
+            {
+                "copy": ["t"],
+                "copy.2-ndLife": ["t@2-ndLifeOfTopic"],
+                "copy.2-ndLife-fork1": ["t@2-ndLifeOfTopic-fork1"],
+            },
+        ),
+    ):
+        world = two_lives(policy)
+        world.claim(2, "2-ndLifeOfTopic-fork1")
+        world.put(2, 8, life="2-ndLifeOfTopic-fork1")
+        found = finder(world).look()
+        assert {d: [life.place for life in one.routes[0].lives] for d, one in found.destinations.items()} == wanted
+        assert found.refused == {}
+
+
 def test_later_life_follows_into_the_same_topic_made_for_the_larger() -> None:
     found = finder(two_lives("follow")).look()
-    assert [life.place for life in found.destinations["copy"].lives] == ["t", "t@2-ndLifeOfTopic"]
+    assert [life.place for life in found.destinations["copy"].routes[0].lives] == ["t", "t@2-ndLifeOfTopic"]
     assert found.destinations["copy"].facts.partition_count == 3
     assert found.refused == {}
 
@@ -220,7 +256,7 @@ def test_life_claimed_but_not_stored_keeps_its_turn() -> None:
     world.claim(2, "third")
     world.put(0, 1, life="fourth")
     world.claim(3, "fourth")
-    places = [life.place for life in finder(world).look().destinations["copy"].lives]
+    places = [life.place for life in finder(world).look().destinations["copy"].routes[0].lives]
     assert places == ["t", "t@2-ndLifeOfTopic", "t@third", "t@fourth"]
 
 
@@ -228,7 +264,7 @@ def test_later_life_without_a_claim_cannot_follow() -> None:
     world = two_lives("follow")
     world.put(0, 1, life="unclaimed")
     found = finder(world).look()
-    assert len(found.destinations["copy"].lives) == 2
+    assert len(found.destinations["copy"].routes[0].lives) == 2
     assert "_control/v1/places/t@unclaimed" in found.refused["a/t@unclaimed"]
 
 
@@ -243,7 +279,7 @@ def test_claim_that_cannot_be_read_is_not_absent() -> None:
     world.claim(2, "third")
     found = looking.look()
     assert found.refused == {}
-    assert len(found.destinations["copy"].lives) == 3
+    assert len(found.destinations["copy"].routes[0].lives) == 3
 
 
 def test_claims_that_cannot_be_had_are_an_error_of_the_look() -> None:
@@ -258,7 +294,7 @@ def test_later_life_gets_a_topic_of_its_own_without_asking_for_claims() -> None:
     world.objects.memory.delete_many([key for key in world.objects.keys() if "_control" in key])  # noqa: SIM118
     found = finder(world).look()
     own = found.destinations["copy.2-ndLife"]
-    assert [life.place for life in own.lives] == ["t@2-ndLifeOfTopic"]
+    assert [life.place for life in own.routes[0].lives] == ["t@2-ndLifeOfTopic"]
     assert own.facts.partition_count == 3
     assert found.destinations["copy"].facts.partition_count == 1
     assert found.refused == {}

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import timedelta
 
 import pytest
 
+from infra.local.waiting import wait_until
 from ingress.delivery import Progressed
 from replicator.checkpoint import Author, Checkpoint
-from replicator.protocols import Fate, TopicPartition
+from replicator.protocols import Fate, Occupancy, TopicPartition
 from replicator.segment import OffsetRange, Segment, SourcePartition
 from tests.fakes.kafka_target import Crashed
 from tests.ingress.world import (
@@ -27,6 +29,7 @@ from tests.ingress.world import (
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
 LABELS = {"region": "a", "topic": "t", "partition": "0"}
 SOURCE = SourcePartition("a", "t", 0)
+PATIENCE = timedelta(seconds=20)
 
 
 @pytest.fixture
@@ -158,6 +161,7 @@ def test_crash_before_the_commit_repeats_nothing(world: World) -> None:
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_transaction_of_unknown_outcome_is_looked_up(world: World, committed: bool) -> None:
+    world.set_checkpoint(0)
     world.put(0, 9)
     process = world.process(run_records=4)
     process.turn(2)
@@ -172,6 +176,8 @@ def test_transaction_of_unknown_outcome_is_looked_up(world: World, committed: bo
 
 def test_crash_between_records_and_checkpoint_repeats_one_run_of_each_partition(world: World) -> None:
     world.target.exactly_once = False
+    for partition in (0, 1):
+        world.set_checkpoint(0, partition)
     world.put(0, 9)
     world.put(0, 5, partition=1)
     process = world.process(run_records=4)
@@ -371,7 +377,7 @@ def test_corrupt_segment_is_named_and_holds_up_its_partition_only(world: World) 
     assert list(process.stopped) == [str(SOURCE)]
     assert str(bad) in process.stopped[str(SOURCE)]
     assert process.metrics.by_label("corrupt_segments", **LABELS) == 1
-    assert process.metrics.value("stopped_partitions") == 1
+    assert process.metrics.value("stopped_partitions", held="true") == 1
     world.put(4, 5)
     process.later(30)
     assert world.offsets(C) == [0, 1], "it must not be passed over"
@@ -381,7 +387,7 @@ def test_corrupt_segment_is_named_and_holds_up_its_partition_only(world: World) 
         process.later(300)
     assert world.offsets(C) == numbers((0, 5))
     assert process.stopped == {}
-    assert process.metrics.value("stopped_partitions") == 0
+    assert process.metrics.value("stopped_partitions", held="true") == 0
 
 
 def test_corrupt_segment_is_passed_where_another_covers_it(world: World) -> None:
@@ -563,6 +569,7 @@ def test_first_listing_that_fails_is_made_again_soon(world: World) -> None:
 
 
 def test_nothing_is_produced_for_a_partition_after_it_was_revoked(world: World) -> None:
+    world.set_checkpoint(0)
     world.put(0, 9)
     process = world.process(run_records=2)
     process.turn(2)
@@ -700,10 +707,35 @@ def test_log_that_is_away_at_the_start_leaves_the_group_in_order(world: World) -
     assert process.placement.closed
 
 
+def test_the_logs_ends_are_noted_before_the_first_listing(world: World) -> None:
+    """What is stored behind a listing's back is in the log then; the clock stands, so no timer lists again."""
+    world.put(0, 4)
+    store = {"data/a/t/0/": lambda: world.put(5, 9) and None}
+    world.objects.after_listing["data/a/_control/v1/gaps/t/0/"] = lambda: world.objects.after_listing.update(
+        store
+    )  # asked first
+    process = world.process(log_started=False)
+    process.placement.assign(C)
+    running = threading.Thread(target=process.controller.run)
+    running.start()
+    try:
+
+        def delivered() -> bool:
+            process.delivery.turn()
+            return world.offsets(C) == numbers((0, 9))
+
+        assert wait_until(delivered, PATIENCE), world.offsets(C)
+    finally:
+        process.stop_signal.set()
+        running.join(PATIENCE.total_seconds())
+    assert world.objects.after_listing == {}
+
+
 # --- the target -------------------------------------------------------------------------------------------------------
 
 
 def test_transient_failure_is_tried_again_and_repeats_one_run_at_most(world: World) -> None:
+    world.set_checkpoint(0)
     world.put(0, 9)
     process = world.process(run_records=4)
     process.turn(2)
@@ -790,7 +822,7 @@ def test_timestamps_are_clamped_by_policy() -> None:
 def test_checkpoint_names_the_destination_and_its_topic_id(world: World) -> None:
     world.put(0, 3)
     joined(world)
-    assert world.target.checkpoints[key()] == Checkpoint(4, "id-copy", world.clock.at, Author.EXACTLY_ONCE)
+    assert world.target.checkpoints[key()] == Checkpoint(4, "id-copy", world.clock.at, Author.EXACTLY_ONCE, begun_at=0)
 
 
 def test_destination_that_was_created_again_is_not_continued_in_the_middle(world: World) -> None:
@@ -802,7 +834,8 @@ def test_destination_that_was_created_again_is_not_continued_in_the_middle(world
     assert world.offsets(C) == numbers((0, 3))
     assert "created again" in process.stopped[str(SOURCE)]
     del world.target.checkpoints[key()]
-    process.later(31)
+    world.target.occupied[C] = Occupancy(holds_records=False)  # the other one is empty
+    process.later(31, turns=8)
     assert world.offsets(C) == numbers((0, 3), (0, 5))
     assert process.stopped == {}
 
@@ -816,7 +849,7 @@ def test_destination_created_again_while_running_gets_nothing(world: World) -> N
     process.turn(5)
     assert world.offsets(C) == numbers((0, 3))
     assert "created again" in process.stopped[str(SOURCE)]
-    assert process.metrics.value("stopped_partitions") == 1
+    assert process.metrics.value("stopped_partitions", held="true") == 1
     process.later(31)
     assert world.offsets(C) == numbers((0, 3))
 
@@ -901,7 +934,7 @@ def test_later_life_is_refused_by_default_and_the_first_goes_on() -> None:
     world.put(4, 5)
     process.later(30)
     assert world.offsets(C) == numbers((0, 5))
-    assert list(process.stopped) == ["a/t@second"]
+    assert list(process.stopped) == ["a/t@second/0"]
 
 
 def test_later_life_follows_behind_everything_of_the_first() -> None:
@@ -964,6 +997,20 @@ def test_listing_that_fails_lets_no_life_follow() -> None:
     assert world.offsets(C) == numbers((0, 5), (0, 2))
 
 
+def test_what_lies_behind_a_fork_follows_from_where_the_logs_differ() -> None:
+    world = reborn("follow")
+    world.claim(1, "id-fork1")
+    world.record_begin(2, life="id-fork1")
+    world.put(2, 6, life="id-fork1")
+    process = joined(world)
+    process.later(DELAY, turns=8)
+    assert world.offsets(C) == numbers((0, 3), (2, 6))
+    world.put(7, 8, life="id-fork1")
+    process.turn(5)
+    assert world.offsets(C) == numbers((0, 3), (2, 8))
+    assert world.checkpoint(life="id-fork1") == 9
+
+
 def test_three_lives_of_different_partition_counts_follow_each_other() -> None:
     """Of partition 1 only the second life has something."""
     world = reborn("follow")
@@ -990,6 +1037,24 @@ def test_segment_that_comes_after_the_next_life_was_begun_is_told(caplog: pytest
     process.turn(2)
     assert "segment_behind_its_life" in caplog.text
     assert world.offsets(C) == numbers((0, 3), (0, 2))
+    problem = process.problems[f"{SOURCE} undelivered"]
+    assert "[4,5]" in problem
+    assert "next incarnation" in problem
+    assert f"replicator skip {SOURCE} 4 --through 5" in problem
+    assert process.metrics.value("undelivered_offsets", **LABELS) == 2
+    assert not process.ready
+
+
+def test_what_came_after_the_next_life_was_begun_is_found_by_who_was_not_there() -> None:
+    world = reborn("follow")
+    second_life(world, (0, 2))
+    joined(world).later(DELAY, turns=8)
+    world.put(4, 5, notify=False)
+    process = joined(world)
+    assert "[4,5]" in process.problems[f"{SOURCE} undelivered"]
+    world.skip(4, 5)
+    process.later(30)
+    assert (process.problems, process.ready) == ({}, True)
 
 
 def test_life_whose_order_is_unknown_is_refused_and_follows_once_it_is_known() -> None:
@@ -997,7 +1062,7 @@ def test_life_whose_order_is_unknown_is_refused_and_follows_once_it_is_known() -
     world.put(0, 2, life="second")
     process = joined(world)
     process.later(DELAY, turns=8)
-    assert list(process.stopped) == ["a/t@second"]
+    assert list(process.stopped) == ["a/t@second/0"]
     assert world.offsets(C) == numbers((0, 3))
     world.claim(1, "second")
     process.later(30, turns=8)
@@ -1085,7 +1150,7 @@ def test_refused_source_is_told_and_forgotten_when_mended(world: World) -> None:
     world.put(0, 3, partitions=None)
     process = world.process()
     process.turn(2)
-    assert "partitions" in process.stopped["a/t"]
+    assert "partitions" in process.stopped["a/t/0"]
     world.broker.create("copy", partitions=1)
     process.later(30)
     assert process.stopped == {}
@@ -1121,8 +1186,9 @@ def test_a_backlog_of_small_segments_makes_large_transactions(world: World) -> N
         world.put(start, start + 499)
     process = joined(world)
     assert world.offsets(C) == numbers((0, 29_999))
-    assert world.target.rounds[0] >= 10_000
-    assert len(world.target.rounds) == 3
+    assert world.target.rounds[0] == 0, "the first checkpoint"
+    assert world.target.rounds[1] >= 10_000
+    assert len(world.target.rounds) == 4
     assert process.metrics.by_label("ingress_segments", **LABELS) == 60
     assert process.metrics.by_label("record_count", **LABELS) == 30_000
 

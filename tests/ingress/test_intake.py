@@ -230,3 +230,35 @@ def test_queue_that_stays_away_is_told() -> None:
     bench.intake.run()
     assert stop.told == [False, False, True, True]
     assert dict(bench.health.snapshot().stopped) == {}
+
+
+@pytest.mark.parametrize("refuses", ["", "write to events: planned; allow WRITE on the topic"])
+def test_a_log_that_takes_no_events_is_told_although_the_queue_is_empty(bench: Bench, refuses: str) -> None:
+    """A message that was received is hidden for a while: an answer without one does not mean that all is well. A
+    refusal is told at once."""
+    bench.log.away, bench.log.refuses = not refuses, refuses
+    bench.queue.send(s3(("ObjectCreated:Put", KEY)))
+    told: list[bool] = []
+    receives: list[None] = []
+
+    def on_receive() -> None:
+        receives.append(None)
+        if len(receives) > 100:  # it never waits: whatever went wrong is not told
+            bench.intake.stop.set()
+
+    bench.queue.on_receive = on_receive
+
+    class Heals(Stop):
+        def wait(self, timeout: timedelta) -> bool:
+            bench.queue.messages.clear()  # hidden, or another process has them
+            told.append("notifications" in bench.health.snapshot().stopped)
+            if len(told) == 4:
+                bench.log.away, bench.log.refuses = False, ""
+                bench.queue.on_receive = self.set
+            return False
+
+    bench.intake.stop = Heals()
+    bench.intake.run()
+    assert told == ([True] * 4 if refuses else [False, False, True, True])
+    assert dict(bench.health.snapshot().stopped) == {}
+    assert len(bench.events()) == 1

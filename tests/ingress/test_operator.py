@@ -10,7 +10,8 @@ import pytest
 
 from ingress.operator import Operator
 from replicator.checkpoint import Author, Checkpoint, Parked, Skipped, still_parked
-from replicator.errors import BrokerUnavailable, CheckpointConflict, TargetError
+from replicator.errors import BrokerUnavailable, CheckpointConflict, OtherGroup, TargetError
+from replicator.group_claim import GroupClaim
 from replicator.protocols import TopicPartition
 from replicator.segment import OffsetRange, SourcePartition
 from tests.fakes.cluster_facts import FakeGroups
@@ -37,6 +38,7 @@ class Desk:
 
     def operator(self, editor: FakeEditor | None = None) -> Operator:
         return Operator(
+            topic="checkpoints",
             checkpoints=self.target.checkpoint_store(),
             open_editor=lambda: editor or self.target.editor(),
             admin=self.world.admin,
@@ -162,7 +164,8 @@ class TestSkip:
         desk = Desk()
         desk.park(checkpoint=None)
         plan = desk.operator().plan_skip(key(), OffsetRange(4, 9), "corrupt", NOW)
-        assert (plan.before, plan.after.next_offset) == (None, 10)
+        assert plan.after is not None
+        assert (plan.before, plan.after.next_offset, plan.after.begun_at) == (None, 10, 4)
 
     @pytest.mark.parametrize(
         ("next_offset", "checkpoint", "wanted"),
@@ -208,7 +211,9 @@ class TestSkip:
         operator = desk.operator()
         plan = operator.plan_skip(key(), ONE, "poison", NOW)
         desk.world.set_checkpoint(9)
-        assert operator.skip(plan).next_offset == 9
+        holds = operator.skip(plan)
+        assert holds is not None
+        assert holds.next_offset == 9
         assert desk.world.checkpoint() == 9
         assert not desk.is_parked
 
@@ -235,6 +240,73 @@ class TestSkip:
         desk.target.away = True
         with pytest.raises(BrokerUnavailable):
             desk.operator().plan_skip(key(), ONE, "poison", NOW)
+
+
+class TestLeftBehind:
+    """Offsets that arrived where delivery does not come any more."""
+
+    def begun(self, at: int, next_offset: int) -> Desk:
+        desk = Desk(members=3)
+        desk.target.checkpoints[key()] = Checkpoint(next_offset, "id-copy", T0, Author.EXACTLY_ONCE, begun_at=at)
+        return desk
+
+    def test_what_lies_before_the_begin_is_given_up_and_the_position_stays(self) -> None:
+        desk = self.begun(100, 250)
+        operator, offsets = desk.operator(), OffsetRange(0, 99)
+        plan = operator.plan_skip(key(), offsets, "too late", NOW)
+        assert operator.skip(plan) == plan.before
+        assert desk.target.skipped == [Skipped(key=key(), offsets=offsets, reason="too late", at=NOW)]
+        assert desk.target.edits == ["skip"]
+        assert desk.world.checkpoint() == 250
+
+    @pytest.mark.parametrize("offsets", [OffsetRange(99, 100), OffsetRange(100, 100), OffsetRange(300, 301)])
+    def test_nothing_else_is(self, offsets: OffsetRange) -> None:
+        desk = self.begun(100, 250)
+        with pytest.raises(TargetError, match="is not parked"):
+            desk.operator().plan_skip(key(), offsets, "too late", NOW)
+
+    def test_what_came_after_the_next_incarnation_was_begun(self) -> None:
+        desk = self.begun(0, 4)
+        later = Checkpoint(2, "id-copy", T0 + timedelta(minutes=1), Author.EXACTLY_ONCE, begun_at=0)
+        desk.target.checkpoints[key(life="second")] = later
+        operator = desk.operator()
+        operator.skip(operator.plan_skip(key(), OffsetRange(4, 5), "too late", NOW))
+        assert desk.target.edits == ["skip"]
+        for where, offsets in ((key(), OffsetRange(3, 5)), (key(life="second"), OffsetRange(2, 3))):
+            with pytest.raises(TargetError, match="is not parked"):
+                operator.plan_skip(where, offsets, "too late", NOW)
+
+    @pytest.mark.parametrize(("next_offset", "wanted"), [(50, None), (99, None), (100, 100), (300, 100)])
+    def test_a_seed_within_what_was_delivered_keeps_the_begin(self, next_offset: int, wanted: int | None) -> None:
+        """One before it is a beginning of its own."""
+        desk = self.begun(100, 250)
+        desk.target.parked[key()] = Parked(None, "created again", NOW)
+        desk.operator().seed(desk.operator().plan_seeds(sources(next_offset), "copy", NOW, force=True))
+        assert desk.target.checkpoints[key()].begun_at == wanted
+
+    def test_a_skip_keeps_the_begin(self) -> None:
+        desk = self.begun(1, 4)
+        desk.target.parked[key()] = Parked(4, "too large", NOW)
+        desk.operator().skip(desk.operator().plan_skip(key(), ONE, "poison", NOW))
+        assert desk.target.checkpoints[key()].begun_at == 1
+
+
+class TestGroups:
+    def test_a_file_of_another_group_writes_nothing(self) -> None:
+        desk = Desk()
+        desk.park()
+        desk.target.claims.append(GroupClaim(id="1", number=1, group_id="theirs", at=T0))
+        for ask in (
+            lambda: desk.operator().plan_skip(key(), ONE, "poison", NOW),
+            lambda: desk.operator().plan_release(key()),
+            lambda: desk.operator().plan_seeds(sources(4), "copy", NOW, force=True),
+        ):
+            with pytest.raises(
+                OtherGroup, match=f"checkpoints belongs to group theirs, and this file is of group {GROUP}"
+            ):
+                ask()
+        desk.target.claims.append(GroupClaim(id="2", number=2, group_id=GROUP, over="theirs", at=T0))
+        assert desk.operator().plan_release(key()) is not None
 
 
 class TestRelease:

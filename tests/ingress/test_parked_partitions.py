@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from replicator.checkpoint import Parked, still_parked
 from replicator.protocols import TopicPartition
 from tests.ingress.world import World, joined, key, numbers, source_settings
@@ -26,6 +28,28 @@ def test_a_parked_partition_says_where_why_and_since_when() -> None:
     del world.target.poison[C]
     process.later(40, turns=8)
     assert world.offsets(C) == numbers((0, 9))
+    assert world.target.parked == {}
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_what_a_round_of_unknown_outcome_delivered_is_not_parked_any_more(begun: bool) -> None:
+    """The refused records are in the target, and no answer said so; nothing more is stored that could be delivered."""
+    world = World()
+    if begun:
+        world.set_checkpoint(0)
+    world.put(0, 3)
+    process = world.process()
+    process.turn(2)
+    world.target.poison[C] = {0}
+    process.placement.assign(C)
+    process.turn(6)
+    assert list(process.stopped) == [f"{key().source}"]
+    del world.target.poison[C]
+    world.target.stop_next(keep=1)  # committed
+    process.later(40, turns=8)
+    process.later(40, turns=8)
+    assert world.offsets(C) == numbers((0, 3))
+    assert process.stopped == {}
     assert world.target.parked == {}
 
 
@@ -85,7 +109,7 @@ def test_a_refused_topic_says_so_by_partition() -> None:
         key(1, topic="one-a", destination="x-one-a"),
         key(0, topic="x-one-a", destination="x-one-a"),
     }
-    assert all(note.next_offset is None and "never merged" in note.reason for note in notes.values())
+    assert all(note.next_offset is None and "allow_merge = true" in note.reason for note in notes.values())
     since = {note.since for note in notes.values()}
     process.later(3600)
     world.process().turn(3)

@@ -187,3 +187,16 @@ def test_runs_are_the_piece_in_order_and_positions_rise(
     assert found[-1].next_offset == 30
     for run in found[:-1]:
         assert run.next_offset == offsets(run)[-1] + 1
+
+
+@pytest.mark.parametrize("last", range(-1, 31))
+def test_nothing_behind_the_last_offset_wanted_is_read(last: int) -> None:
+    """A merged segment reaches further than what was planned: the position ends where the records do, so that whoever
+    goes on later misses none."""
+    world = World()
+    pieces = [Piece(world.put(0, 9, holes=(4, 9)), 0), Piece(world.put(10, 29), 10)]
+    reader = PieceReader(world.store, FORMAT, 3, 1 << 20, last_offset=lambda _: last)
+    found = list(reader.runs(pieces))
+    assert [o for run in found for o in offsets(run)] == [o for o in range(min(last, 29) + 1) if o not in (4, 9)]
+    assert (found[-1].next_offset, found[-1].last) == (min(last, 29) + 1, True)
+    assert all(run.next_offset <= last + 1 for run in found)

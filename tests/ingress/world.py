@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from io import BytesIO
@@ -10,26 +11,32 @@ import pyarrow as pa
 
 from formats.parquet import ParquetFormat
 from formats.schema import SCHEMA
+from infra.kafka.internal_topics import CHECKPOINTS, checkpoint_problems
 from infra.kafka.parked import BackgroundNotes
 from infra.kafka.timestamps import TargetTimestamps
 from ingress.controller import IngressController, IngressParts
 from ingress.delivery import Delivery
 from ingress.destinations import DestinationFinder
+from ingress.group_ownership import GroupOwnership
 from ingress.pieces import PieceReader
+from ingress.place_owner import PlaceOwners
 from ingress.reports import Report
 from ingress.wishes import WishFinder
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Skipped
 from replicator.config import IngressSettings, IngressSource
-from replicator.control import Place, RecordedGap
+from replicator.control import ArchiveBegin, Place, RecordedGap
 from replicator.control_store import ControlStore
 from replicator.events import Created, Removed, SegmentEvent
 from replicator.footer import SegmentOrigin
 from replicator.health import Health
 from replicator.lifecycle import Stop
-from replicator.protocols import SegmentFormat, TopicPartition
+from replicator.proofs import ProofStore
+from replicator.protocols import ConsumerGroups, SegmentFormat, TopicPartition
 from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from replicator.status.ingress import IngressSources, IngressStatus, Planned
 from replicator.store import SegmentStore
 from replicator.topics import TopicPattern
+from tests.fakes.cluster_facts import FakeGroups
 from tests.fakes.executors import HandExecutor, NeverWaits
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeBroker
@@ -84,6 +91,9 @@ class World:
         self.clock = HandClock()
         self.broker = FakeBroker()  # of the target: only which topics there are
         self.admin = FakeAdmin(self.broker)
+        self.broker.create(self.settings.checkpoint_topic)
+        self.admin.settings[self.settings.checkpoint_topic] = dict(CHECKPOINTS)
+        self.groups = FakeGroups()
         self.target = FakeTarget()
         self.log = FakeLog()
         self.objects = FailingStore(self.clock)
@@ -95,9 +105,30 @@ class World:
     def process(self, **options: object) -> Process:
         return Process(self, **options)  # type: ignore[arg-type]
 
+    def wishes(self) -> WishFinder:
+        return WishFinder(self.store, self.control, self.settings, self.settings.own_topics)
+
     def finder(self) -> DestinationFinder:
-        wishes = WishFinder(self.store, self.control, self.settings, self.settings.own_topics)
-        return DestinationFinder(self.store, wishes, self.format, self.admin, self.settings)
+        return DestinationFinder(self.store, self.wishes(), self.format, self.admin, self.settings)
+
+    # --- what an operator asks ---
+
+    def planned(self) -> Planned:
+        plan = self.wishes().plan()
+        return Planned(refused=plan.reasons, followed=plan.followed)
+
+    def status(self, groups: ConsumerGroups | None = None) -> IngressStatus:
+        return IngressSources(
+            settings=self.settings,
+            own_topics=self.settings.own_topics,
+            plan=self.planned,
+            admin=self.admin,
+            groups=groups or FakeGroups(members={self.settings.group_id: 1}),
+            checkpoints=self.target.checkpoint_store(),
+            store=self.store,
+            control=self.control,
+            proofs=ProofStore(self.objects, "data", "b"),
+        ).look(self.clock.at, HandExecutor())
 
     # --- the archive ---
 
@@ -116,6 +147,7 @@ class World:
         value: bytes = b"",
         region: str = REGION,
         life: str = "",
+        topic_id: str = "",
     ) -> Segment:
         segment = Segment(SourcePartition(region, topic, partition, life), level, OffsetRange(start, end))
         sink = BytesIO()
@@ -123,15 +155,29 @@ class World:
         offsets = [o for o in range(start, end + 1) if o not in holes]
         if offsets:
             writer.write([records(offsets, stamp=stamp, value=value)])
-        writer.close(segment, SegmentOrigin(created_at=self.clock.at, writer="test", source_partition_count=partitions))
+        origin = SegmentOrigin(
+            created_at=self.clock.at,
+            writer="test",
+            source_partition_count=partitions,
+            topic_id=topic_id,
+            cluster_id="cluster-of-it" if topic_id else "",
+        )
+        writer.close(segment, origin)
         self.peek.store(segment, sink, sink.tell())
         if notify:
             self.notify(segment)
         return segment
 
-    def claim(self, number: int, life: str = "", *, topic: str = "t", at: datetime | None = None) -> None:
-        place = Place(topic_id=life or "first", cluster_id="source", number=number, claimed_at=at or self.clock.at)
+    def claim(
+        self, number: int, life: str = "", *, topic: str = "t", at: datetime | None = None, topic_id: str = ""
+    ) -> None:
+        name = topic_id or life or "first"
+        place = Place(topic_id=name, cluster_id="source", number=number, claimed_at=at or self.clock.at)
         ControlStore(self.objects.memory, "data").claim(REGION, f"{topic}@{life}" if life else topic, place)
+
+    def record_begin(self, offset: int, *, partition: int = 0, life: str = "") -> None:
+        begin = ArchiveBegin(offset=offset, reason="test", recorded_at=self.clock.at)
+        ControlStore(self.objects.memory, "data").record_begin(SourcePartition(REGION, "t", partition, life), begin)
 
     def record_gap(self, start: int, end: int, *, partition: int = 0) -> None:
         source, offsets = SourcePartition(REGION, "t", partition), OffsetRange(start, end)
@@ -168,6 +214,16 @@ class World:
         found = self.target.checkpoints.get(key(partition, topic=topic, destination=destination, life=life))
         return None if found is None else found.next_offset
 
+    def skip(self, start: int, end: int, *, life: str = "") -> None:
+        """What an operator gives up."""
+        gone = Skipped(key=key(life=life), offsets=OffsetRange(start, end), reason="test", at=self.clock.at)
+        self.target.editor().skip(gone)
+
+    def seed(self, next_offset: int, partition: int = 0) -> None:
+        """What an operator says."""
+        said = Checkpoint(next_offset, "id-copy", self.clock.at, Author.SEED)
+        self.target.editor().seed(key(partition), said)
+
     def set_checkpoint(self, next_offset: int, partition: int = 0) -> None:
         self.target.checkpoints[key(partition)] = Checkpoint(next_offset, "id-copy", self.clock.at, Author.EXACTLY_ONCE)
 
@@ -179,17 +235,35 @@ def key(partition: int = 0, *, topic: str = "t", destination: str = "copy", life
 class Process:
     """One ingress process, on hand-driven pools. `turn` is a turn of both its loops."""
 
-    def __init__(self, world: World, *, run_records: int = 10_000, run_bytes: int = 8 << 20, width: int = 8) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        run_records: int = 10_000,
+        run_bytes: int = 8 << 20,
+        width: int = 8,
+        group_id: str = "",
+        take_over: str = "",
+        log_started: bool = True,
+    ) -> None:
+        """`log_started`: what the controller's `run` does first, which is not called when a test makes every turn."""
         self.world = world
+        self.checkpoints = world.target.checkpoint_store()
         self.placement = FakePlacement()
         self.pool, self.reading, self.checkpoint_pool = HandExecutor(), HandExecutor(), HandExecutor()
         self.metrics, self.health = CountedMetrics(), Health()
         self.stop_signal, self.abandon = Stop(), Stop()
         self.event_log = world.log.open()
-        self.notes = BackgroundNotes(world.target.checkpoint_store(), world.target.editor(), self.stop_signal)
+        self.notes = BackgroundNotes(self.checkpoints, world.target.editor(), self.stop_signal)
         reports: NeverWaits[Report] = NeverWaits()
         self.delivery = Delivery(
-            reader=PieceReader(world.store, world.format, run_records, run_bytes),
+            reader=PieceReader(
+                world.store,
+                world.format,
+                run_records,
+                run_bytes,
+                expect=PlaceOwners(world.control, timedelta()).expect,
+            ),
             writer=world.target.writer(),
             timestamps=TargetTimestamps(world.admin, world.clock),
             pool=self.reading,  # type: ignore[arg-type]
@@ -205,7 +279,20 @@ class Process:
             IngressParts(
                 placement=self.placement,
                 event_log=self.event_log,
-                checkpoints=world.target.checkpoint_store(),
+                checkpoints=self.checkpoints,
+                checkpoint_problems=lambda: checkpoint_problems(world.admin, world.settings.checkpoint_topic),
+                ownership=GroupOwnership(
+                    topic=world.settings.checkpoint_topic,
+                    group_id=group_id or world.settings.group_id,
+                    take_over=take_over,
+                    checkpoints=self.checkpoints,
+                    editor=world.target.editor(),
+                    groups=world.groups,
+                    cluster_id=world.admin.cluster_id,
+                    clock=world.clock,
+                    make_id=lambda: uuid.uuid4().hex,
+                ),
+                target_records=world.target,
                 notes=self.notes,
                 store=world.store,
                 control=world.control,
@@ -224,7 +311,8 @@ class Process:
                 shutdown_timeout=timedelta(seconds=0.05),
             )
         )
-        self.event_log.start()
+        if log_started:
+            self.event_log.start()
 
     def control(self, count: int = 1) -> None:
         for _ in range(count):
@@ -259,6 +347,10 @@ class Process:
     @property
     def stopped(self) -> dict[str, str]:
         return dict(self.health.snapshot().stopped)
+
+    @property
+    def problems(self) -> dict[str, str]:
+        return dict(self.health.snapshot().problems)
 
     @property
     def ready(self) -> bool:

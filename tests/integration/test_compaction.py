@@ -7,119 +7,32 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from compaction.lease import NAME
 from compaction.run import Compactor, Selection
-from formats.parquet import ParquetFormat
-from infra.local.aws import s3_client, wire
 from infra.local.spark import DRIVER_PROPERTIES, spark_cluster
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from infra.s3 import S3ObjectStore
 from replicator.compaction import Compaction, in_process
 from replicator.config import from_mapping
 from replicator.control_store import ControlStore
-from replicator.coverage import Piece, steps
 from replicator.lifecycle import Stop, SystemClock
 from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
-from replicator.store import SegmentStore
-from tests.formats.records import ORIGIN, Row, batch_of, rows_of, sample_rows
-from tests.integration.on_spark import PATIENCE, QUICK, assert_only_plans_cross, killing_one, pages_of
+from tests.formats.records import ORIGIN, batch_of
+from tests.integration.bucket import Bucket
+from tests.integration.crossing import Crossing
+from tests.integration.on_spark import PATIENCE, QUICK, killing_one, pages_of
 from tests.processes.below import marked
-from tests.processes.harness import to_toml
 from tests.processes.s3_proxy import Slow, proxied
 
 pytestmark = pytest.mark.integration
-
-ROOT = Path(__file__).parents[2]
-EAGER = {"min_segment_age": "0s", "min_segment_count": 2, "min_segment_size": 0, "delete_grace": "0s"}
-
-
-class Bucket:
-    """An archive of region a in a bucket of its own, and the configuration that names it."""
-
-    def __init__(self, stack: LocalStack, unique: Callable[[str], str], folder: Path) -> None:
-        self.name, self.folder = unique("bucket"), folder
-        self.endpoint_url = stack.moto.endpoint_url
-        wire(self.endpoint_url, self.name, unique("queue"))
-        self.client = s3_client(self.endpoint_url)
-        self.objects = S3ObjectStore(self.client, self.name)
-        self.store = SegmentStore(self.objects, "data")
-        self.format = ParquetFormat()
-
-    def fill(self, topic: str, partitions: int, segments: int, rows: int) -> None:
-        for partition in range(partitions):
-            for n in range(segments):
-                name = Segment(SourcePartition("a", topic, partition), 0, OffsetRange(n * rows, n * rows + rows - 1))
-                body = io.BytesIO()
-                writer = self.format.create(body)
-                writer.write([batch_of(self.rows(name))])
-                writer.close(name, replace(ORIGIN, created_at=datetime.now(UTC)))
-                self.store.store(name, body, body.tell())
-
-    def rows(self, name: Segment) -> list[Row]:
-        count = name.offsets.next_offset - name.offsets.start
-        return sample_rows(count, first_offset=name.offsets.start, seed=name.source.partition)
-
-    def tables(self, *jobs: Mapping[str, Any], **compaction: Any) -> dict[str, Any]:
-        s3 = {
-            "bucket": self.name,
-            "endpoint_url": self.endpoint_url,
-            "region_name": "us-east-1",
-            "access_key_id": "test",
-            "secret_access_key": "test",
-        }
-        given = [{"name": "all", **EAGER}] if not jobs else [{**EAGER, **one} for one in jobs]
-        return {
-            "region": "a",
-            "s3": s3,
-            "compaction": {"master": "local[2,4]", "spark": QUICK} | compaction | {"jobs": given},
-        }
-
-    @property
-    def scratch(self) -> Path:
-        """Where its commands have their temporary files: a mark of their processes, too."""
-        folder = self.folder / "scratch"
-        folder.mkdir(exist_ok=True)
-        return folder
-
-    def command(
-        self, *arguments: str, tables: dict[str, Any] | None = None, own_group: bool = False
-    ) -> subprocess.Popen[str]:
-        tables = tables or self.tables()
-        tables["s3"]["secret_access_key"] = "${SECRET}"
-        file = self.folder / "replicator.toml"
-        file.write_text(to_toml(tables), encoding="utf-8")
-        return subprocess.Popen(
-            [sys.executable, "-m", "replicator", "compact", "--config", str(file), *arguments],
-            cwd=ROOT,
-            env={**os.environ, "SECRET": "test", "TMPDIR": str(self.scratch)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=own_group,
-        )
-
-    def segments(self, source: SourcePartition) -> list[Segment]:
-        return [info.segment for info in self.store.list(source)]
-
-    def read(self, source: SourcePartition) -> list[Row]:
-        rows: list[Row] = []
-        for step in steps(self.segments(source), 0):
-            assert isinstance(step, Piece)
-            with closing(self.format.open(self.store.open(step.segment), step.segment)) as reader:
-                rows += rows_of(list(reader.batches(step.from_offset)))
-        return rows
 
 
 @pytest.fixture
@@ -163,23 +76,25 @@ def test_the_command(bucket: Bucket) -> None:
     assert "nothing to do" in ended(bucket.command("--once"), 3)
 
 
+@pytest.mark.long
 def test_a_cluster_that_loses_a_worker(bucket: Bucket, tmp_path: Path) -> None:
     """Executors do the work, the driver sees no segment, and a worker killed in mid-merge costs nothing but time."""
-    bucket.fill("orders", partitions=12, segments=4, rows=400)
+    sizes = bucket.fill("orders", partitions=12, segments=4, rows=400, noise_bytes=1700)
+    crossing = Crossing(tmp_path / "events")
     sources = [SourcePartition("a", "orders", partition) for partition in range(12)]
     before = [bucket.read(source) for source in sources]
     with spark_cluster(tmp_path / "spark", workers=2) as cluster:
-        properties = {**DRIVER_PROPERTIES, **QUICK, "spark.ui.enabled": "true"}
+        properties = {**DRIVER_PROPERTIES, **QUICK, **crossing.properties, "spark.ui.enabled": "true"}
         tables = bucket.tables(master=cluster.master, spark=properties, ship_packages=True)
-        with Compaction(from_mapping(tables)) as compaction:
+        with Compaction(from_mapping(tables)) as compaction, crossing.watched():
 
             def run() -> None:
                 assert not any(report.failed for report in compaction.compact())
 
-            seen = killing_one(run, lambda: pages_of(compaction.spark), cluster)
+            killing_one(run, lambda: pages_of(compaction.spark), cluster)
     assert [len(bucket.segments(source)) for source in sources] == [1] * 12
     assert [bucket.read(source) for source in sources] == before
-    assert_only_plans_cross(seen)
+    crossing.assert_only_plans(sizes, executors=2)
 
 
 def test_two_at_once_are_harmless(bucket: Bucket) -> None:

@@ -107,7 +107,7 @@ class Desk:
 
     def positions(self) -> dict[int, int]:
         _, shown = self.asked("checkpoints", "show")
-        return {int(row["source"].rpartition("/")[2]): row["next_offset"] for row in shown}
+        return {int(row["source"].rpartition("/")[2]): row["next_offset"] for row in shown["checkpoints"]}
 
 
 @pytest.fixture
@@ -239,7 +239,7 @@ def test_positions_of_others_are_taken_over(desk: Desk, unique: Callable[[str], 
     assert desk.positions() == {0: 13, 1: 31}
 
     code, shown = desk.asked("checkpoints", "show", "--source", f"{name}/1")
-    assert (code, [(r["next_offset"], r["author"]) for r in shown]) == (0, [(31, "seed")])
+    assert (code, [(r["next_offset"], r["author"]) for r in shown["checkpoints"]]) == (0, [(31, "seed")])
     assert desk.run("checkpoints", "seed", name, "--offset", "1", "--timestamp", "2026-01-01T00:00:00Z")[0] == 2
     code, out = desk.run("checkpoints", "seed", name, "--ancestor-topic", unique("absent"))
     assert (code, "there is no topic" in out) == (1, True)

@@ -33,7 +33,8 @@ from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
 from replicator.spark_options import parse_options
 from replicator.spark_source import COLUMNS, SegmentsReader, register
 from tests.formats.records import ORIGIN, Row, batch_of, sample_rows
-from tests.integration.test_compaction import QUICK, Bucket
+from tests.integration.bucket import Bucket
+from tests.integration.on_spark import QUICK
 from tests.processes.harness import to_toml
 from tests.processes.s3_proxy import S3Proxy, proxied
 

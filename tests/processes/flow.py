@@ -9,11 +9,14 @@ from typing import TypeVar
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from replicator.lifecycle import Deadline
 from tests.processes import judge
 from tests.processes.harness import PATIENCE, A, B, Site
 from tests.processes.traffic import KEEPS_EVERYTHING, Draft, Traffic, create_topic, last_words, produce_all
 
+CREATE_TIME = 1
 RUN = 500  # the sites' batch_size: what one crash may repeat
+CATCHES_UP = timedelta(seconds=3)  # a new reader; a broker that is frozen lets it wait
 
 
 class Flow:
@@ -45,9 +48,15 @@ class Flow:
 
     # --- producing
 
-    def traffic(self, *, seed: int, most: int = 300, transactions: bool = True) -> Traffic:
+    def traffic(self, *, seed: int, most: int = 300, transactions: bool = True, keyed: bool = False) -> Traffic:
         return Traffic(
-            self.site.bootstrap(A), self.topic, self.partitions, seed=seed, most=most, transactions=transactions
+            self.site.bootstrap(A),
+            self.topic,
+            self.partitions,
+            seed=seed,
+            most=most,
+            transactions=transactions,
+            keyed=keyed,
         )
 
     def produce(self, drafts: Sequence[Draft]) -> Sequence[Draft]:
@@ -64,8 +73,17 @@ class Flow:
             if not self._shows_target():
                 return 0
             self._reader = judge.Reader(self.site.bootstrap(B), self.target, self.partitions, isolation=self._isolation)
+            catching_up = Deadline(CATCHES_UP)
+            while not (self._reader.at_end or catching_up.expired):  # else what it did not fetch yet looks undelivered
+                self._reader.read()
         self._reader.read()
         return self._reader.count()
+
+    def reread(self) -> None:
+        """The target has more partitions now: its reader begins anew."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
 
     def _shows_target(self) -> bool:
         """A broker that is away shows nothing, and whoever asks may be the one to bring it back: no long wait."""
@@ -122,6 +140,22 @@ class Flow:
             for p in source
         }
 
+    def judge_compacted(self, drafts: Sequence[Draft], *, rewinds: int, run: int = RUN) -> Mapping[int, judge.Verdict]:
+        """As `judge_target`, of a compacted source: `drafts` is all that was written to it, in order, and what log
+        compaction removed of it may be missing. Raises Guilty."""
+        source, target = self.source(), self.read_target()
+        verdicts = {}
+        for p, log in source.items():
+            written = [contents(each) for each in drafts if each.partition == p]
+            gone = judge.compacted(written, log.records)
+            verdicts[p] = _named(
+                f"{self.target}/{p}",
+                lambda p=p, written=written, gone=gone: judge.judge_target(  # type: ignore[misc]
+                    written, target[p].records, rewinds=rewinds, run=run, gone=gone
+                ),
+            )
+        return verdicts
+
     def judge_archive(self, *, starts: Mapping[int, int] | None = None) -> None:
         """Raises Guilty. `starts`: where the archive of a partition begins, if not at 0."""
         covered = self.site.ranges(self.topic)
@@ -139,6 +173,11 @@ class Flow:
         """Neighbouring segments that cover an offset twice, by partition."""
         found = {p: judge.overlaps(covered) for p, covered in self.site.ranges(self.topic).items()}
         return {p: each for p, each in found.items() if each}
+
+
+def contents(each: Draft) -> judge.Content:
+    """What a reader finds of it."""
+    return judge.Content(each.key, each.value, tuple(each.headers), (CREATE_TIME, each.timestamp_ms))
 
 
 T = TypeVar("T")

@@ -12,12 +12,14 @@ import json
 import os
 import re
 import signal
+import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -83,7 +85,7 @@ class Worker:
     def __init__(self, site: Site, name: str, command: Sequence[str], tables: Tables) -> None:
         self._log_start = 0  # of this life
         self._address = ""  # where this life serves, once it said so
-        self._tables = tables
+        self.tables = tables
         self.name = name
         self.log = site.stack.log_dir / f"{site.name}.{name}.log"
         self._site = site
@@ -99,7 +101,9 @@ class Worker:
         self.doomed = environment is not None
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
         self._address = ""
-        tables = {**self._tables, "metrics": {"listen": "127.0.0.1:0"}}  # nobody can be faster than the system
+        # nobody can be faster than the system; and `logged` reads JSON, also of a command that ends by itself
+        ours = {"metrics": {"listen": "127.0.0.1:0"}, "log": {"level": "info", "format": "json"}}
+        tables = {**self.tables, **ours}
         self._config.write_text(to_toml(tables), encoding="utf-8")
         self._process = self._site.supervisor.start(
             f"{self._site.name}.{self.name}",
@@ -148,6 +152,19 @@ class Worker:
             code = self.wait(timeout)
             assert code == 0, self.explain(f"ended with {code} after SIGTERM, not with 0")
 
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """Another command with this slot's configuration file: its exit code, and what it printed."""
+        done = subprocess.run(
+            [sys.executable, "-m", "replicator", *arguments, "--config", str(self._config)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            env=self._site.environment,
+            timeout=PATIENCE.total_seconds(),
+        )
+        return done.returncode, done.stdout + done.stderr
+
     def end(self) -> None:
         """In any case, and without a question."""
         if self._process is not None:
@@ -163,6 +180,14 @@ class Worker:
     def expected(self) -> bool:
         """It was started and not ended by the test."""
         return self._process is not None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where this life serves; it said so."""
+        if not self._address:
+            self._address = str(self.logged("listening", since=self._log_start)[-1]["address"])
+        host, _, port = self._address.rpartition(":")
+        return host, int(port)
 
     def metrics(self) -> Metrics:
         """What it shows now; nothing while it does not answer. Remembered for the test of all metrics."""
@@ -222,14 +247,24 @@ class Worker:
 class Site:
     """Names, configuration files and processes of one test. A context manager: nothing runs after it."""
 
-    def __init__(self, stack: LocalStack, supervisor: Supervisor, moved: set[str], name: str) -> None:
-        """`moved`: names of metrics that were seen to move, of all sites."""
+    def __init__(
+        self,
+        stack: LocalStack,
+        supervisor: Supervisor,
+        moved: set[str],
+        name: str,
+        *,
+        bootstrap: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`moved`: names of metrics that were seen to move, of all sites. `bootstrap`: by region, where it is not the
+        stack's broker of that name."""
         self.stack, self.supervisor, self.moved, self.name = stack, supervisor, moved, name
         self.folder = stack.dir / "sites" / name
         (self.folder / "spool").mkdir(parents=True)
         (self.folder / "tmp").mkdir()
         self.bucket, self.queue = f"{name}-bucket", f"{name}-queue"
         self.egress_group, self.ingress_group = f"{name}.egress", f"{name}.ingress"
+        self._bootstrap = dict(bootstrap)
         self.workers: list[Worker] = []
         self.planted: set[str] = set()  # keys that a test put there itself, and that are no segment's
         self.queue_url = wire(stack.moto.endpoint_url, self.bucket, self.queue)
@@ -251,7 +286,7 @@ class Site:
         self._s3.close()
 
     def bootstrap(self, region: str) -> str:
-        return self.stack.brokers[region].bootstrap
+        return self._bootstrap.get(region) or self.stack.brokers[region].bootstrap
 
     # --- processes
 
@@ -295,9 +330,11 @@ class Site:
         queue: str = "",
         queue_endpoint_url: str = "",
         kafka: Tables | None = None,
+        command: Sequence[str] = (),
         **ingress: Any,
     ) -> Worker:
-        """`sources`: over those that suit a test; `kafka` likewise. Not started."""
+        """`sources`: over those that suit a test; `kafka` likewise; `command`: what stands behind "ingress". Not
+        started."""
         quick = {"region": A, "first_segment_delay": "0s"}
         settings = {
             "group_id": self.ingress_group,
@@ -316,16 +353,25 @@ class Site:
             "sqs": {**self._endpoint(queue_endpoint_url), "queue": queue or self.queue, "wait": "1s"},
             "ingress": {**settings, **ingress},
         }
-        return self._worker(name, ["ingress"], tables)
+        return self._worker(name, ["ingress", *command], tables)
 
-    def sync(self, name: str, bucket: str, *, endpoint_url: str = "", **sync: Any) -> Worker:
-        """From the site's bucket to `bucket`. Not started."""
+    def sync(
+        self,
+        name: str,
+        bucket: str,
+        *,
+        endpoint_url: str = "",
+        once: bool = False,
+        kafka: Tables | None = None,
+        **sync: Any,
+    ) -> Worker:
+        """From the site's bucket to `bucket`; with `once` it ends by itself. Not started."""
         tables = {
-            **self._cluster(A, 3000, None),
+            **self._cluster(A, 3000, kafka),
             "s3": self.s3(endpoint_url),
             "sync": {"interval": "1s", **sync, "destination": self.s3("", bucket)},
         }
-        return self._worker(name, ["sync"], tables)
+        return self._worker(name, ["sync", "--once"] if once else ["sync"], tables)
 
     def compaction(self, name: str, *, endpoint_url: str = "", **job: Any) -> Worker:
         """Of the site's bucket, every second, as much and as early as can be. Not started."""
@@ -357,6 +403,10 @@ class Site:
         }
         return self._worker(name, ["gc", "--covered"], tables)
 
+    def command(self, name: str, like: Worker, *command: str) -> Worker:
+        """A command of an operator, with the configuration of `like`. Not started; it ends by itself."""
+        return self._worker(name, command, like.tables)
+
     def s3(self, endpoint_url: str = "", bucket: str = "") -> Tables:
         return {**self._endpoint(endpoint_url), "bucket": bucket or self.bucket, "prefix": PREFIX}
 
@@ -371,7 +421,7 @@ class Site:
     def _cluster(self, region: str, session_ms: int, kafka: Tables | None) -> Tables:
         """`kafka`: over ours; its "consumer" is taken as it is."""
         consumer = {"session.timeout.ms": str(session_ms), "heartbeat.interval.ms": "500"}
-        quick = {"reconnect.backoff.max.ms": "1000", "topic.metadata.refresh.interval.ms": "5000"}
+        quick = {"reconnect.backoff.max.ms": "1000"}
         ours = {"bootstrap.servers": self.bootstrap(region), **quick, "consumer": consumer}
         return {"region": region, "kafka": {**ours, **(kafka or {})}}
 
@@ -418,6 +468,10 @@ class Site:
         """Whether every partition's archive reaches its end; `ends` are next offsets."""
         found = self.ranges(topic)
         return all(judge.archive_end(found.get(p, ())) >= end for p, end in ends.items())
+
+    def spool_files(self) -> list[Path]:
+        """What egress processes wait to store, as far as it is on disk."""
+        return [path for path in (self.folder / "spool").glob("*/*") if path.name.isdecimal()]
 
     # --- groups
 

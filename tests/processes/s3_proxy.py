@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import struct
 import threading
@@ -10,11 +11,13 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
+from infra.local.ports import HOST, free_ports
 from tests.processes.notices import Dropped, Mailbag, Notices, Shuffled, Twice
 
 ANY = "*"  # every operation that has no fault of its own
@@ -67,7 +70,14 @@ class Stale:
     """What was answered to the same request before the fault; the server is asked if there is nothing."""
 
 
-Fault = Answer | Slow | Reset | Lose | Cut | Hang | Stale | Notices
+@dataclass(frozen=True, slots=True)
+class Older:
+    """Objects are shown as so much older than they are here, as S3 shows replicas: with their originals' times."""
+
+    by: timedelta
+
+
+Fault = Answer | Slow | Reset | Lose | Cut | Hang | Stale | Older | Notices
 
 
 Reply = tuple[int, dict[str, str], bytes]  # status, headers, body
@@ -85,13 +95,12 @@ class S3Proxy:
         self._asked: deque[tuple[str, str]] = deque(maxlen=REMEMBERED)
         self._listings: dict[str, Reply] = {}
         self._mail = Mailbag()
-        self._server = _Server(("127.0.0.1", 0), _handler(self._upstream, self._fault, self._listings, self._mail))
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
-        self._thread.start()
+        self._port = free_ports(1)[0]  # none of those for outgoing connections: it may have to be taken again
+        self._listen()
 
     @property
     def endpoint_url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        return f"http://{HOST}:{self._port}"
 
     def break_(self, operation: str, fault: Fault) -> None:
         """`operation` by S3's or SQS's name, or ANY, which is any of S3's."""
@@ -106,10 +115,18 @@ class S3Proxy:
         healed.set()
 
     def heal(self) -> None:
+        """No fault any more; it listens again, too."""
         with self._lock:
             self._faults = {}
             healed, self._healed = self._healed, threading.Event()
         healed.set()
+        if not self._thread.is_alive():
+            self._listen()
+
+    def refuse_connections(self) -> None:
+        """Cut those that are open, and take none until `heal`."""
+        self.heal()
+        self._end()
 
     def met(self, fault: Fault) -> int:
         """How many requests ran into it."""
@@ -126,6 +143,15 @@ class S3Proxy:
     def close(self) -> None:
         """Also ends what hangs. Clients should be gone by now: their idle connections are cut."""
         self.heal()
+        self._end()
+
+    def _listen(self) -> None:
+        handler = _handler(self._upstream, self._fault, self._listings, self._mail)
+        self._server = _Server((HOST, self._port), handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread.start()
+
+    def _end(self) -> None:
         self._server.shutdown()
         self._thread.join()
         self._server.cut_connections()
@@ -220,6 +246,9 @@ def _handler(
                 case Slow(seconds):
                     healed.wait(seconds)
                     self._reply(*self._forward(body))
+                case Older(by):
+                    status, headers, answer = self._forward(body)
+                    self._reply(status, headers, older(answer, by))
                 case Stale():
                     self._reply(*(listings.get(self.path) or self._forward(body)))
                 case Twice() | Shuffled() | Dropped():
@@ -280,6 +309,14 @@ def _handler(
             """A line per request tells nobody anything."""
 
     return Handler
+
+
+def older(listing: bytes, by: timedelta) -> bytes:
+    def shift(match: re.Match[bytes]) -> bytes:
+        at = datetime.fromisoformat(match[1].decode()) - by
+        return f"<LastModified>{at.isoformat().replace('+00:00', 'Z')}</LastModified>".encode()
+
+    return re.sub(rb"<LastModified>([^<]+)</LastModified>", shift, listing)
 
 
 def operation(method: str, target: str, service: str = "") -> str:

@@ -17,6 +17,7 @@ OTHERS = (
     "test_drill",
     "test_dropped_at_source",
     "test_found_later",
+    "test_replicated_buckets",
     "test_shutdown",
 )
 

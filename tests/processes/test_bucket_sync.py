@@ -9,7 +9,7 @@ import pytest
 
 from infra.local.aws import s3_client, wire
 from tests.processes.flow import Flow
-from tests.processes.harness import PREFIX, A
+from tests.processes.harness import PATIENCE, PREFIX, A
 from tests.processes.s3_proxy import Slow, proxied
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.integration
 
 SEED = 13
+DIFFERENCES = 3
 THEIRS = {f"{PREFIX}/b/t/0/0/{0:020d}-{9:020d}": b"of another region", "elsewhere/x": b"of nobody"}
 
 
@@ -54,6 +55,28 @@ def test_segments_cross_from_bucket_to_bucket(site: Site) -> None:
         assert {key: s3.get_object(Bucket=other, Key=key)["Body"].read() for key in THEIRS} == THEIRS
         assert there.keys() == ours(there).keys() | THEIRS.keys()
         flow.judge_target(rewinds=0)
+
+
+def test_a_bad_copy_is_named_and_never_overwritten(site: Site) -> None:
+    """Of the same size as the good one, put by another tool: neither its existence nor its size shows it."""
+    endpoint, other = site.stack.moto.endpoint_url, f"{site.name}-other"
+    name = f"{A}/t/0/0/{0:020d}-{9:020d}"
+    key, good, bad = f"{PREFIX}/{name}", b"the right bytes", b"the wrong bytes"
+    with closing(s3_client(endpoint)) as s3:
+        s3.create_bucket(Bucket=other)
+        s3.put_object(Bucket=site.bucket, Key=key, Body=good)
+        s3.put_object(Bucket=other, Key=key, Body=bad)
+        once = site.sync("once", other, once=True).start()
+        assert once.wait(PATIENCE) == DIFFERENCES
+        sync = site.sync("sync", other).start()
+        site.wait("the problem", lambda: name in sync.readiness().get("problems", {}).get("sync", ""))
+        assert sync.readiness()["ready"] is False
+        assert s3.get_object(Bucket=other, Key=key)["Body"].read() == bad
+        s3.delete_object(Bucket=other, Key=key)
+        site.wait("the good one copied", lambda: bool(sync.readiness().get("ready")))
+        assert s3.get_object(Bucket=other, Key=key)["Body"].read() == good
+        sync.stop()
+        assert once.start().wait(PATIENCE) == 0
 
 
 def ours(keys: Mapping[str, str]) -> dict[str, str]:

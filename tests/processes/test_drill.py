@@ -33,22 +33,32 @@ def test_a_good_day_and_a_bad_one(site: Site, moved_metrics: set[str]) -> None:
             site.wait("segments", lambda: len(site.keys()) > 3)
             traffic.finish()
         flow.wait_for_archive()
-        good = drilled(site, flow.topic, code=0)
-        assert (good["good"], good["partitions"], good["differences"]) == (True, 2, [])
-        assert good["records"] == sum(len(log.records) for log in flow.source().values())
-        assert good["behind_seconds"] == 0
-
+        archived = sum(len(log.records) for log in flow.source().values())
         egress.stop()
         flow.produce([Draft(0, b"k", b"not archived any more", (), EPOCH_MS)])
+        good = drilled(site, flow.topic, code=0)
+        assert (good["good"], good["partitions"], good["differences"]) == (True, 2, [])
+        assert good["records"] == archived
+        assert good["behind_seconds"] > 0
+        assert good["behind_unknown"] == ""
+        moved_metrics.update(metrics_of(site).moved())
+
         damage(site, flow.topic)
         bad = drilled(site, flow.topic, "--into", str(file_of(site, B)), code=3)
         assert (bad["good"], any("corrupt" in what for what in bad["differences"])) == (False, True), bad
         assert bad["bad"] == 1
-        assert bad["behind_seconds"] > 0
+        assert (bad["behind_seconds"], bad["behind_unknown"]) == (
+            None,
+            "1 partitions would not be back, or not as they were",
+        )
     assert [json.loads(line) for line in history.read_text(encoding="utf-8").splitlines()] == [good, bad]
+    moved_metrics.update(metrics_of(site).moved())
+
+
+def metrics_of(site: Site) -> Metrics:
     text = (site.folder / "drill.prom").read_text(encoding="utf-8")
     assert "replicator_stopped_partitions" not in text, "that is a service's to say"
-    moved_metrics.update(Metrics(text).moved())
+    return Metrics(text)
 
 
 def file_of(site: Site, region: str) -> Path:

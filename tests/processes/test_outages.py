@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
 
+from infra.local.aws import wire
 from infra.local.broker import Broker
 from tests.processes.flow import Flow
 from tests.processes.harness import A, B
@@ -15,7 +17,7 @@ from tests.processes.s3_proxy import ANY, Answer, Cut, Fault, Lose, Reset, S3Pro
 from tests.processes.traffic import BIG_BYTES, EPOCH_MS, Draft
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from tests.processes.harness import Site, Tables, Worker
@@ -37,6 +39,12 @@ FAULTS: Sequence[tuple[str, Fault]] = (
     ("GetObject", Cut(100)),
 )
 
+REFUSALS: Mapping[str, Callable[[S3Proxy], None]] = {  # as the processes name them
+    "SlowDown": lambda proxy: proxy.break_(ANY, Answer(503, "SlowDown")),
+    "on bucket": lambda proxy: proxy.break_(ANY, Answer(403, "AccessDenied")),  # allow … on bucket …
+    "endpoint_url": S3Proxy.refuse_connections,  # correct s3.endpoint_url
+}
+
 
 @pytest.fixture
 def proxy(site: Site) -> Iterator[S3Proxy]:
@@ -57,7 +65,7 @@ def lasts(seconds: float) -> None:
 @pytest.mark.parametrize(
     ("seconds", "end"),
     [
-        pytest.param(6.0, Broker.kill, id="short, killed"),
+        pytest.param(6.0, Broker.kill, id="short, killed", marks=pytest.mark.long),
         pytest.param(20.0, Broker.stop, id="long, stopped", marks=pytest.mark.long),
     ],
 )
@@ -118,6 +126,58 @@ def test_object_store_in_trouble(site: Site, proxy: S3Proxy, seconds: float) -> 
     assert sum(each.value("store_errors", operation="put_new") for each in shown) > 0
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("seconds", "reasons"),
+    [
+        pytest.param(0.0, ["on bucket", "endpoint_url"], id="short"),
+        pytest.param(20.0, [*REFUSALS], id="long"),
+    ],
+)
+def test_object_store_refuses_everything(site: Site, proxy: S3Proxy, seconds: float, reasons: Sequence[str]) -> None:
+    """Each process is not ready and says why, until the store is back; one that is started meanwhile begins then."""
+    other, queue = f"{site.name}-other", f"{site.name}-other-queue"
+    wire(site.stack.moto.endpoint_url, other, queue)
+    through = {"endpoint_url": proxy.endpoint_url}
+    with Flow(site) as flow:
+        egress = site.egress("egress", {flow.topic: {}}, **through).start()
+        sync = site.sync("sync", other, **through).start()
+        theirs = {"bucket": other, "queue": queue, **through}
+        ingress = site.ingress("ingress", {"topic": flow.topic}, **theirs).start()
+        late = site.ingress("late", {"topic": flow.topic}, **theirs)
+        with flow.traffic(seed=SEED, most=60) as traffic:
+            for reason in reasons:
+                flow.wait_for_more()
+                REFUSALS[reason](proxy)
+                if not late.expected:
+                    late.start()
+                lasts(seconds)
+                for worker, bucket in ((egress, site.bucket), (sync, site.bucket), (ingress, other), (late, other)):
+                    site.wait(f"{worker.name} says {reason}", lambda w=worker, b=bucket, r=reason: says(w, b, r))  # type: ignore[misc]
+                assert begins([egress]) == flow.partitions, "partitions were given away and taken again"
+                proxy.heal()
+                site.wait("all are ready", lambda: all(w.readiness().get("ready") for w in site.workers))
+            site.wait(
+                "both ingress processes share",
+                lambda: site.holds(B, site.ingress_group, members=2, partitions=flow.partitions),
+            )
+            words = traffic.finish()
+        flow.wait_for(words)
+        flow.wait_for_archive()
+        site.stop(*site.workers)
+        flow.judge_target(rewinds=0)
+        flow.judge_archive()
+        assert flow.overlaps() == {}
+
+
+def says(worker: Worker, bucket: str, reason: str) -> bool:
+    """Whether it is not ready, and names the bucket and the reason."""
+    answer = worker.readiness()
+    return answer.get("ready") is False and any(
+        name.startswith(f"s3://{bucket}:") and reason in why for name, why in answer["stopped"].items()
+    )
+
+
 def test_storage_away_and_the_spool_lost(site: Site, proxy: S3Proxy) -> None:
     """Fetching pauses when too much waits for the store, and what vanished from the disk is read again."""
     with Flow(site, partitions=1) as flow:
@@ -132,9 +192,9 @@ def test_storage_away_and_the_spool_lost(site: Site, proxy: S3Proxy) -> None:
         proxy.break_("PutObject", Answer(503, "SlowDown"))
         words = flow.produce(big_drafts(85))  # more than eight times half of the memory budget
         site.wait("fetching paused", lambda: bool(egress.logged("fetching_paused")))
-        site.wait("spool files", lambda: sum(size_of(path) > A_PART for path in spool_files(site)) >= 2)
+        site.wait("spool files", lambda: sum(size_of(path) > A_PART for path in site.spool_files()) >= 2)
         seen = egress.metrics()
-        for path in spool_files(site):
+        for path in site.spool_files():
             path.unlink(missing_ok=True)
         proxy.heal()
         site.wait("reading again", lambda: egress.metrics().value("egress_rewinds") > 0)
@@ -161,10 +221,6 @@ def big_drafts(count: int) -> list[Draft]:
     """For partition 0; they cannot be compressed."""
     random = Random(SEED)
     return [Draft(0, b"%d" % n, random.randbytes(BIG_BYTES), (), EPOCH_MS + n) for n in range(count)]
-
-
-def spool_files(site: Site) -> list[Path]:
-    return [path for path in (site.folder / "spool").glob("*/*") if path.name.isdecimal()]
 
 
 def begins(workers: Sequence[Worker]) -> int:

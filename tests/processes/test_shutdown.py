@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.fakes.slow_clients import SlowClients
 from tests.processes.flow import Flow
 from tests.processes.harness import A
 from tests.processes.judge import archive_end
@@ -58,6 +59,7 @@ def test_a_second_sigterm_leaves_at_once_while_the_store_hangs(site: Site) -> No
         egress = site.egress(
             "egress", {flow.topic: {}}, endpoint_url=proxy.endpoint_url, shutdown_timeout="30s"
         ).start()
+        site.wait("egress reads", lambda: bool(egress.logged("partition_begins")))  # its start puts objects, too
         with flow.traffic(seed=SEED) as traffic:
             flow.wait_for_archive()
             hang = Hang()
@@ -89,3 +91,18 @@ def test_one_sigterm_ends_within_the_deadline_while_the_store_hangs(site: Site) 
         flow.wait_for_archive()
         egress.stop()
         flow.judge_archive()
+
+
+def test_slow_clients_of_the_metrics_port_hold_up_neither_a_scraper_nor_a_shutdown(site: Site) -> None:
+    with Flow(site) as flow:
+        egress = site.egress("egress", {flow.topic: {}}, shutdown_timeout="2s").start()
+        ingress = site.ingress("ingress", {"topic": flow.topic}, shutdown_timeout="2s").start()
+        with flow.traffic(seed=SEED) as traffic:
+            flow.wait_for_more()
+            traffic.finish()
+        for worker in (egress, ingress):
+            with SlowClients(worker.address, 200, reconnect=True):
+                for _ in range(5):
+                    assert worker.metrics().moved(), "no answer to an honest scraper"
+                worker.tell_to_stop()
+                worker.stopped(timedelta(seconds=6))  # shutdown_timeout, and what closing clients may take

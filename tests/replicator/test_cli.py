@@ -4,11 +4,13 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from replicator import cli
 
@@ -118,11 +120,30 @@ class TestUsage:
         assert "egress" in done.stdout
         assert time.monotonic() - started < 10  # 0.2 s alone; this machine may be busy
 
+    @pytest.mark.parametrize("columns", [80, 40])
+    def test_help_cuts_nothing(self, run: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+        """Every option by its whole name, and every command by a whole sentence, however narrow the terminal is."""
+        monkeypatch.setenv("COLUMNS", str(columns))
+        for path, command in commands(typer.main.get_command(cli.app)):
+            shown = run(*path, "--help").out
+            assert "…" not in shown
+            for line in shown.splitlines():
+                assert not line.endswith("...") or "[OPTIONS]" in line or "[ARGS]" in line or "topics" in line, line
+            names = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+            assert {name for name in names if name.startswith("--") and name not in shown.split()} <= {"--help"}, path
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Of a group, all below it."""
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
+
 
 class TestConfigFile:
     def test_given(self, run: Run, file: Path) -> None:
         result = run("config", "check", "--config", str(file))
-        assert (result.code, result.out) == (0, f"{file}: no problems; region here, egress of 2 topic rule(s)\n")
+        assert (result.code, result.out) == (0, f"{file}: no problems; region here, egress of 2 topic rules\n")
 
     def test_by_the_environment(self, run: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(cli.CONFIG_VARIABLE, str(file))
@@ -153,11 +174,62 @@ class TestConfigFile:
         result = run("config", "check", "--config", str(file), "--json")
         answer = json.loads(result.out)
         assert result.code == 2
-        assert answer["ok"] is False
-        assert answer["source"] == str(file)
-        assert len(answer["problems"]) == 2
+        assert (answer["ok"], answer["between"]) == (False, [])
+        assert answer["files"][0]["source"] == str(file)
+        assert len(answer["files"][0]["problems"]) == 2
         file.write_text(CONFIG)
         assert json.loads(run("config", "check", "--config", str(file), "--json").out)["ok"] is True
+
+    def test_what_the_kafka_client_does_not_know(self, run: Run, file: Path) -> None:
+        wrong = '"sasl.mechanisme" = "PLAIN"\n[kafka.consumer]\n"fetch.max.byte" = 1\n"session.timeout.ms" = "soon"\n'
+        file.write_text(CONFIG.replace("[s3]", f"{wrong}[s3]").replace("bucket", "bukket"))
+        for command in (("config", "check"), ("status",)):
+            result = run(*command, "--config", str(file))
+            assert result.code == 2
+            assert (
+                "kafka.\"sasl.mechanisme\": unknown to the Kafka client (did you mean 'sasl.mechanism'?)" in result.err
+            )
+            assert 'kafka.consumer."fetch.max.byte": unknown to the Kafka client (did you mean' in result.err
+            assert 'kafka.consumer."session.timeout.ms": the Kafka client refuses it' in result.err
+            assert "s3.bukket: unknown key" in result.err, "with all the others"
+
+    def test_a_variable_that_is_not_set_is_named_once(self, run: Run, file: Path) -> None:
+        names = '"sasl.username" = "${NOT_SET}"\n"sasl.passwort" = "${NOT_SET}"\n'
+        file.write_text(CONFIG.replace("[s3]", f"{names}[s3]").replace('"b"', '"${NOT_SET}"'))
+        result = run("config", "check", "--config", str(file))
+        assert result.err.count("NOT_SET") == 1
+        assert 'is not set (also for kafka."sasl.passwort", s3.bucket)' in result.err
+        assert "must not be empty" not in result.err, "that is not another problem"
+        assert 'sasl.passwort": unknown to the Kafka client' in result.err, "this is"
+
+    def test_the_summary_names_what_there_is(self, run: Run, file: Path) -> None:
+        file.write_text(
+            CONFIG + '[[compaction.jobs]]\nname = "nightly"\n[[compaction.jobs]]\nname = "weekly"\n'
+            '[retention.topics."^.*"]\nmax_age = "1d"\n'
+        )
+        told = run("config", "check", "--config", str(file)).out
+        assert told.endswith("egress of 2 topic rules, compaction jobs: nightly, weekly, retention of 1 topic rule\n")
+
+    def test_several_files(self, run: Run, file: Path, tmp_path: Path) -> None:
+        sqs = '[sqs]\nqueue = "q"\n[[ingress.sources]]\nregion = "{}"\ntopic = "^orders.*"\n'
+        other, broken = tmp_path / "other.toml", tmp_path / "broken.toml"
+        other.write_text(CONFIG.replace('"here"', '"there"').replace("localhost", "elsewhere") + sqs.format("here"))
+        broken.write_text("region = 1")
+        result = run("config", "check", str(file), str(other))
+        assert (result.code, result.out.splitlines()[-1]) == (0, "2 files: they do not contradict each other")
+
+        file.write_text(CONFIG + sqs.format("there"))
+        result = run("config", "check", str(file), str(other))
+        assert (result.code, len(result.out.splitlines())) == (2, 2)
+        assert "archived and delivered again, for ever" in result.err
+        answer = json.loads(run("config", "check", str(file), str(other), "--json").out)
+        assert (answer["ok"], len(answer["files"]), len(answer["between"])) == (False, 2, 1)
+
+        result = run("config", "check", str(broken), str(file))
+        assert result.code == 2
+        assert str(broken) in result.err
+        assert str(file) in result.out
+        assert run("config", "check", str(file), "--config", str(other)).code == 2
 
 
 class TestConfigCommands:

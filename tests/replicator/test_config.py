@@ -480,8 +480,11 @@ class TestSources:
         ],
     )
     def test_topics_are_never_merged(self, first: str, second: str) -> None:
-        assert "topics are never merged" in only(ingress(first, second))
-        assert "topics are never merged" in only(ingress(second, first))
+        assert "allow_merge = true for both" in only(ingress(first, second))
+        assert "allow_merge = true for both" in only(ingress(second, first))
+        allowed = "\nallow_merge = true"
+        assert "allow_merge = true for both" in only(ingress(first + allowed, second))
+        assert parse(ingress(first + allowed, second + allowed)).ingress is not None
 
     @pytest.mark.parametrize(
         ("first", "second"),

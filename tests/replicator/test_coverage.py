@@ -11,6 +11,7 @@ from replicator.coverage import (
     Gap,
     Part,
     Piece,
+    adjoining,
     covered_until,
     explained_until,
     joined,
@@ -138,3 +139,10 @@ def test_what_is_missing_at_an_offset(given_ranges: list[OffsetRange], at: int) 
     later = [o for o in covered if o > at]
     wanted = None if at in covered or not later else OffsetRange(at, min(later) - 1)
     assert joined(given_ranges).missing_at(at) == wanted
+
+
+@given(st.lists(SMALL.map(lambda s: s.offsets), max_size=12))
+def test_groups_of_adjoining_ranges_are_the_runs_of_all(ranges: list[OffsetRange]) -> None:
+    groups = adjoining(ranges)
+    assert [one for group in groups for one in group] == sorted(ranges)
+    assert tuple(run for group in groups for run in joined(group).runs) == joined(ranges).runs

@@ -42,3 +42,19 @@ def test_a_skip_ends_no_conflict() -> None:
 def test_a_skip_in_another_life_of_the_destination_begins_anew() -> None:
     known = replace(checkpoint(9), destination_topic_id="earlier")
     assert follow(key(0), known, SKIP) == SKIP
+
+
+@pytest.mark.parametrize("begun_at", [0, 4, 9, None])
+def test_a_checkpoint_of_a_delivery_that_joins_holds(begun_at: int | None) -> None:
+    known, later = replace(checkpoint(9), begun_at=0), replace(checkpoint(20), begun_at=begun_at)
+    assert follow(key(0), known, later) == later
+
+
+def test_a_latecomer_that_began_further_on_leaves_nothing_out() -> None:
+    """It was frozen before an earlier segment arrived, with which its successor began."""
+    known, late = replace(checkpoint(9), begun_at=0), replace(checkpoint(20), begun_at=10)
+    assert follow(key(0), known, late) == known
+    in_a_transaction = [replace(one, author=Author.EXACTLY_ONCE) for one in (known, late)]
+    assert isinstance(follow(key(0), *in_a_transaction), CheckpointConflict)
+    seed = replace(known, author=Author.SEED, begun_at=None)
+    assert follow(key(0), seed, late) == late, "an operator's word says nothing of where it began"

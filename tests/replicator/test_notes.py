@@ -10,15 +10,19 @@ from replicator.checkpoint import (
     CheckpointKey,
     Parked,
     Skipped,
+    Waiting,
     encode,
     encode_key,
     encode_parked,
     encode_parked_key,
     encode_skipped,
     encode_skipped_key,
+    encode_waiting,
+    encode_waiting_key,
     still_parked,
 )
 from replicator.errors import MalformedEvent
+from replicator.group_claim import GroupClaim, encode_claim, encode_claim_key
 from replicator.notes import Notes
 from replicator.segment import OffsetRange, SourcePartition
 from tests.contracts.checkpoints import AT, checkpoint, key
@@ -95,7 +99,21 @@ def test_what_is_written_is_read(region: str, a: int, b: int, reason: str, at: i
     notes = Notes()
     notes.put(encode_parked_key(where), encode_parked(note))
     notes.put(encode_skipped_key(gap), encode_skipped(gap))
-    assert (notes.parked, notes.skipped) == ({where: note}, [gap])
+    waiting = Waiting(min(a, b), AT, is_beginning=at is None)
+    notes.put(encode_waiting_key(where), encode_waiting(waiting))
+    assert (notes.parked, notes.skipped, notes.waiting) == ({where: note}, [gap], {where: waiting})
+    notes.put(encode_waiting_key(where), None)
+    assert notes.waiting == {}
+
+
+def test_claims_are_kept_in_the_order_of_the_log() -> None:
+    notes = Notes()
+    claims = [GroupClaim(id=name, number=1, group_id=name, at=AT) for name in "cab"]
+    for claim in claims:
+        assert notes.put(encode_claim_key(claim), encode_claim(claim))
+    assert notes.claims == claims
+    notes.put(encode_claim_key(claims[0]), None)
+    assert notes.claims == claims[1:]
 
 
 class TestStillParked:

@@ -78,15 +78,15 @@ class SegmentStoreContract:
         listed = store.list(TOPIC)
         assert [info.segment for info in listed] == [FIRST, SECOND, overlap, LATE, MERGED, MERGED_LATE]
         assert [info.size_bytes for info in listed] == [len(str(info.segment)) for info in listed]
-        assert [info.segment for info in store.list(TOPIC, level=0)] == [FIRST, SECOND, overlap, LATE]
-        assert [info.segment for info in store.list(TOPIC, level=1)] == [MERGED]
-        assert list(store.list(TOPIC, level=2)) == []
+        assert [info.segment for info in store.level(TOPIC, 0)] == [FIRST, SECOND, overlap, LATE]
+        assert [info.segment for info in store.level(TOPIC, 1)] == [MERGED]
+        assert list(store.level(TOPIC, 2)) == []
 
     def test_list_from_a_start(self, store: SegmentStore) -> None:
         store_all(store, FIRST, SECOND, LATE, MERGED)
 
         def found(start_at: int) -> list[Segment]:
-            return [info.segment for info in store.list(TOPIC, level=0, start_at=start_at)]
+            return [info.segment for info in store.level(TOPIC, 0, start_at=start_at)]
 
         assert found(0) == [FIRST, SECOND, LATE]
         assert found(1) == [SECOND, LATE]
@@ -209,6 +209,10 @@ def test_any_archive_is_its_own_catalogue(archive: set[Segment], choose: st.Data
         for level in {one.level for one in mine}:
             start_at = choose.draw(st.integers(0, 6))
             wanted = sorted(one for one in mine if one.level == level and one.offsets.start >= start_at)
-            assert [info.segment for info in store.list(source, level=level, start_at=start_at)] == wanted
+            assert [info.segment for info in store.level(source, level, start_at=start_at)] == wanted
+            assert [info.segment for info in store.level(source, level, start_at=start_at, most=2)] == wanted[:2]
+            reaching = sorted(one for one in mine if one.level == level and one.offsets.end >= start_at)
+            assert [info.segment for info in store.level_reaching(source, level, start_at)] == reaching
+        assert list(store.each_level(source)) == sorted({one.level for one in mine}, key=str)
         assert source.place in store.topics(source.region)
         assert source.partition in store.partitions(source.region, source.place)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.config.units import format_duration, format_size, parse_duration, parse_size
+from replicator.config.units import format_age, format_duration, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(
@@ -73,3 +73,21 @@ def test_a_written_duration_is_read_back(value: timedelta) -> None:
 @given(st.integers(0, 2**60) | st.integers(0, 2**20).map(lambda n: n << 20))
 def test_a_written_size_is_read_back(value: int) -> None:
     assert parse_size(format_size(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        (timedelta(), "0s"),
+        (timedelta(milliseconds=-5), "0s"),
+        (timedelta(milliseconds=900), "0s"),
+        (timedelta(seconds=59), "59s"),
+        (timedelta(seconds=61), "1m1s"),
+        (timedelta(hours=2, seconds=3), "2h"),
+        (timedelta(hours=2, minutes=5, seconds=3), "2h5m"),
+        (timedelta(days=9), "9d"),
+        (timedelta(days=400, hours=3, minutes=1), "400d3h"),
+    ],
+)
+def test_an_age_has_its_two_largest_units(value: timedelta, wanted: str) -> None:
+    assert format_age(value) == wanted

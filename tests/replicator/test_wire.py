@@ -33,6 +33,7 @@ CHECKPOINTS = st.builds(
     TIMES,
     st.sampled_from(checkpoint.Author),
     given_at=st.none() | st.integers(0, 2**62),
+    begun_at=st.none() | st.integers(0, 2**62),
 )
 
 
@@ -46,6 +47,14 @@ def test_event_round_trip(event: Created | Removed) -> None:
 def test_checkpoint_round_trip(key: CheckpointKey, value: Checkpoint) -> None:
     assert checkpoint.decode_key(checkpoint.encode_key(key)) == key
     assert checkpoint.decode(checkpoint.encode(value)) == value
+
+
+def test_a_checkpoint_from_before_begins_were_written_down_is_read() -> None:
+    at = "2026-01-01T00:00:00+00:00"
+    said = f'{{"at":"{at}","author":"exactly-once","destination_topic_id":"x","next_offset":5,"v":1}}'.encode()
+    found = checkpoint.decode(said)
+    assert (found.next_offset, found.begun_at) == (5, None)
+    assert checkpoint.encode(found) == said
 
 
 @given(st.builds(CheckpointKey, SOURCES, NAME), st.builds(CheckpointKey, SOURCES, NAME))

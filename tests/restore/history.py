@@ -11,7 +11,7 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from formats.parquet import ParquetFormat
-from replicator.control import Place, RecordedGap
+from replicator.control import ArchiveBegin, Place, RecordedGap
 from replicator.control_store import ControlStore
 from replicator.protocols import ObjectStore
 from replicator.segment import OffsetRange, Segment, SourcePartition
@@ -51,9 +51,9 @@ class History:
         seed = self.partition + (100 if self.life else 0)
         return [row for row in sample_rows(COUNT, seed=seed) if row["offset"] not in self.holes]
 
-    def write(self, objects: ObjectStore, topic: str) -> None:
+    def write(self, objects: ObjectStore, topic: str, *, only: Sequence[Stored] | None = None) -> None:
         store, control = SegmentStore(objects, "data"), ControlStore(objects, "data")
-        for one in self.stored:
+        for one in self.stored if only is None else only:
             name = Segment(self.source(topic), one.level, one.offsets)
             body = io.BytesIO()
             writer = ParquetFormat().create(body)
@@ -62,8 +62,11 @@ class History:
                 writer.write([batch_of(inside)])
             writer.close(name, replace(ORIGIN, created_at=datetime.now(UTC), source_partition_count=PARTITIONS))
             store.store(name, body, body.tell())
+        at = datetime(2026, 1, 1, tzinfo=UTC)
+        if self.stored:
+            begin = min(one.offsets.start for one in self.stored)
+            control.record_begin(self.source(topic), ArchiveBegin(offset=begin, reason="start policy", recorded_at=at))
         for gap in self.recorded:
-            at = datetime(2026, 1, 1, tzinfo=UTC)
             control.record_gap(
                 RecordedGap(
                     source=self.source(topic), offsets=gap, reason="retention", low=0, high=COUNT, recorded_at=at

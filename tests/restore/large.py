@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import random
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -19,15 +20,22 @@ from tests.restore.history import REGION
 ROWS = 12_000
 
 
-def rows(first: int, next_segment: int) -> pa.RecordBatch:
-    """Those of some segments; the same in every partition."""
-    return records(range(first * ROWS, next_segment * ROWS), value=b"v" * 40)
+def rows(first: int, next_segment: int, *, noise_bytes: int = 0) -> pa.RecordBatch:
+    """Those of some segments; the same in every partition. `noise_bytes`: of each value, which nothing compresses."""
+    offsets = range(first * ROWS, next_segment * ROWS)
+    batch = records(offsets, value=b"v" * 40)
+    if not noise_bytes:
+        return batch
+    noise = [random.Random(offset).randbytes(noise_bytes) for offset in offsets]
+    at = batch.schema.get_field_index("value")
+    return batch.set_column(at, batch.schema.field(at), pa.array(noise, pa.binary()))
 
 
-def fill(objects: ObjectStore, topic: str, partitions: int, segments: int) -> None:
-    store = SegmentStore(objects, "data")
+def fill(objects: ObjectStore, topic: str, partitions: int, segments: int, *, noise_bytes: int = 0) -> list[int]:
+    """Sizes of what was stored."""
+    store, sizes = SegmentStore(objects, "data"), []
     for number in range(segments):
-        batch = rows(number, number + 1)
+        batch = rows(number, number + 1, noise_bytes=noise_bytes)
         for partition in range(partitions):
             offsets = OffsetRange(number * ROWS, (number + 1) * ROWS - 1)
             name = Segment(SourcePartition(REGION, topic, partition), 0, offsets)
@@ -36,3 +44,5 @@ def fill(objects: ObjectStore, topic: str, partitions: int, segments: int) -> No
             writer.write([batch])
             writer.close(name, replace(ORIGIN, created_at=datetime.now(UTC), source_partition_count=partitions))
             store.store(name, body, body.tell())
+            sizes.append(body.tell())
+    return sizes

@@ -29,6 +29,7 @@ class Place:
         self.client.create_bucket(Bucket=self.bucket)
         self.objects = S3ObjectStore(self.client, self.bucket)
         self.cluster = Cluster(stack.brokers["b"])
+        self.more: Mapping[str, Any] = {}  # tables of the file
 
     @property
     def config(self) -> Config:
@@ -52,7 +53,7 @@ class Place:
     def file(self) -> Path:
         file = self.folder / "replicator.toml"
         s3 = {**self.tables["s3"], "secret_access_key": "${SECRET}"}  # files hold no secrets
-        file.write_text(to_toml({**self.tables, "s3": s3}), encoding="utf-8")
+        file.write_text(to_toml({**self.tables, "s3": s3, **self.more}), encoding="utf-8")
         return file
 
     def restored(self, name: str, partition: int) -> list[TargetRecord]:
@@ -64,14 +65,16 @@ class Place:
 
 class Commands:
     def __init__(self, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
-        self._place, self._capsys = place, capsys
+        self._place, self.capsys = place, capsys
+        self.out = self.err = ""  # of the last command
 
     def run(self, *arguments: str) -> tuple[int, str]:
         """Exit code and what was printed."""
         with pytest.raises(SystemExit) as caught:
             cli.main([*arguments, "--config", str(self._place.file)])
         assert isinstance(caught.value.code, int | None)
-        said = self._capsys.readouterr()
+        said = self.capsys.readouterr()
+        self.out, self.err = said.out, said.err
         return caught.value.code or 0, said.out or said.err
 
     def json(self, *arguments: str) -> tuple[int, Any]:

@@ -14,6 +14,7 @@ from ingress.restore_planner import RestorePlanner, Wishes
 from ingress.restored import Partition
 from ingress.restoring import PATIENCE, Restorer
 from ingress.selection import Renaming, Selection
+from ingress.target_topics import TargetTopics
 from replicator.checkpoint import Checkpoint
 from replicator.control_store import ControlStore
 from replicator.lifecycle import Stop
@@ -74,17 +75,20 @@ class Restoring:
             stop=self.stop,
             skip_missing=skip_missing,
             follow=follow,
+            replaced=TargetTopics(world.admin, {"copy": "id-copy"}, self.pool).turn,
             width=width,
             patience=patience,
         )
         self.plan = self._plan(offsets, stamps)
-        positions = world.target.checkpoint_store().read()
+        checkpoints = world.target.checkpoint_store()
+        positions, given_up = checkpoints.read(), checkpoints.skipped()
         self.partitions: dict[int, Partition] = {}  # in the order of their turns
         for topic in self.plan.topics:
             for planned in topic.partitions:
                 begun = positions.get(planned.key)
                 assert begun is None or isinstance(begun, Checkpoint)
-                partition = self.restorer.begin(planned, "id-copy", clamp=False, begun=begun)
+                passed = [one.offsets for one in given_up if one.key == planned.key]
+                partition = self.restorer.begin(planned, "id-copy", clamp=False, begun=begun, given_up=passed)
                 self.partitions[planned.source.partition] = partition
 
     def _plan(self, offsets: Span, stamps: Span) -> RestorePlan:

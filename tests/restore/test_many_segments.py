@@ -1,4 +1,6 @@
-"""A hundred thousand segments: the first record is delivered within seconds, after one listing of each partition."""
+"""A hundred thousand segments: the first record costs seconds of processor time, and one listing of each partition.
+
+How long a user waits by the clock, from the start of the command, is a row of `make bench`."""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tests.ingress.world import REGION, World
 from tests.restore.restoring import TARGETS, Restoring, restorable
 
 SEGMENTS = 25_000  # of each partition
-LIMIT_SECONDS = 5
+LIMIT_SECONDS = 5  # of processor time: planning and the first delivery, without the start of the program
 SOURCES = [SourcePartition(REGION, "t", target.partition) for target in TARGETS]
 
 
@@ -30,17 +32,19 @@ class Many(MemoryObjectStore):
                 name = Segment(source, 0, OffsetRange(n * 10, n * 10 + 9))
                 self.replace(format_key("data", name), b"")
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
         self.listed[prefix] += 1
-        return super().list(prefix, start_after=start_after)
+        return super().list(prefix, start_after=start_after, most=most)
 
     def open(self, key: str) -> BinaryIO:
+        if key.startswith("data/a/_control/"):
+            return super().open(key)
         segment, made = parse_key("data", key), World()
         made.put(segment.offsets.start, segment.offsets.end, partition=segment.source.partition, notify=False)
         return made.objects.memory.open(key)
 
 
-def test_the_first_record_is_there_within_seconds() -> None:
+def test_the_first_record_costs_seconds_of_processor_time() -> None:
     world, many = restorable(), Many()
     world.objects.memory, world.peek = many, SegmentStore(many, "data")
     began = time.process_time()
@@ -48,7 +52,7 @@ def test_the_first_record_is_there_within_seconds() -> None:
     while not any(map(world.target.records, TARGETS)):
         restoring.turn()
     took = time.process_time() - began
-    print(f"first record after {took:.1f} s")
+    print(f"first record after {took:.1f} s of processor time")
     assert sum(len(p.left) for p in restoring.plan.partitions) == len(TARGETS) * SEGMENTS
     assert [many.listed[partition_prefix("data", source)] for source in SOURCES] == [1] * len(SOURCES)
     assert took < LIMIT_SECONDS

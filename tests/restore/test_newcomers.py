@@ -8,13 +8,13 @@ from datetime import timedelta
 
 import pytest
 
-from ingress.newcomers import AFTER_REFUSAL, Newcomers, settled
+from ingress.newcomers import AFTER_REFUSAL, Newcomers, Settling
 from ingress.objections import Objected, Objection
 from ingress.restore_plan import RestorePlan, TopicPlan
 from replicator.errors import StoreUnavailable
 from replicator.segment import OffsetRange, SourcePartition
 from tests.fakes.executors import HandExecutor
-from tests.fakes.surroundings import HandClock
+from tests.fakes.surroundings import T0, HandClock
 from tests.restore.test_restore_plan import at, info, planned, topic_plan
 
 INTERVAL = timedelta(seconds=30)
@@ -116,20 +116,49 @@ def test_another_life_of_the_source_does_not_take_the_place_of_the_one_that_is_f
     assert look.after(1) == plan_of(topic(0), new)
 
 
+def partition(
+    start: int, *, recorded: Sequence[OffsetRange] = (), begin: int | None = None, wanted: int = 0
+) -> RestorePlan:
+    """Stored from `start` on, by objects that are three days old."""
+    stored = replace(info(start, 19), stored_at=T0 - timedelta(days=3))
+    one = replace(planned([stored]), recorded=list(recorded), archive_begin=begin, wanted_from=wanted)
+    return plan_of(replace(topic(0), partitions=[one]))
+
+
 @pytest.mark.parametrize(
-    ("start", "recorded", "minutes", "begins"),
-    [(0, [], 0, True), (10, [], 0, False), (10, [], 29, False), (10, [], 31, True), (10, [OffsetRange(0, 9)], 0, True)],
+    ("plan", "begins"),
+    [
+        (partition(0), True),
+        (partition(10), False),
+        (partition(10, recorded=[OffsetRange(0, 9)]), True),
+        (partition(10, wanted=10), True),
+        (partition(10, begin=10), True),
+        (partition(10, begin=5), False),
+        (partition(10, begin=5, recorded=[OffsetRange(5, 9)]), True),
+        (partition(10, begin=5, recorded=[OffsetRange(6, 9)]), False),
+    ],
 )
-def test_what_may_not_be_the_first_is_waited_for(
-    start: int, recorded: list[OffsetRange], minutes: int, begins: bool
-) -> None:
-    partition = replace(planned([info(start, 19)]), recorded=recorded)
-    plan = plan_of(replace(topic(0), partitions=[partition]))
-    now = info(0, 9).stored_at + timedelta(minutes=minutes)
-    assert settled(plan, now) == (plan if begins else plan_of())
-    begun = replace(partition, checkpoint=at(5))
+def test_what_may_not_be_the_first_is_waited_for(plan: RestorePlan, begins: bool) -> None:
+    assert Settling().settled(plan, T0) == (plan if begins else plan_of())
+    begun = replace(plan.partitions[0], checkpoint=at(5))
     plan = plan_of(replace(topic(0), partitions=[begun]))
-    assert settled(plan, now) == plan
+    assert Settling().settled(plan, T0) == plan
+
+
+def test_how_long_counts_from_the_first_sight(caplog: pytest.LogCaptureFixture) -> None:
+    settling, ten = Settling(), partition(10)
+    assert settling.settled(ten, T0) == plan_of()
+    assert settling.settled(ten, T0 + timedelta(minutes=29)) == plan_of()
+    assert settling.settled(partition(5), T0 + timedelta(minutes=30)) == plan_of(), "another one is the first now"
+    assert settling.settled(partition(5), T0 + timedelta(minutes=61)) == partition(5)
+    assert caplog.text.count("partition_waits") == 2
+    assert "--offsets 10-" in caplog.records[0].next  # type: ignore[attr-defined]
+
+
+def test_where_the_archive_begins_is_waited_for_without_end() -> None:
+    settling = Settling()
+    for days in range(3):
+        assert settling.settled(partition(10, begin=0), T0 + timedelta(days=days)) == plan_of()
 
 
 def test_an_archive_that_is_away_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -423,11 +423,11 @@ class ListedStore(FailingStore):
 
     def __init__(self, clock: HandClock) -> None:
         super().__init__(clock)
-        self.listed: list[str] = []
+        self.prefixes: list[str] = []
 
-    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
-        self.listed.append(prefix)
-        return super().list(prefix, start_after=start_after)
+    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+        self.prefixes.append(prefix)
+        return super().list(prefix, start_after=start_after, most=most)
 
 
 def test_each_partition_is_listed_once() -> None:
@@ -441,7 +441,7 @@ def test_each_partition_is_listed_once() -> None:
     found = planner(world, SegmentStore(objects, "data")).plan(selection, "x", Wishes(), None)
     assert len(only(found).partitions) == 2
     prefixes = [partition_prefix("data", SourcePartition(REGION, "t", p)) for p in range(3)]
-    assert [objects.listed.count(prefix) for prefix in prefixes] == [1, 0, 1]
+    assert [objects.prefixes.count(prefix) for prefix in prefixes] == [1, 0, 1]
 
 
 def test_an_archive_or_a_cluster_that_is_away_is_no_absence() -> None:

@@ -11,18 +11,19 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ingress.restored import Partition
+from ingress.restored import Outcome, Partition
 from ingress.restoring import PATIENCE
 from replicator.checkpoint import Author, Checkpoint
+from replicator.control_store import ControlStore
 from replicator.errors import CheckpointConflict
 from replicator.protocols import Fate
-from replicator.segment import OffsetRange, Segment
+from replicator.segment import OffsetRange, Segment, SourcePartition
 from replicator.store import SegmentStore
 from replicator.stretches import ANY_OFFSET, ANY_TIME, Span
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
 from tests.fakes.surroundings import FailingStore, HandClock
-from tests.ingress.world import STAMP, World, key, numbers
+from tests.ingress.world import REGION, STAMP, World, key, numbers
 from tests.restore.restoring import TARGETS, Restoring, restorable
 
 C, D = TARGETS[:2]
@@ -54,6 +55,44 @@ def test_nothing_to_do_is_done_at_once() -> None:
     again.finish()
     assert again.done == {0}
     assert world.offsets(C) == numbers((0, 9))
+
+
+# --- the destination --------------------------------------------------------------------------------------------------
+
+
+def test_a_destination_that_is_created_again_fails_what_was_done_too() -> None:
+    """A producer goes on into the new topic, and hears nothing of it."""
+    world = restorable()
+    world.put(0, 39)
+    world.put(0, 3, partition=1)
+    restoring = Restoring(world)
+    restoring.turn(3, seconds=1)
+    assert restoring.done == {1}
+    world.broker.recreate("copy", partitions=len(TARGETS))
+    delivered = len(world.offsets(C))
+    assert delivered < 40
+    restoring.turn(3, seconds=3)
+    assert set(restoring.failed) == {0, 1}
+    assert "copy was deleted and created again" in restoring.failed[0]
+    restoring.turn(20, seconds=1)
+    assert len(world.offsets(C)) - delivered <= 12, "nothing more goes there once it is known"
+    assert [Outcome.of(p).records for p in restoring.partitions.values()] == [0, 0], "nothing of it is there"
+
+
+def test_a_destination_that_is_not_seen_is_none_that_is_gone() -> None:
+    world = restorable()
+    world.put(0, 39)
+    restoring = Restoring(world)
+    restoring.turn(1, seconds=1)
+    world.admin.away = True
+    restoring.turn(4, seconds=3)
+    world.admin.away = False
+    restoring.finish()
+    assert (restoring.done, restoring.failed) == ({0}, {})
+    world.broker.delete("copy")
+    again = Restoring(world)
+    again.turn(4, seconds=3)
+    assert "copy was deleted while this restore wrote to it" in again.failed[0]
 
 
 # --- turns ------------------------------------------------------------------------------------------------------------
@@ -202,6 +241,40 @@ def test_a_gap_that_is_recorded_or_accepted_is_passed_over_and_told(
 def told(partition: Partition) -> tuple[list[OffsetRange], list[OffsetRange]]:
     """What was passed over: written down, and not explained."""
     return partition.recorded, partition.missing
+
+
+def test_a_gap_that_was_accepted_is_written_down_with_the_position_that_passes_it() -> None:
+    world = gappy()
+    restoring = Restoring(world, skip_missing=True)
+    while (world.checkpoint() or 0) <= 10:
+        assert world.target.skipped == []
+        restoring.turn(seconds=1)
+    (skipped,) = world.target.skipped
+    assert (skipped.key, skipped.offsets) == (key(), OffsetRange(10, 19))
+
+    world.put(10, 19)  # it comes back: too late for this restore, which has to say so
+    again = Restoring(world)
+    again.finish()
+    assert again.failed == {}
+    assert world.offsets(C) == numbers((0, 9), (20, 29))
+    outcome = Outcome.of(again.partitions[0])
+    assert (outcome.given_up, outcome.missing, outcome.is_whole) == (((10, 19),), (), False)
+    assert Outcome.of(again.partitions[1]).is_whole
+
+
+@pytest.mark.parametrize("keep", [0, 1], ids=["not committed", "committed"])
+def test_a_gap_is_given_up_with_its_transaction_or_not_at_all(keep: int) -> None:
+    world = gappy()
+    restoring = Restoring(world, skip_missing=True)
+    while (world.checkpoint() or 0) < 10:
+        restoring.turn(seconds=1)
+    world.target.stop_next(keep=keep)
+    while world.target._stopping is not None:
+        restoring.turn(seconds=1)
+    assert bool(world.target.skipped) == bool(keep) == ((world.checkpoint() or 0) > 10)
+    world.put(10, 19)
+    Restoring(world).finish()
+    assert world.offsets(C) == (numbers((0, 9), (20, 29)) if keep else numbers((0, 29)))
 
 
 def test_a_gap_that_was_filled_since_the_plan_is_none() -> None:
@@ -457,6 +530,53 @@ def test_following_asks_no_more_often_when_the_archive_is_away() -> None:
     assert world.offsets(C) == numbers((0, 19))
 
 
+def test_following_reports_what_arrives_behind_where_it_began() -> None:
+    world = restorable()
+    world.put(20, 29)
+    restoring = Restoring(world, follow=EVERY)
+    restoring.turn(20, seconds=1)
+    assert world.offsets(C) == numbers((20, 29))
+    world.put(10, 19)
+    restoring.turn(40, seconds=1)
+    assert restoring.partitions[0].missing == [OffsetRange(10, 19)]
+    world.put(0, 9)
+    world.put(30, 39)
+    restoring.turn(40, seconds=1)
+    assert restoring.partitions[0].missing == [OffsetRange(10, 19), OffsetRange(0, 9)]
+    assert world.offsets(C) == numbers((20, 39))
+
+
+def test_the_same_restore_reports_what_arrived_since() -> None:
+    world = restorable()
+    world.put(20, 29)
+    Restoring(world).finish()
+    world.put(0, 19)
+    again = Restoring(world)
+    again.finish()
+    assert world.offsets(C) == numbers((20, 29))
+    assert again.partitions[0].missing == [OffsetRange(0, 19)]
+
+
+def test_what_was_not_asked_for_is_not_reported() -> None:
+    world = restorable()
+    world.put(0, 29)
+    restoring = Restoring(world, offsets=Span(20), follow=EVERY)
+    restoring.turn(20, seconds=1)
+    assert world.offsets(C) == numbers((20, 29))
+    assert restoring.partitions[0].missing == []
+
+
+def test_a_follower_without_a_partition_yet_goes_on() -> None:
+    world = restorable()
+    world.put(0, 9)
+    restorer = Restoring(world, follow=EVERY).restorer
+    restorer._partitions = []
+    turns = iter([False] * 3)
+    restorer.until = lambda: next(turns, True)
+    assert restorer.run() == []
+    assert next(turns, None) is None, "it ended by itself"
+
+
 # --- all of it at any moment ------------------------------------------------------------------------------------------
 
 PARTITIONS, UNTOUCHED = (0, 1), 2
@@ -498,6 +618,7 @@ class RestoreMachine(RuleBasedStateMachine):
             self.holes[p] = data.draw(st.sets(st.integers(0, COUNT - 1), max_size=6))
             cuts = data.draw(st.sets(st.integers(1, COUNT - 1), max_size=8))
             edges = sorted({data.draw(st.integers(0, 3)), *cuts, COUNT})
+            self.world.record_begin(edges[0], partition=p)
             for start, next_ in pairwise(edges):
                 match data.draw(st.sampled_from(["stored", "stored", "stored", "stored", "recorded", "missing"])):
                     case "stored":
@@ -667,7 +788,15 @@ class RestoreMachine(RuleBasedStateMachine):
             assert found == sorted(set(found)), "once and in order"
             assert set(found) <= set(wanted), "nothing that was not wanted"
             until = max([*found, (self.world.checkpoint(p) or 0) - 1])
-            assert {o for o in wanted if o <= until} <= set(found) | self.gone[p], "nothing was left out"
+            left_out = {o for o in wanted if o <= until} - set(found)
+            assert left_out <= self.gone[p], "nothing was left out"
+            assert left_out <= self.written_down(p), "and what was is written down, for whoever comes later"
+
+    def written_down(self, p: int) -> set[int]:
+        """By whoever lost it, or by whoever passed over it."""
+        source, target = SourcePartition(REGION, "t", p), self.world.target
+        recorded = ControlStore(self.world.objects.memory, "data").gap_ranges(source)
+        return numbered([*recorded, *(s.offsets for s in target.skipped if s.key.source == source)])
 
     def teardown(self) -> None:
         """Nothing more goes wrong: what is not whole says why. With the damage mended the next one makes it whole."""
@@ -713,7 +842,7 @@ class RestoreMachine(RuleBasedStateMachine):
         elif said.startswith("no segment holds"):
             assert not self.skip
         else:
-            assert "no progress" in said or "is refused" in said, said
+            assert "no progress" in said or "is refused" in said or "injected by the test" in said, said
 
 
 TestRestoreMachine = RestoreMachine.TestCase

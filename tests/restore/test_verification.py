@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
+from enum import Enum
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from ingress.report import report
-from ingress.verification import ArchiveVerdict, Proven, Verifier
+from formats.scope import Scope
+from ingress.report import entry_of, line_of, report
+from ingress.verification import ArchiveVerdict, Proven, SourceVerdict, Verifier
+from replicator.control import RETENTION, ArchiveBegin, LogFork, Place, RecordedGap
+from replicator.control_store import ControlStore
 from replicator.protocols import TopicPartition
 from replicator.segment import OffsetRange, Segment, SourcePartition
-from tests.ingress.world import FORMAT, REGION, World
+from tests.ingress.world import FORMAT, REGION, World, records
 
 SOURCE = SourcePartition(REGION, "t", 0)
 MONTH = timedelta(days=30)
@@ -86,6 +93,182 @@ def test_a_topic_that_is_not_there_is_not_equal() -> None:
     assert verifier(world).beside_source(SOURCE, topic, None, iter(()), may_thin=False).is_equal
 
 
+class Became(Enum):
+    """What ten archived offsets became."""
+
+    KEPT = "kept"
+    REMOVED = "removed by retention"
+    PUT_BACK = "removed by retention, and put back"
+    GIVEN_UP = "given up by an operator"
+    LOST = "lost at the source, as egress wrote down"
+    GONE = "gone, and nobody knows why"
+
+
+TEN = 10
+COSTS_NOTHING = {Became.KEPT, Became.REMOVED, Became.PUT_BACK, Became.GIVEN_UP}
+
+
+@given(blocks=st.lists(st.sampled_from(Became), min_size=1, max_size=12), low=st.integers(0, 60))
+@settings(deadline=None)
+def test_beside_its_topic_only_what_somebody_decided_is_passed_over(blocks: list[Became], low: int) -> None:
+    """The topic still holds everything from `low` on, as it does when `gc` is quicker than the topic's retention."""
+    world, before = World(), World()
+    for number, became in enumerate(blocks):
+        start, end = number * TEN, number * TEN + TEN - 1
+        before.put(start, end)
+        if became in (Became.KEPT, Became.PUT_BACK):
+            world.put(start, end)
+        if became not in (Became.KEPT, Became.GONE):
+            gap = RecordedGap(
+                source=SOURCE,
+                offsets=OffsetRange(start, end),
+                reason="test" if became in (Became.LOST, Became.GIVEN_UP) else RETENTION,
+                low=0,
+                high=end + 1,
+                recorded_at=world.clock.at,
+                is_accepted=became is Became.GIVEN_UP,
+            )
+            world.control.record_gap(gap)
+    stored = [n for n, became in enumerate(blocks) if became in (Became.KEPT, Became.PUT_BACK)]
+    held = None
+    if stored and max(low, stored[0] * TEN) <= stored[-1] * TEN + TEN - 1:
+        held = OffsetRange(max(low, stored[0] * TEN), stored[-1] * TEN + TEN - 1)
+    records = verifier(before).records(SOURCE, Scope(), held) if held else iter(())
+    verdict = verifier(world).beside_source(SOURCE, TopicPartition("t", 0), held, records, may_thin=False)
+    inside = [b for n, b in enumerate(blocks) if held and held.overlaps(OffsetRange(n * TEN, n * TEN + TEN - 1))]
+    assert verdict.is_equal == (set(inside) <= COSTS_NOTHING)
+    assert len(verdict.recorded) == sum(b in (Became.REMOVED, Became.PUT_BACK, Became.GIVEN_UP) for b in inside)
+    line = line_of(entry_of(verdict))
+    assert line.startswith("ok  " if verdict.is_equal else "BAD ")
+    assert ("recorded gap" in line) == bool(verdict.recorded)
+
+
+# --- beside the topic it came from ------------------------------------------------------------------------------------
+
+ARCHIVED = [o for o in range(10) if o != 5]
+
+
+def beside(*offsets: int, may_thin: bool, value: bytes = b"") -> SourceVerdict:
+    """The archive holds ARCHIVED, the topic `offsets`."""
+    world = World()
+    world.put(0, 9, holes=(5,))
+    topic = [records(offsets, value=value)] if offsets else []
+    held = OffsetRange(0, 9)
+    return verifier(world).beside_source(SOURCE, TopicPartition("t", 0), held, iter(topic), may_thin=may_thin)
+
+
+@pytest.mark.parametrize("may_thin", [False, True])
+def test_a_topic_that_holds_the_same_is_equal(may_thin: bool) -> None:
+    verdict = beside(*ARCHIVED, may_thin=may_thin)
+    assert (verdict.is_equal, verdict.comparison.both) == (True, len(ARCHIVED))
+
+
+@pytest.mark.parametrize("may_thin", [False, True])
+def test_a_record_that_only_the_topic_has_is_lost_whatever_its_policy(may_thin: bool) -> None:
+    verdict = beside(*range(10), may_thin=may_thin)
+    entry = entry_of(verdict)
+    assert (entry["equal"], entry["only_in_source"], entry["only_in_archive"]) == (False, 1, 0)
+
+
+@pytest.mark.parametrize("may_thin", [False, True])
+def test_a_record_that_only_the_archive_has_is_legal_in_a_compacted_topic_alone(may_thin: bool) -> None:
+    verdict = beside(*ARCHIVED[1:], may_thin=may_thin)
+    entry = entry_of(verdict)
+    assert (entry["equal"], entry["only_in_source"], entry["only_in_archive"]) == (may_thin, 0, 1)
+
+
+def test_a_record_that_differs_is_not_equal() -> None:
+    verdict = beside(*ARCHIVED, may_thin=True, value=b"another")
+    assert (verdict.is_equal, verdict.comparison.offset) == (False, 0)
+
+
+# --- what was proven before -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("age", "read"), [(MONTH - timedelta(seconds=1), 0), (MONTH, 1)])
+def test_an_object_is_read_again_from_the_given_age_on(age: timedelta, read: int) -> None:
+    world = World()
+    world.put(0, 9)
+    before = look(world)
+    world.clock.advance(age.total_seconds())
+    after = look(world, dict(before.read))
+    assert (len(after.read), after.skipped) == (read, 1 - read)
+
+
+def test_an_object_of_any_age_is_skipped_without_an_age() -> None:
+    world = World()
+    world.put(0, 9)
+    before = look(world)
+    world.clock.advance(10 * MONTH.total_seconds())
+    assert verifier(world).archive(SOURCE, dict(before.read), read_again_after=None).skipped == 1
+
+
+@pytest.mark.parametrize("same_size", [False, True])
+def test_another_object_at_a_proven_key_is_read(same_size: bool) -> None:
+    """The same size at a later time, or another size at the same time: each alone says that it is another one."""
+    world = World()
+    segment = world.put(0, 9)
+    [info] = world.peek.list(SOURCE)
+    before = look(world)
+    if same_size:
+        world.clock.advance(1)
+    world.damage(segment, b"x" * (info.size_bytes if same_size else info.size_bytes - 1))
+    after = look(world, dict(before.read))
+    assert (after.skipped, list(after.corrupt)) == (0, [segment])
+
+
 @pytest.mark.parametrize(("entries", "equal"), [([], False), ([{"equal": True}], True), ([{"equal": False}], False)])
 def test_a_report_of_nothing_says_nothing(entries: list[dict[str, bool]], equal: bool) -> None:
     assert report(entries, World().clock.at, program="test")["equal"] == equal
+
+
+def test_an_archive_whose_first_segments_are_missing() -> None:
+    """Where it was begun is written down: what lies before its first segment is no secret."""
+    world = World()
+    world.put(20, 29)
+    assert look(world).is_whole, "nothing says where it begins: an ancestor's"
+    control = ControlStore(world.objects, "data")
+    control.record_begin(SOURCE, ArchiveBegin(offset=5, reason="start policy", recorded_at=world.clock.now()))
+    verdict = look(world)
+    assert (verdict.missing, verdict.is_whole) == ([OffsetRange(5, 19)], False)
+    world.record_gap(5, 19)
+    assert look(world).is_whole
+
+
+def test_a_fork_is_named_until_it_is_resolved() -> None:
+    world = World()
+    world.put(0, 9)
+    control = ControlStore(world.objects, "data")
+    fork = LogFork(
+        source=SOURCE, next_offset=10, leader_epoch=0, end_offset=5, found_at=world.clock.now(), evidence="the evidence"
+    )
+    control.record_fork(fork)
+    verdict = look(world)
+    assert (verdict.forks, verdict.is_whole) == ([fork], False)
+    entry = entry_of(verdict)
+    assert not entry["equal"]
+    line = line_of(entry)
+    assert line.startswith("BAD archive")
+    for words in ("the evidence", "replicator adopt --fork t", f"replicator gaps accept {SOURCE} 5-9"):
+        assert words in line
+    claim = Place(topic_id="id", cluster_id="c", number=0, claimed_at=world.clock.now())
+    control.claim(REGION, "t", claim)
+    control.claim(REGION, "t@other", replace(claim, topic_id="other", number=1))
+    assert not look(world).is_whole
+    control.claim(REGION, "t@id-fork1", replace(claim, number=2, fork=1, forked_from="t"))
+    assert look(world).is_whole
+
+
+def test_a_fork_that_was_accepted_is_a_recorded_gap() -> None:
+    world = World()
+    world.put(0, 9)
+    control = ControlStore(world.objects, "data")
+    now = world.clock.now()
+    fork = LogFork(source=SOURCE, next_offset=10, leader_epoch=0, end_offset=5, found_at=now)
+    control.record_fork(fork)
+    gap = RecordedGap(
+        source=SOURCE, offsets=fork.contested, reason="x", low=0, high=9, recorded_at=now, is_accepted=True
+    )
+    control.record_gap(gap)
+    verdict = look(world)
+    assert (verdict.is_whole, list(verdict.recorded)) == (True, [gap])

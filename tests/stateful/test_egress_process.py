@@ -1,19 +1,25 @@
 """Egress processes on a shared cluster and archive: whatever goes wrong, the archive holds the log, and no commit is
-ahead of it."""
+ahead of it. When the log forks, no place of the archive holds two of them."""
 
 from __future__ import annotations
 
 import tempfile
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from egress.fork_adoption import adopt_fork, waiting_forks
 from replicator.commit_note import Note, read_note
-from replicator.coverage import covered_until
+from replicator.control import RecordedGap, incarnations
+from replicator.coverage import uncovered
+from replicator.forks import accepted_until, fork_name, newest_fork
 from replicator.protocols import Committed, TopicPartition
-from replicator.segment import Segment
-from tests.egress.world import AGE, Process, World
+from replicator.segment import OffsetRange, Segment
+from tests.egress.world import AGE, Process, World, source
+from tests.egress.world import rule as rule_of
 from tests.examples import machine
 from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_consumer import FakeLog, FakeTransaction
@@ -28,7 +34,12 @@ pools = st.sampled_from(POOLS)
 
 
 class EgressProcesses(RuleBasedStateMachine):
-    """Two members of one group. What a lost or crashed one had begun to upload may still arrive: a zombie's."""
+    """Two members of one group. What a lost or crashed one had begun to upload may still arrive: a zombie's.
+
+    In some examples the log forks: it loses its tail and gives the offsets to other records, in another leader epoch,
+    or with the whole cluster and the group's offsets set back to a snapshot. There no zombie's upload arrives: what was
+    sent before a fork and arrives after it is nothing that an archive could refuse (docs/decisions/0014).
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,9 +52,14 @@ class EgressProcesses(RuleBasedStateMachine):
         self.zombies: list[HandExecutor] = []
         self.transactions: dict[TopicPartition, list[FakeTransaction]] = {p: [] for p in PARTITIONS}
         self.owner: dict[TopicPartition, int | None] = dict.fromkeys(PARTITIONS)
+        self.forked = False
+        self.saved: Snapshot | None = None
 
-    @initialize(small=st.booleans(), on_disk=st.booleans())
-    def begin(self, small: bool, on_disk: bool) -> None:
+    @initialize(small=st.booleans(), on_disk=st.booleans(), forks=st.booleans())
+    def begin(self, small: bool, on_disk: bool, forks: bool) -> None:
+        self.forks = forks
+        if forks:  # retention may take what the new log holds before an operator chooses
+            self.world.rules = (rule_of("^.*", on_gap="record"),)
         self.options = {
             "memory_bytes": SMALL if small else 1 << 20,
             "spool_memory_bytes": -1 if on_disk else 1 << 20,
@@ -61,17 +77,38 @@ class EgressProcesses(RuleBasedStateMachine):
     def born(self) -> None:
         self.life = self.world.admin.describe(["t"])["t"].topic_id
         self.logs |= {(self.life, p): self.world.broker.logs[p] for p in PARTITIONS}
+        self.ends: dict[tuple[str, TopicPartition], list[Version]] = {
+            **getattr(self, "ends", {}),
+            **{(self.life, p): [] for p in PARTITIONS},
+        }
 
-    def place(self, life: str) -> str:
-        """Which incarnation of the archive's partitions a life is filed under; the life's name, if it never was."""
+    def place(self, life: str, fork: int = 0) -> str:
+        """Which incarnation of the archive's partitions a life is filed under, behind its forks; the life's name, if it
+        never was."""
+        if fork:
+            return fork_name(life, fork)
         plain = self.world.control_peek.place("a", "t")
         return "" if plain is not None and plain.topic_id == life else life
+
+    def fork(self) -> int:
+        """How many forks of this life were adopted."""
+        return newest_fork(incarnations(self.world.control_peek.places("a"), "t"), self.life)
+
+    @property
+    def name(self) -> str:
+        """Of this life, in the notes of commits."""
+        return fork_name(self.life, self.fork()) if self.fork() else self.life
+
+    def versions(self, life: str, p: TopicPartition) -> list[dict[int, bytes | None]]:
+        """Values by offset, of every log that this one ever was."""
+        log = self.logs[life, p]
+        return [*(v.values for v in self.ends[life, p]), {o: r.value for o, r in log.records.items()}]
 
     def committed(self, p: TopicPartition) -> Committed | None:
         """Of this life: a commit that was under way when the topic was deleted is nobody's."""
         committed = self.world.committed(p)
         note = None if committed is None else read_note(committed)
-        return committed if note is not None and note.life == self.life else None
+        return committed if note is not None and note.life == self.name else None
 
     # --- work: most of what happens ---
 
@@ -130,7 +167,7 @@ class EgressProcesses(RuleBasedStateMachine):
         """Takes what is archived."""
         if (committed := self.committed(p)) and committed.next_offset > self.world.broker.logs[p].low:
             self.verify()
-            self.world.broker.trim(p, committed.next_offset)
+            self.world.broker.trim(p, min(committed.next_offset, self.world.broker.logs[p].high))
 
     @rule(longer=st.booleans(), late=st.booleans())
     def create_again(self, longer: bool, late: bool) -> None:
@@ -147,11 +184,104 @@ class EgressProcesses(RuleBasedStateMachine):
         for p in PARTITIONS:
             self.world.produce(p, ends[p] + 3 if longer else 1)
 
+    # --- the log forks ---
+
+    @precondition(lambda self: self.forks)
+    @rule(p=partitions, lost=st.integers(1, 12), more=st.integers(0, 15), seen=st.booleans())
+    def lose_the_tail(self, p: TopicPartition, lost: int, more: int, seen: bool) -> None:
+        """`seen`: the processes turn before the log has grown again."""
+        log = self.world.broker.logs[p]
+        if (high := max(log.high - lost, log.low)) == log.high:
+            return
+        self.forget_zombies()
+        self.end_transactions(commit=True)
+        self.remember(p, high)
+        self.world.broker.truncate(p, high)
+        if seen:
+            for process in self.running:
+                process.turn(2)
+        self.world.produce(p, more)
+
+    @precondition(lambda self: self.forks)
+    @rule()
+    def take_a_snapshot(self) -> None:
+        self.end_transactions(commit=True)
+        logs = {p: (log.high, log.leader_epoch) for p, log in self.world.broker.logs.items()}
+        versions = {p: len(self.ends[self.life, p]) for p in PARTITIONS}
+        self.saved = Snapshot(self.life, logs, dict(self.world.broker.committed("group")), versions)
+
+    @precondition(lambda self: self.forks and self.saved is not None)
+    @rule(more=st.integers(0, 15))
+    def restore_the_snapshot(self, more: int) -> None:
+        """Processes do not outlive it; what is committed and which epochs there were is forgotten. Retention since then
+        is not: a snapshot that holds more than the log does is of no interest here."""
+        saved, self.saved = self.saved, None
+        assert saved is not None
+        if saved.life != self.life or any(len(self.ends[self.life, p]) != n for p, n in saved.versions.items()):
+            return  # of a topic, or a log, that is gone: nothing leads back there
+        for number in (0, 1):
+            self.restart(number, orderly=False, to=number)
+        self.forget_zombies()
+        for process in self.running:
+            for p in PARTITIONS:
+                process.consumer.lose(p)
+            process.turn()
+        self.end_transactions(commit=True)
+        for p, (high, leader_epoch) in saved.logs.items():
+            log = self.world.broker.logs[p]
+            if high < log.low:
+                continue
+            if high < log.high:
+                self.remember(p, high)
+            self.world.broker.rewind(p, high)
+            log.leader_epoch = leader_epoch
+        commits = self.world.broker.committed("group")
+        commits.clear()
+        commits.update(saved.commits)
+        for p in PARTITIONS:
+            self.world.produce(p, more)
+            self.owner[p] = None
+            self.give(p, 0)
+
+    def remember(self, p: TopicPartition, high: int) -> None:
+        self.forked = True
+        log = self.world.broker.logs[p]
+        self.ends[self.life, p].append(Version(high, {o: r.value for o, r in log.records.items()}))
+
+    def forget_zombies(self) -> None:
+        for zombie in self.zombies:
+            zombie.drop_all()
+
+    @precondition(lambda self: self.forked)
+    @rule(p=partitions, adopt=st.booleans())
+    def resolve(self, p: TopicPartition, adopt: bool) -> None:
+        """An operator chooses."""
+        place = self.place(self.life, self.fork())
+        waiting = waiting_forks(self.world.peek, self.world.control_peek, source(p, place))
+        if not waiting:
+            return
+        if adopt:
+            adopt_fork(self.world.peek, self.world.admin, "a", "t", self.world.clock)
+            return
+        for fork in waiting:
+            gap = RecordedGap(
+                source=fork.source,
+                offsets=fork.contested,
+                reason="",
+                low=0,
+                high=0,
+                recorded_at=self.world.clock.at,
+                is_accepted=True,
+            )
+            self.world.control_peek.record_gap(gap)
+
     # --- processes and their partitions ---
 
     @rule(number=processes, orderly=st.booleans(), to=processes)
     def restart(self, number: int, orderly: bool, to: int) -> None:
         gone = self.running[number]
+        if self.forked:
+            gone.uploads.drop_all()
         self.zombies.append(gone.uploads)
         if orderly:
             gone.stop()
@@ -219,6 +349,11 @@ class EgressProcesses(RuleBasedStateMachine):
                     if path.name != "lock":
                         path.unlink()
 
+    @rule(number=processes, size_bytes=st.sampled_from([None, 0, 300, 3000]))
+    def disk(self, number: int, size_bytes: int | None) -> None:
+        """Others fill the spool's disk, or leave room again."""
+        self.running[number].disk.size_bytes = size_bytes
+
     @rule(p=partitions, kind=st.sampled_from(["refused", "commit"]))
     def trouble_with_one(self, p: TopicPartition, kind: str) -> None:
         if (owner := self.owner[p]) is not None:
@@ -239,28 +374,71 @@ class EgressProcesses(RuleBasedStateMachine):
         for p in PARTITIONS:
             committed = self.committed(p)
             if committed is not None:
-                place = self.place(self.life)
-                assert covered_until(self.world.segments(p, place), 0) >= committed.next_offset
-                assert read_note(committed) == Note(0, 2, self.life)
+                place = self.place(self.life, self.fork())
+                begin = self.world.control_peek.begin(source(p, place))
+                assert begin is not None
+                assert self.covered_until(p, place, begin.offset) >= committed.next_offset
+                assert read_note(committed) == Note(begin.offset, 2, self.name)
+                assert begin.offset == 0 or self.fork()
+
+    def covered_until(self, p: TopicPartition, place: str, start: int) -> int:
+        """Archived, or lost at the source, which is only where the log forks."""
+        gaps = self.world.control_peek.gap_ranges(source(p, place)) if self.forked else ()
+        covered = [*(s.offsets for s in self.world.segments(p, place)), *gaps]
+        return next((o.start for o in uncovered(covered, OffsetRange(start, 1 << 62))), start)
 
     @invariant()
     def verify(self) -> None:
-        """Each segment holds exactly its life's records of its range, so that overlapping ones agree."""
-        for (life, p), log in self.logs.items():
-            for segment in self.world.segments(p, self.place(life)):
-                if segment not in self.verified:
-                    wanted = {o: r.value for o, r in log.records.items() if o in segment.offsets}
-                    found = {o: v for o, v in self.world.read(segment).items() if o >= log.low}
-                    assert found == wanted, segment
-                    assert segment.offsets.next_offset <= log.stable
-                    self.verified.add(segment)
+        """Each segment holds exactly its life's records of its range, so that overlapping ones agree; behind a fork, of
+        one of the logs that it was."""
+        for life, p in self.logs:
+            for fork in range(self.fork() + 1) if life == self.life else (0,):
+                for segment in self.world.segments(p, self.place(life, fork)):
+                    if segment not in self.verified:
+                        self.check(life, p, segment)
+                        self.verified.add(segment)
+
+    def check(self, life: str, p: TopicPartition, segment: Segment) -> None:
+        log = self.logs[life, p]
+        found = {o: v for o, v in self.world.read(segment).items() if o >= log.low}
+        logs = [
+            {o: v for o, v in one.items() if o in segment.offsets and o >= log.low} for one in self.versions(life, p)
+        ]
+        assert found in logs, segment
+        assert found != logs[-1] or segment.offsets.next_offset <= max(
+            log.stable, *(v.high for v in self.ends[life, p]), 0
+        )
+
+    @invariant()
+    def no_place_holds_two_logs(self) -> None:
+        """But where an operator accepted just that: between two such offsets, all that a place holds of a partition is
+        of one log."""
+        if not self.forked:
+            return
+        for p in PARTITIONS:
+            for fork in range(self.fork() + 1):
+                where = source(p, self.place(self.life, fork))
+                forks, gaps = self.world.control_peek.forks(where), self.world.control_peek.gaps(where)
+                seams = sorted({0, *(f.next_offset for f in forks if accepted_until([f], gaps) > 0), 1 << 62})
+                segments = self.world.segments(p, where.incarnation)
+                for start, end in pairwise(seams):
+                    held: dict[int, bytes] = {}
+                    for segment in segments:
+                        for offset, value in self.world.read(segment).items():
+                            if start <= offset < end:
+                                assert held.setdefault(offset, value) == value, (where, offset)
+                    low = self.logs[self.life, p].low
+                    wanted = {o: v for o, v in held.items() if o >= low}
+                    logs = self.versions(self.life, p)
+                    assert any(wanted.items() <= log.items() for log in logs), (where, wanted, logs)
 
     @invariant()
     def nothing_is_refused(self) -> None:
         """One log: no segment contradicts another, and no position is out of range."""
         for process in getattr(self, "running", ()):
             for reason in process.stopped.values():
-                assert "TOPIC_AUTHORIZATION_FAILED" in reason, reason
+                known = ("TOPIC_AUTHORIZATION_FAILED", *(("has forked", "until it has grown") if self.forked else ()))
+                assert any(word in reason for word in known), reason
 
     def teardown(self) -> None:
         try:
@@ -271,7 +449,7 @@ class EgressProcesses(RuleBasedStateMachine):
             self.directory.cleanup()
 
     def _heal(self) -> None:
-        """All is well again: everything is archived and committed, and nothing is left behind."""
+        """All is well again, but for full disks: everything is archived and committed, and nothing is left behind."""
         world = self.world
         self.end_transactions(commit=True)
         world.objects.away = set()
@@ -285,7 +463,15 @@ class EgressProcesses(RuleBasedStateMachine):
         for p in PARTITIONS:
             if self.owner[p] is None:
                 self.give(p, 0)
-        for _ in range(8):
+        for number in range(16 if self.forked else 8):
+            for process in self.running:
+                process.turn(4)
+            world.clock.advance(300)
+            for p in PARTITIONS:
+                self.resolve(p, adopt=number % 2 == 0)
+                if self.forked and world.broker.logs[p].high < 40:
+                    world.produce(p, 3)  # an accepted fork waits until the log has grown
+        for _ in range(4):
             for process in self.running:
                 process.turn(4)
             world.clock.advance(300)
@@ -294,15 +480,34 @@ class EgressProcesses(RuleBasedStateMachine):
         for zombie in self.zombies:
             zombie.run_all()
         self.verify()
+        self.no_place_holds_two_logs()
         for p in PARTITIONS:
-            end, place = world.broker.logs[p].stable, self.place(self.life)
-            assert covered_until(world.segments(p, place), 0) == end, (p, world.ranges(p, place))
+            end, place = world.broker.logs[p].stable, self.place(self.life, self.fork())
+            begin = world.control_peek.begin(source(p, place))
+            assert begin is not None
+            assert self.covered_until(p, place, begin.offset) == end, (p, world.ranges(p, place))
             assert world.position(p) == end
             assert self.committed(p) is not None
         for process in self.running:
             assert process.stopped == {}
             assert process.assembly.held_bytes == 0
             assert process.assembly.spool_bytes == 0, "spool files are left behind"
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A log before it forked: where the next one begins, and what it held."""
+
+    high: int
+    values: dict[int, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    life: str
+    logs: dict[TopicPartition, tuple[int, int]]  # high watermark, leader epoch
+    commits: dict[TopicPartition, Committed]
+    versions: dict[TopicPartition, int]  # how often the log had forked
 
 
 TestEgressProcesses = EgressProcesses.TestCase

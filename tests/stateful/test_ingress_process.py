@@ -6,6 +6,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from contextlib import suppress
+from datetime import timedelta
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -15,7 +16,7 @@ from replicator.protocols import Fate, TopicPartition
 from replicator.segment import Segment, SourcePartition
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
-from tests.ingress.world import LOST, RELIST, Process, World, source_settings
+from tests.ingress.world import LOST, RELIST, Process, World, key, source_settings
 
 RUN = 3  # records
 PARTITIONS = (0, 1)
@@ -49,10 +50,15 @@ class IngressProcesses(RuleBasedStateMachine):
         self.logger = logging.getLogger("ingress")
         self.logger.addHandler(self.losses)
 
-    @initialize(skip=st.booleans(), exactly_once=st.booleans())
-    def begin(self, skip: bool, exactly_once: bool) -> None:
+    @initialize(
+        skip=st.booleans(), exactly_once=st.booleans(), begun=st.booleans(), written=st.booleans(), old=st.booleans()
+    )
+    def begin(self, skip: bool, exactly_once: bool, begun: bool, written: bool, old: bool) -> None:
+        """`begun`: something was delivered before; `written`: where the archive begins is; `old`: every object is a
+        replica of one that is older than any timeout."""
         self.world = World(source_settings(on_lost="skip" if skip else "stop"))
         self.world.target.exactly_once = exactly_once
+        self.world.objects.older = timedelta(seconds=LOST * 10 if old else 0)
         self.holes: dict[int, set[int]] = {p: set() for p in PARTITIONS}
         self.end = dict.fromkeys(PARTITIONS, 0)
         self.pending: list[tuple[int, int, int]] = []  # partition, start, end: cut and not stored
@@ -61,7 +67,10 @@ class IngressProcesses(RuleBasedStateMachine):
         self.damaged: dict[Segment, bytes] = {}
         self.budget: Counter[int] = Counter()  # repeats that incidents explain
         for p in PARTITIONS:
-            self.world.set_checkpoint(0, p)
+            if begun:
+                self.world.set_checkpoint(0, p)
+            if written:
+                self.world.record_begin(0, partition=p)
             self.cut(p, 2, holes=set())
             self.store(0, notify=True)
         self.owner: dict[int, int | None] = dict.fromkeys(PARTITIONS)
@@ -73,9 +82,10 @@ class IngressProcesses(RuleBasedStateMachine):
         world = self.world
         away, world.objects.away = world.objects.away, set()
         was_away, world.log.away = world.log.away, False
+        silent, world.target.away = world.target.away, False  # nobody is a member before the topic is its group's
         process = world.process(run_records=RUN)
         process.turn(2)
-        world.objects.away, world.log.away = away, was_away
+        world.objects.away, world.log.away, world.target.away = away, was_away, silent
         return process
 
     def turn(self, number: int) -> None:
@@ -358,8 +368,12 @@ class IngressProcesses(RuleBasedStateMachine):
             missing = set(self.records(p)) - set(world.offsets(TARGETS[p])) - self.losses.skipped[p]
             assert not missing, (p, missing)
             assert world.checkpoint(p) == self.end[p]
+        for p in PARTITIONS:
+            assert world.target.checkpoints[key(p)].begun_at in (0, None)
+        assert world.target.waiting == {}
         for process in self.running:
             assert process.stopped == {}
+            assert process.problems == {}
             with suppress(Crashed):
                 process.stop()
 

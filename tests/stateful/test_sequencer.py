@@ -1,16 +1,19 @@
-"""The sequencer against a store whose notifications are late, lost, doubled and out of order."""
+"""The sequencer against a store whose notifications are late, lost, doubled and out of order, and whose objects are as
+old as their originals elsewhere; while the partition moves from process to process."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ingress.sequencer import (
     CHAIN_BYTES,
     CHAIN_PIECES,
+    Begin,
     Deliver,
     Effect,
     Finished,
@@ -20,7 +23,9 @@ from ingress.sequencer import (
     Passed,
     Relist,
     Sequencer,
+    Waits,
 )
+from replicator.checkpoint import Waiting
 from replicator.coverage import Piece
 from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from replicator.view import SegmentView
@@ -28,6 +33,8 @@ from tests.examples import machine
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = SourcePartition("a", "t", 0)
+FIRST = 7  # offset at which an archive begins that does not begin at 0
+DELAY, TIMEOUT = timedelta(seconds=5), timedelta(seconds=20)
 
 
 def segment(start: int, end: int, level: int = 0) -> Segment:
@@ -36,16 +43,17 @@ def segment(start: int, end: int, level: int = 0) -> Segment:
 
 def policy(*, skip: bool) -> LatePolicy:
     return LatePolicy(
-        first_segment_delay=timedelta(seconds=5),
+        first_segment_delay=DELAY,
         late_retries=3,
-        lost_timeout=timedelta(seconds=20),
+        lost_timeout=TIMEOUT,
         skip_lost=skip,
     )
 
 
 class SequencerMachine(RuleBasedStateMachine):
-    """Segments are cut from a log in order but stored in any order; some are merged away, some never stored. Of those,
-    gaps are recorded at any moment, and too generously: also over what is stored."""
+    """Segments are cut from a log in order but arrive in any order, with any age; some are merged away, some never
+    arrive. Of those, gaps are recorded at any moment, and too generously: also over what is stored. The record of where
+    the archive begins arrives at any moment, too, or never."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,25 +71,49 @@ class SequencerMachine(RuleBasedStateMachine):
         self.pieces: list[Piece] = []  # being delivered
         self.listing: tuple[Relist, int] | None = None
         self.listed_recorded: list[OffsetRange] = []
-        self.gap_seen: dict[int, datetime] = {}
+        self.noticed: dict[int, datetime] = {}  # gaps by their first offset: when any owner saw them first
+        self.known_first: dict[int, datetime] = {}  # first segments by their start: when any owner knew of them first
+        self.note: Waiting | None = None  # what the last `Waits` said
+        self.beginning = False  # the first checkpoint is being written
+        self.begun_at: int | None = None
+        self.begin: int | None = None  # the record of it, once it is there
         self.lost: list[Lost] = []
-        self.full_listing_after: datetime | None = None
 
-    @initialize(skip=st.booleans(), known=st.booleans(), cap=st.sampled_from([2, 1000]))
-    def start(self, skip: bool, known: bool, cap: int) -> None:
-        self.skip = skip
-        self.at = 0 if known else None
-        self.view = SegmentView(limit=cap)
-        self.core = Sequencer(policy(skip=skip), self.view, self.at)
+    @initialize(
+        skip=st.booleans(), known=st.booleans(), cap=st.sampled_from([2, 1000]), first=st.sampled_from([0, FIRST])
+    )
+    def start(self, skip: bool, known: bool, cap: int, first: int) -> None:
+        self.skip, self.cap, self.first = skip, cap, first
+        self.end = first
+        self.at = self.begun_at = first if known else None
+        self.assign()
+
+    def assign(self) -> None:
+        """A process begins to work on it, with what the one before it has left."""
+        self.view = SegmentView(limit=self.cap)
+        self.pieces, self.beginning, self.listing = [], False, None
+        if self.begun_at is None:
+            self.at = None
+        self.core = Sequencer(
+            policy(skip=self.skip), self.view, self.at, is_begun=self.begun_at is not None, waited=self.note
+        )
 
     def run(self, effects: list[Effect]) -> None:
+        if self.core.gap is not None:
+            self.noticed.setdefault(self.core.gap.start, self.now)
         for effect in effects:
             match effect:
+                case Begin(offset=offset):
+                    assert self.begun_at is None, "begun twice"
+                    assert not self.pieces
+                    assert offset == self.core.next_offset
+                    self.check_begin(offset)
+                    self.at, self.beginning = offset, True
                 case Deliver(pieces=pieces):
                     assert not self.pieces, "two deliveries at once"
                     assert pieces
-                    if self.at is None:
-                        self.at = pieces[0].from_offset
+                    assert self.begun_at is not None, "a record before the first checkpoint"
+                    assert self.at is not None
                     next_offset = self.at
                     for piece in pieces:
                         assert piece.from_offset == next_offset, "out of order"
@@ -92,11 +124,9 @@ class SequencerMachine(RuleBasedStateMachine):
                     self.finished += range(piece.from_offset, piece.offsets.next_offset)
                 case Relist():
                     assert self.listing is None, "two listings at once"
-                    token = self.view.listing_begun()
-                    self.listing = (effect, token)
-                    self.listing_started, self.listed_store = self.now, dict(self.store)
-                    self.listed_recorded = list(self.recorded)
+                    self.begin_listing(effect)
                 case Passed(offsets=offsets):
+                    self.at = offsets.start if self.at is None else self.at
                     assert offsets.start == self.at, "passed over elsewhere"
                     passed = set(range(offsets.start, offsets.next_offset))
                     assert passed <= {o for r in self.recorded for o in range(r.start, r.next_offset)}, "unexplained"
@@ -105,17 +135,42 @@ class SequencerMachine(RuleBasedStateMachine):
                     self.passed |= passed
                     self.at = offsets.next_offset
                 case Late(offsets=offsets):
-                    assert offsets.start == self.at
-                    self.gap_seen[offsets.start] = self.now
+                    assert self.at is None or offsets.start == self.at
+                case Waits(waiting=waiting):
+                    self.waits(waiting)
                 case Lost(offsets=offsets, skipped=skipped):
                     assert skipped == self.skip
                     assert not any(s.offsets.overlaps(offsets) for s in self.listed_store), "lost while stored"
-                    behind = [i.stored_at for s, i in self.ever.items() if s.offsets.start > offsets.start]
-                    since = min([self.gap_seen[offsets.start], *behind])
-                    assert self.listing_started - since >= timedelta(seconds=20), "given up early"
+                    assert self.listing_started - self.noticed[offsets.start] >= TIMEOUT, "given up early"
                     self.lost.append(effect)
                     if skipped:
                         self.at = offsets.next_offset
+
+    def begin_listing(self, effect: Relist) -> None:
+        self.listing = (effect, self.view.listing_begun())
+        self.listing_started, self.listed_store = self.now, dict(self.store)
+        self.listed_recorded, self.listed_begin = list(self.recorded), self.begin
+
+    def check_begin(self, offset: int) -> None:
+        """Where the record says, or behind what is explained there; or with the first segment, long enough known."""
+        explained = self.passed | {o for lost in self.lost for o in range(lost.offsets.start, lost.offsets.next_offset)}
+        if self.view.begin is not None:
+            assert self.view.begin <= offset
+            assert set(range(self.view.begin, offset)) <= explained, "begun in the middle"
+        elif offset and not explained:
+            assert self.now - self.known_first[offset] >= DELAY, "begun early"
+
+    def waits(self, waiting: Waiting) -> None:
+        first = self.known_first if waiting.is_beginning else self.noticed
+        assert first[waiting.offset] <= waiting.since <= self.now
+        if self.note and (self.note.offset, self.note.is_beginning) == (waiting.offset, waiting.is_beginning):
+            assert waiting.since <= self.note.since, "the wait began anew"
+        self.note = waiting
+
+    def remember(self) -> None:
+        """What the process at work knows now."""
+        if self.core.next_offset is None and len(self.view):
+            self.known_first.setdefault(min(s.offsets.start for s in self.view.segments), self.now)
 
     @rule(lengths=st.lists(st.integers(1, 4), min_size=1, max_size=3))
     def cut(self, lengths: list[int]) -> None:
@@ -124,12 +179,25 @@ class SequencerMachine(RuleBasedStateMachine):
             self.end += length
 
     @precondition(lambda self: self.missing)
-    @rule(data=st.data(), notify=st.booleans())
-    def put(self, data: st.DataObject, notify: bool) -> None:
+    @rule(data=st.data(), notify=st.booleans(), hours=st.sampled_from([0, 100]))
+    def put(self, data: st.DataObject, notify: bool, hours: int) -> None:
+        """A replica is as old as its original."""
         new = self.missing.pop(data.draw(st.integers(0, len(self.missing) - 1)))
-        self.store[new] = self.ever[new] = SegmentInfo(new, 1, self.now)
+        self.store[new] = self.ever[new] = SegmentInfo(new, 1, self.now - timedelta(hours=hours))
         if notify:
             self.notify(new)
+
+    @precondition(lambda self: self.begin is None)
+    @rule()
+    def record_begin(self) -> None:
+        self.begin = self.first
+
+    @rule(lists=st.booleans())
+    def moves(self, lists: bool) -> None:
+        """To another process, which reads the last checkpoint and the note, and lists everything, sooner or later."""
+        self.assign()
+        if lists:
+            self.timer_listing()
 
     @precondition(lambda self: self.missing)
     @rule(data=st.data(), before=st.integers(0, 6), behind=st.integers(0, 6))
@@ -144,6 +212,7 @@ class SequencerMachine(RuleBasedStateMachine):
 
     def notify(self, new: Segment) -> None:
         self.view.created(self.store[new])
+        self.remember()
         self.run(self.core.changed(self.now))
 
     @precondition(lambda self: self.store)
@@ -167,6 +236,16 @@ class SequencerMachine(RuleBasedStateMachine):
             self.run(self.core.changed(self.now))
         if told in ("both", "created"):
             self.notify(merged)
+
+    @precondition(lambda self: self.beginning)
+    @rule(done=st.booleans())
+    def first_checkpoint(self, done: bool) -> None:
+        self.beginning = False
+        if done:
+            self.begun_at = self.at
+            self.run(self.core.delivered(self.now))
+        else:
+            self.run(self.core.failed(self.now))
 
     @precondition(lambda self: self.pieces)
     @rule(cut=st.integers(0, 6), outcome=st.sampled_from(["done", "done", "failed", "progress"]))
@@ -214,16 +293,32 @@ class SequencerMachine(RuleBasedStateMachine):
             self.view.listing_failed(token)
             self.run(self.core.listing_failed(self.now))
             return
-        found = list((self.listed_store if outcome == "begun" else self.store).values())
+        stored = self.listed_store if outcome == "begun" else self.store
         recorded = self.recorded if outcome == "ok" else self.listed_recorded
-        if not effect.full:
-            at = self.core.next_offset or 0
-            found = [i for i in found if i.segment.level == 0 and i.segment.offsets.start >= at]
-        self.view.listed(token, found, recorded, complete=effect.full)
-        self.listed(full=effect.full)
+        begin = self.listed_begin if outcome == "begun" else self.begin
+        found, is_cut = self.found(stored, full=effect.full)
+        wants_begin = self.core.next_offset is None
+        self.view.listed(
+            token, found, recorded, begin=begin if wants_begin else None, complete=effect.full, is_cut=is_cut
+        )
+        self.listed(full=effect.full, is_cut=is_cut)
 
-    def listed(self, *, full: bool) -> None:
-        if full and not self.view.disturbed:
+    def found(self, stored: Mapping[Segment, SegmentInfo], *, full: bool) -> tuple[list[SegmentInfo], bool]:
+        """As `forward_listing` finds it: of each level what reaches the position (if not in full, only the last one
+        that starts before it is seen for certain), and the first two that start there."""
+        at, found, is_cut = self.core.next_offset or 0, [], False
+        for level in sorted({s.level for s in stored}):
+            of_level = sorted(s for s in stored if s.level == level)
+            before = [s for s in of_level if s.offsets.start < at]
+            behind = [s for s in of_level if s.offsets.start >= at]
+            found += [stored[s] for s in (before if full else before[-1:]) if s.offsets.end >= at]
+            found += [stored[s] for s in behind[:2]]
+            is_cut |= len(behind) > 2
+        return found, is_cut
+
+    def listed(self, *, full: bool, is_cut: bool) -> None:
+        self.remember()
+        if full and not is_cut and not self.view.disturbed:
             self.shown = {o for s in self.listed_store for o in range(s.offsets.start, s.offsets.next_offset)}
         self.run(self.core.listed(self.now, full=full, begun_at=self.listing_started))
 
@@ -232,8 +327,12 @@ class SequencerMachine(RuleBasedStateMachine):
     def timer_listing(self) -> None:
         token = self.view.listing_begun()
         self.listing_started, self.listed_store = self.now, dict(self.store)
-        self.view.listed(token, list(self.store.values()), self.recorded)
-        self.listed(full=True)
+        found, is_cut = self.found(self.store, full=False)
+        wants_begin = self.core.next_offset is None
+        self.view.listed(
+            token, found, self.recorded, begin=self.begin if wants_begin else None, complete=False, is_cut=is_cut
+        )
+        self.listed(full=False, is_cut=is_cut)
 
     @rule(seconds=st.integers(0, 12))
     def tick(self, seconds: int) -> None:
@@ -251,7 +350,7 @@ class SequencerMachine(RuleBasedStateMachine):
 
     @invariant()
     def positions_agree(self) -> None:
-        if hasattr(self, "core") and self.core.next_offset is not None:
+        if hasattr(self, "core") and self.core.next_offset is not None and self.at is not None:
             assert self.core.next_offset == self.at
 
     @invariant()
@@ -268,7 +367,9 @@ class SequencerMachine(RuleBasedStateMachine):
         self.missing = []
         end = max((s.offsets.next_offset for s in self.ever), default=0)  # what was lost behind it costs nothing
         for _ in range(300):
-            if self.pieces:
+            if self.beginning:
+                self.first_checkpoint(True)
+            elif self.pieces:
                 self.delivery(0, "done")
             elif self.listing:
                 self.listing_answers("ok")
@@ -278,7 +379,9 @@ class SequencerMachine(RuleBasedStateMachine):
                 self.timer_listing()
                 self.tick(6)
         skipped = {o for lost in self.lost if lost.skipped for o in range(lost.offsets.start, lost.offsets.end + 1)}
-        begun = self.delivered[0] if self.delivered else self.end
+        begun = self.end if self.begun_at is None else self.begun_at
+        if self.begin is not None and self.begun_at is not None and self.view.begin is not None:
+            assert set(range(self.first, begun)) <= skipped | self.passed
         wanted = {o for s in self.store for o in range(s.offsets.start, s.offsets.end + 1) if o >= begun}
         assert wanted - skipped <= set(self.delivered)
         assert not self.passed & wanted
@@ -290,8 +393,8 @@ TestSequencer = SequencerMachine.TestCase
 TestSequencer.settings = machine(200)
 
 
-def core(next_offset: int | None = 0, *, skip: bool = False) -> Sequencer:
-    return Sequencer(policy(skip=skip), SegmentView(), next_offset)
+def core(next_offset: int | None = 0, *, skip: bool = False, waited: Waiting | None = None) -> Sequencer:
+    return Sequencer(policy(skip=skip), SegmentView(), next_offset, is_begun=next_offset is not None, waited=waited)
 
 
 def stored(seq: Sequencer, *segments: Segment, at: datetime = T0) -> list[Effect]:
@@ -301,10 +404,15 @@ def stored(seq: Sequencer, *segments: Segment, at: datetime = T0) -> list[Effect
 
 
 def list_again(
-    seq: Sequencer, now: datetime, *segments: Segment, recorded: Sequence[tuple[int, int]] = (), full: bool = True
+    seq: Sequencer,
+    now: datetime,
+    *segments: Segment,
+    recorded: Sequence[tuple[int, int]] = (),
+    begin: int | None = None,
+    full: bool = True,
 ) -> list[Effect]:
     infos, ranges = [SegmentInfo(s, 1, T0) for s in segments], [OffsetRange(*r) for r in recorded]
-    seq.view.listed(seq.view.listing_begun(), infos, ranges, complete=full)
+    seq.view.listed(seq.view.listing_begun(), infos, ranges, begin=begin, complete=full)
     return seq.listed(now, full=full, begun_at=now)
 
 
@@ -312,7 +420,7 @@ def with_gap(*segments: Segment, skip: bool = False) -> Sequencer:
     """Looked at, and neither stored nor recorded."""
     seq = core(skip=skip)
     assert stored(seq, *segments) == [Relist(False, "gap")]
-    assert [type(e) for e in list_again(seq, T0, *segments, full=False)] == [Late]
+    assert [type(e) for e in list_again(seq, T0, *segments, full=False)] == [Late, Waits]
     return seq
 
 
@@ -349,15 +457,26 @@ def test_gap_lost_during_a_back_off_is_still_left_when_its_segment_appears() -> 
     assert [type(e) for e in stored(seq, segment(0, 9), at=now)] == [Deliver]
 
 
-def test_gap_is_as_old_as_what_lies_behind_it_whoever_owns_the_partition() -> None:
+def test_a_gap_is_as_old_as_its_first_sight_here_whoever_owns_the_partition() -> None:
     later = segment(10, 19)
-    now = T0 + timedelta(seconds=30)  # another process takes over, long after the later segment was stored
-    seq = core()
-    seq.view.created(SegmentInfo(later, 1, T0))
-    assert seq.changed(now) == [Relist(False, "gap")]
-    assert list_again(seq, now, later, full=False) == [Late(OffsetRange(0, 9))]
+    now = T0 + timedelta(seconds=30)
+    seq = core(waited=Waiting(0, T0))  # another process wrote that down
+    assert stored(seq, later, at=now) == [Relist(False, "gap")]
+    assert list_again(seq, now, later, full=False) == [Late(OffsetRange(0, 9)), Waits(Waiting(0, T0))]
     assert [type(e) for e in seq.tick(now)] == [Relist]
     assert list_again(seq, now, later) == [Lost(OffsetRange(0, 9), skipped=False)]
+
+
+@pytest.mark.parametrize("waited", [None, Waiting(5, T0), Waiting(0, T0, is_beginning=True)])
+def test_a_gap_is_not_as_old_as_the_objects_behind_it(waited: Waiting | None) -> None:
+    """A replica has the time of its original, whenever it arrives; and what was waited for elsewhere is over."""
+    seq, later = core(skip=True, waited=waited), segment(10, 19)
+    now = T0 + timedelta(hours=25)
+    seq.view.created(SegmentInfo(later, 1, T0))
+    assert seq.changed(now) == [Relist(False, "gap")]
+    assert list_again(seq, now, later) == [Late(OffsetRange(0, 9)), Waits(Waiting(0, now))]
+    assert seq.wake_at == now + timedelta(seconds=1)
+    assert seq.next_offset == 0
 
 
 def test_store_that_lists_what_it_does_not_have_is_given_time() -> None:
@@ -460,7 +579,10 @@ def test_beginning_that_is_recorded_is_passed_over_and_the_rest_waited_for() -> 
         Passed(OffsetRange(0, 3)),
         Relist(False, "gap"),
     ]
-    assert list_again(seq, T0, later, recorded=[(0, 3), (6, 9)], full=False) == [Late(OffsetRange(4, 9))]
+    assert list_again(seq, T0, later, recorded=[(0, 3), (6, 9)], full=False) == [
+        Late(OffsetRange(4, 9)),
+        Waits(Waiting(4, T0)),
+    ]
 
 
 def test_segment_inside_a_recorded_gap_is_delivered() -> None:
@@ -502,7 +624,7 @@ def test_gap_whose_looks_all_failed_is_late_when_it_is_lost() -> None:
     assert seq.listing_failed(T0) == []
     seq.tick(now)
     gap = OffsetRange(0, 9)
-    assert list_again(seq, now, later) == [Late(gap), Lost(gap, skipped=False)]
+    assert list_again(seq, now, later) == [Late(gap), Waits(Waiting(0, T0)), Lost(gap, skipped=False)]
 
 
 def test_failed_look_is_made_again() -> None:
@@ -510,15 +632,22 @@ def test_failed_look_is_made_again() -> None:
     stored(seq, later)
     assert seq.listing_failed(T0) == []
     assert seq.wake_at is not None
-    assert seq.tick(seq.wake_at) == [Relist(True, "gap")]
+    assert seq.tick(seq.wake_at) == [Relist(False, "gap")]
 
 
 # --- where to begin, and what goes wrong ------------------------------------------------------------------------------
 
 
+def begun(seq: Sequencer, effects: list[Effect], at: int, now: datetime = T0) -> list[Effect]:
+    """`effects` say that delivery begins there, and the first checkpoint is written."""
+    assert effects == [Begin(at)]
+    assert seq.changed(now) == [], "nothing before the first checkpoint"
+    return seq.delivered(now)
+
+
 def test_first_segment_at_offset_zero_needs_no_delay() -> None:
     seq = core(None)
-    [effect] = stored(seq, segment(0, 9))
+    [effect] = begun(seq, stored(seq, segment(0, 9)), 0)
     assert isinstance(effect, Deliver)
 
 
@@ -527,12 +656,82 @@ def test_first_segment_elsewhere_waits_and_lists_before_choosing() -> None:
     assert stored(seq, segment(10, 19)) == []
     assert seq.wake_at == T0 + timedelta(seconds=5)
     assert stored(seq, segment(5, 9), at=T0 + timedelta(seconds=3)) == []
-    assert seq.tick(T0 + timedelta(seconds=5)) == []  # the earlier one was stored later: settle anew
+    assert seq.tick(T0 + timedelta(seconds=5)) == []  # the earlier one came later: settle anew
     now = T0 + timedelta(seconds=8)
     assert [type(e) for e in seq.tick(now)] == [Relist]
-    [effect] = list_again(seq, now, segment(5, 9), segment(10, 19))
+    [effect] = begun(seq, list_again(seq, now, segment(5, 9), segment(10, 19)), 5, now)
     assert isinstance(effect, Deliver)
     assert effect.pieces[0].from_offset == 5
+
+
+def test_the_delay_counts_from_the_first_sight_here_whatever_the_objects_age() -> None:
+    seq, now = core(None), T0 + timedelta(days=3)
+    assert list_again(seq, now, segment(200, 299)) == [Waits(Waiting(200, now, is_beginning=True))]
+    assert seq.wake_at == now + DELAY
+
+
+def test_the_delay_goes_on_where_another_process_waited() -> None:
+    since, now = T0, T0 + timedelta(seconds=4)
+    seq = core(None, waited=Waiting(200, since, is_beginning=True))
+    assert list_again(seq, now, segment(200, 299)) == [Waits(Waiting(200, since, is_beginning=True))]
+    assert seq.wake_at == T0 + DELAY
+    seq = core(None, waited=Waiting(200, since, is_beginning=True))
+    assert list_again(seq, now, segment(100, 199)) == [Waits(Waiting(100, now, is_beginning=True))], "an earlier one"
+
+
+def test_where_the_archive_begins_is_written_down_and_needs_no_delay() -> None:
+    seq = core(None)
+    [effect] = begun(seq, list_again(seq, T0, segment(200, 299), begin=200), 200)
+    assert isinstance(effect, Deliver)
+
+
+def test_what_is_missing_at_the_begin_is_a_gap_like_any_other() -> None:
+    seq, later = core(None), segment(200, 299)
+    assert list_again(seq, T0, later, begin=0) == [Relist(False, "gap")]
+    assert [type(e) for e in list_again(seq, T0, later, full=False)] == [Late, Waits]
+    [effect] = begun(seq, stored(seq, segment(0, 99)), 0)
+    assert isinstance(effect, Deliver)
+
+
+def test_delivery_begins_behind_a_recorded_gap() -> None:
+    seq = core(None)
+    passed, *effects = list_again(seq, T0, segment(200, 299), recorded=[(0, 199)], begin=0)
+    assert passed == Passed(OffsetRange(0, 199))
+    [effect] = begun(seq, effects, 200)
+    assert isinstance(effect, Deliver)
+
+
+def test_a_begin_that_arrives_while_the_first_segment_is_waited_for_ends_the_wait() -> None:
+    seq, first = core(None), segment(200, 299)
+    assert stored(seq, first) == []
+    assert list_again(seq, T0, first, begin=200) == [Begin(200)]
+
+
+def test_a_begin_that_arrives_while_a_failed_listing_is_paused_for_is_delivered_from() -> None:
+    seq, first = core(None), segment(200, 299)
+    assert seq.listing_failed(T0) == []
+    assert list_again(seq, T0, first, begin=200, full=False) == []
+    assert seq.wake_at is not None, "nothing but a tick ends the pause"
+    assert seq.tick(seq.wake_at) == [Begin(200)]
+
+
+def test_a_first_checkpoint_that_fails_is_written_again() -> None:
+    seq = core(None)
+    assert stored(seq, segment(0, 9)) == [Begin(0)]
+    assert seq.failed(T0) == []
+    assert seq.wake_at is not None
+    assert seq.tick(seq.wake_at) == [Begin(0)]
+
+
+def test_a_listing_moves_no_position_while_the_first_checkpoint_is_written() -> None:
+    seq = core(None)
+    assert stored(seq, segment(0, 9)) == [Begin(0)]
+    assert list_again(seq, T0, segment(20, 29), recorded=[(0, 19)]) == []
+    assert seq.next_offset == 0
+    assert seq.delivered(T0) == [Relist(True, "gap")]
+    passed, effect = list_again(seq, T0, segment(20, 29), recorded=[(0, 19)])
+    assert passed == Passed(OffsetRange(0, 19))
+    assert isinstance(effect, Deliver)
 
 
 def test_vanished_segment_is_replaced_by_the_merged_one() -> None:

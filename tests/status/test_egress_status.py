@@ -1,17 +1,31 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from replicator.config import EgressSettings, EgressTopicSettings
-from replicator.control import Place, RecordedGap
+from replicator.control import RETENTION, LogFork, Place, RecordedGap, fork_key
 from replicator.control_store import ControlStore
 from replicator.coverage import joined
 from replicator.errors import BrokerUnavailable
-from replicator.protocols import Committed, LogEnds, TopicFacts, TopicPartition
-from replicator.segment import OffsetRange, SourcePartition
-from replicator.status.egress import EgressPartition, EgressSources, EgressStatus, judged, life_of
+from replicator.forks import explain
+from replicator.proofs import Proof, ProofStore
+from replicator.protocols import Committed, LogEnds, ObjectInfo, ObjectStore, TopicFacts, TopicPartition
+from replicator.segment import OffsetRange, Segment, SourcePartition
+from replicator.status.egress import (
+    NO_END,
+    EgressPartition,
+    EgressSources,
+    EgressStatus,
+    judged,
+    life_of,
+    settled_below,
+)
+from replicator.store import SegmentStore
 from replicator.topics import TopicPattern, TopicRule
 from tests.fakes.cluster_facts import FakeGroups, FakeProbe
 from tests.fakes.executors import HandExecutor
@@ -36,10 +50,11 @@ def judge(
     gaps: list[OffsetRange] | None = None,
     note: str = "start=0 partitions=1",
     open_for: timedelta | None = None,
+    settled: int | None = None,
+    proof: Proof | None = None,
 ) -> EgressPartition:
     return judged(
         SOURCE,
-        topic_id="id-t",
         ends=LogEnds(low=low, stable=stable, high=high),
         committed=None if committed is None else Committed(committed, note),
         archived=joined([OffsetRange(0, 49)] if archived is None else archived),
@@ -47,7 +62,13 @@ def judge(
         open_since=None if open_for is None else NOW - open_for,
         now=NOW,
         stuck_after=timedelta(minutes=15),
+        settled=settled,
+        proof=proof,
     )
+
+
+HOLED = [OffsetRange(0, 9), OffsetRange(20, 49)]
+NOT_WHOLE = Proof(at=NOW, next_offset=50, is_whole=False)
 
 
 class TestJudged:
@@ -68,6 +89,8 @@ class TestJudged:
             (judge(50, low=55), "now begins at 55"),
             (judge(50, low=70, archived=[OffsetRange(0, 49), OffsetRange(60, 79)]), "now begins at 70"),
             (judge(50, stable=70, open_for=timedelta(hours=1)), "holds everything from 70 back"),
+            (judge(50, archived=HOLED, settled=50), "offsets [10,19] of the archive are in no segment"),
+            (judge(50, proof=NOT_WHOLE), "verify found it not whole at 2026-05-01T12:00:00+00:00"),
         ],
     )
     def test_what_stops_the_archive(self, found: EgressPartition, wanted: str) -> None:
@@ -83,14 +106,12 @@ class TestJudged:
             judge(0, archived=[], note=""),  # an operator's word
             judge(50, stable=70, open_for=timedelta(minutes=1)),
             judge(50, stable=70),  # its record could not be read
+            judge(50, archived=HOLED, gaps=[OffsetRange(10, 19)], settled=50),  # written down
+            judge(50, proof=replace(NOT_WHOLE, is_whole=True)),
         ],
     )
     def test_what_does_not(self, found: EgressPartition) -> None:
         assert found.problems == ()
-
-    def test_a_commit_of_an_earlier_life_says_nothing(self) -> None:
-        found = judge(5000, archived=[], note="start=0 partitions=1 topic=earlier")
-        assert (found.committed, found.problems, found.lag) == (None, (), 100)
 
 
 class TestLife:
@@ -101,6 +122,11 @@ class TestLife:
         assert life_of(self.facts, place("id-t"), [], "cluster") == ""
         assert life_of(self.facts, place("earlier"), [], "cluster") == "id-t"
 
+    def test_behind_the_last_fork(self) -> None:
+        places = ["t", "t@id-t-fork1", "t@id-t-fork2", "t@other-fork3", "tt@id-t-fork4"]
+        assert life_of(self.facts, place("id-t"), places, "cluster") == "id-t-fork2"
+        assert life_of(self.facts, place("earlier"), ["t", "t@id-t"], "cluster") == "id-t"
+
     def test_without_topic_ids_the_newest_of_this_cluster(self) -> None:
         places = ["t", "t@cluster-2", "t@cluster-10", "t@other-11", "tt@cluster-12"]
         assert life_of(TopicFacts("t", "", 1), place("cluster-0"), places, "cluster") == "cluster-10"
@@ -109,18 +135,39 @@ class TestLife:
         assert life_of(TopicFacts("t", "", 1), place("a_b-0"), ["t@a_b-1"], "a.b") == "a_b-1"
 
 
+@pytest.mark.parametrize(
+    ("settled", "found"),
+    [
+        (None, []),  # on their way, for all that is known
+        (10, []),
+        (15, [OffsetRange(10, 14)]),
+        (20, [OffsetRange(10, 19)]),
+        (NO_END, [OffsetRange(10, 19)]),
+    ],
+)
+def test_segments_above_the_commit_come_in_any_order(settled: int | None, found: list[OffsetRange]) -> None:
+    told = [p for p in judge(None, archived=HOLED, settled=settled).problems if "no segment" in p]
+    assert [p.partition(" of the archive")[0] for p in told] == [f"offsets {hole}" for hole in found]
+
+
+def test_what_is_settled() -> None:
+    assert settled_below(Committed(7, "start=0 partitions=1"), is_worked_on=True) == 7
+    assert settled_below(None, is_worked_on=True) is None
+    assert settled_below(None, is_worked_on=False) == NO_END
+
+
 class Cluster:
     def __init__(self) -> None:
         self.world = World()
         self.groups, self.probe = FakeGroups(members={GROUP: 1}), FakeProbe()
-        self.control = ControlStore(self.world.objects, "data")
+        self.control, self.store = ControlStore(self.world.objects, "data"), self.world.store
         for topic in ("t", "u"):
             self.world.broker.create(topic, partitions=2)
             for partition in range(2):
                 self.probe.marks[TopicPartition(topic, partition)] = LogEnds(low=0, stable=10, high=10)
 
-    def look(self) -> EgressStatus:
-        rules = (TopicRule(TopicPattern("^[tu]"), EgressTopicSettings()),)
+    def look(self, *patterns: str) -> EgressStatus:
+        rules = tuple(TopicRule(TopicPattern(pattern), EgressTopicSettings()) for pattern in patterns or ("^[tu]",))
         return EgressSources(
             region="a",
             settings=EgressSettings(topics=rules),
@@ -128,8 +175,9 @@ class Cluster:
             admin=self.world.admin,
             groups=self.groups,
             probe=self.probe,
-            store=self.world.store,
+            store=self.store,
             control=self.control,
+            proofs=ProofStore(self.world.objects, "data", "a"),
         ).look(NOW, HandExecutor())
 
 
@@ -158,6 +206,54 @@ def test_every_selected_partition_has_its_row() -> None:
     assert "transaction" in problem
 
 
+def holed(cluster: Cluster) -> list[Segment]:
+    cluster.control.claim("a", "t", place("id-t"))
+    segments = [cluster.world.put(start, start + 4) for start in (0, 5, 10)]
+    cluster.groups.offsets[GROUP] = {TopicPartition("t", 0): Committed(15, "start=0 partitions=2")}
+    cluster.probe.marks[TopicPartition("t", 0)] = LogEnds(low=0, stable=15, high=15)
+    return segments
+
+
+def test_an_object_that_is_gone_from_the_middle_is_a_problem() -> None:
+    cluster = Cluster()
+    cluster.world.remove(holed(cluster)[1], notify=False)
+    (problem,) = cluster.look().problems
+    assert problem.startswith("a/t/0: offsets [5,9] of the archive are in no segment")
+
+
+class Later:
+    """An ObjectStore: `act` happens before one partition is listed by itself."""
+
+    def __init__(self, objects: ObjectStore, act: Callable[[], None]) -> None:
+        self._objects, self._act = objects, act
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
+        if prefix == "data/a/t/0/":
+            self._act()
+        return self._objects.list(prefix, start_after=start_after)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._objects, name)
+
+
+@pytest.mark.parametrize("is_merged", [True, False], ids=["merged", "removed by retention"])
+def test_what_changes_while_it_is_listed_is_no_problem(is_merged: bool) -> None:
+    """As the listing of the topic saw it: the small segment gone, and nothing in its stead yet."""
+    cluster = Cluster()
+    cluster.world.remove(holed(cluster)[1], notify=False)
+
+    def meanwhile() -> None:
+        if is_merged:
+            cluster.world.put(5, 9, level=1)
+        else:
+            gone = OffsetRange(5, 9)
+            gap = RecordedGap(source=SOURCE, offsets=gone, reason=RETENTION, low=0, high=15, recorded_at=NOW)
+            ControlStore(cluster.world.objects.memory, "data").record_gap(gap)
+
+    cluster.store = SegmentStore(Later(cluster.world.objects, meanwhile), "data")
+    assert cluster.look().problems == []
+
+
 def test_an_archive_without_a_place_object_waits_for_adopt() -> None:
     cluster = Cluster()
     cluster.world.put(0, 9)
@@ -167,10 +263,69 @@ def test_an_archive_without_a_place_object_waits_for_adopt() -> None:
     ]
 
 
+def test_a_commit_of_an_earlier_life_says_nothing() -> None:
+    cluster = Cluster()
+    cluster.control.claim("a", "t", place("id-t"))
+    cluster.groups.offsets[GROUP] = {TopicPartition("t", 0): Committed(5000, "start=0 partitions=1 topic=earlier")}
+    rows = {str(p.source): (p.committed, p.problems, p.lag) for p in cluster.look().partitions}
+    assert rows["a/t/0"] == (None, (), 10)
+
+
+def forked() -> tuple[Cluster, LogFork]:
+    """By what egress wrote down; the log has grown past it again."""
+    cluster = Cluster()
+    cluster.control.claim("a", "t", place("id-t"))
+    cluster.world.put(0, 9)
+    cluster.groups.offsets[GROUP] = {TopicPartition("t", 0): Committed(10, "start=0 partitions=2 topic=id-t", 0)}
+    cluster.probe.marks[TopicPartition("t", 0)] = LogEnds(low=0, stable=20, high=20)
+    fork = LogFork(source=SOURCE, next_offset=10, leader_epoch=0, end_offset=5, found_at=NOW, evidence="the evidence")
+    cluster.control.record_fork(fork)
+    return cluster, fork
+
+
+def test_a_recorded_fork_is_named_with_both_ways_on() -> None:
+    cluster, fork = forked()
+    (problem,) = cluster.look().problems
+    assert problem == f"a/t/0: {explain(fork)}"
+    assert "the evidence" in problem
+    accepted = RecordedGap(
+        source=SOURCE, offsets=fork.contested, reason="", low=0, high=10, recorded_at=NOW, is_accepted=True
+    )
+    cluster.control.record_gap(accepted)
+    assert cluster.look().problems == []
+
+
+def test_a_fork_that_was_adopted_is_no_problem_any_more() -> None:
+    cluster, _ = forked()
+    claim = replace(place("id-t", 1), fork=1, forked_from="t")
+    cluster.control.claim("a", "t@id-t-fork1", claim)
+    status = cluster.look()
+    assert status.problems == []
+    rows = {str(p.source): (p.committed, p.lag) for p in status.partitions}
+    assert rows["a/t@id-t-fork1/0"] == (None, 20), "the commit is of the place before"
+
+
+def test_a_fork_that_no_egress_has_seen_yet_is_seen_by_its_epoch() -> None:
+    cluster, fork = forked()
+    cluster.world.objects.delete_many([fork_key("data", fork)])
+    cluster.probe.forked[TopicPartition("t", 0)] = 5
+    (problem,) = cluster.look().problems
+    assert problem.startswith("a/t/0: the log has forked: it reached 10 in leader epoch 0, which ends at 5 now")
+
+
 def test_nobody_at_work() -> None:
     cluster = Cluster()
     cluster.groups.members.clear()
     assert cluster.look().problems == ["no egress process is in group replicator.egress, and 40 offsets wait"]
+
+
+def test_a_topic_that_may_not_be_described_is_a_problem_of_its_own() -> None:
+    """No listing shows it; one that does not exist is no problem."""
+    cluster = Cluster()
+    cluster.world.admin.hides["t"] = "describe topic t: planned"
+    status = cluster.look("t", "u", "absent")
+    assert status.problems == ["t: describe topic t: planned: allow READ, which includes it"]
+    assert {p.source.topic for p in status.partitions} == {"u"}
 
 
 def test_what_cannot_be_read_is_no_answer() -> None:

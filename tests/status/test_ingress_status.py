@@ -1,20 +1,19 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from io import BytesIO
 
 import pytest
 
 from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped
 from replicator.control import RecordedGap
 from replicator.control_store import ControlStore
-from replicator.coverage import joined
 from replicator.errors import StoreUnavailable
+from replicator.group_claim import GroupClaim
 from replicator.protocols import TopicFacts
 from replicator.segment import OffsetRange, SourcePartition
-from replicator.status.ingress import IngressPartition, IngressSources, IngressStatus, judged
+from replicator.status.archive import Archived
+from replicator.status.ingress import IngressPartition, IngressStatus, judged
 from tests.fakes.cluster_facts import FakeGroups
-from tests.fakes.executors import HandExecutor
 from tests.ingress.world import World, key, source_settings
 
 GROUP = "replicator.ingress"
@@ -28,16 +27,7 @@ class Target:
         self.world.broker.create("copy", partitions=2)
 
     def look(self) -> IngressStatus:
-        world = self.world
-        return IngressSources(
-            settings=world.settings,
-            own_topics=world.settings.own_topics,
-            admin=world.admin,
-            groups=self.groups,
-            checkpoints=world.target.checkpoint_store(),
-            store=world.store,
-            control=self.control,
-        ).look(HandExecutor())
+        return self.world.status(self.groups)
 
     def rows(self) -> dict[str, tuple[int | None, int | None, int]]:
         """Checkpoint, archive end and lag by source."""
@@ -90,13 +80,74 @@ def test_a_parked_partition_is_told_wherever_it_went() -> None:
     assert target.look().parked == []
 
 
-def test_a_later_life_in_the_archive_is_no_lag_until_it_is_delivered() -> None:
-    target = Target()
-    life = CheckpointKey(SourcePartition("a", "t", 0, "life"), "copy")
-    target.world.peek.objects.put_new(f"data/a/t@life/0/0/{0:020d}-{9:020d}", BytesIO(b""), 0)
-    assert target.rows() == {"a/t@life/0": (None, 10, 0)}
-    target.world.target.checkpoints[life] = Checkpoint(2, "id-copy", target.world.clock.at)
-    assert target.rows() == {"a/t@life/0": (2, 10, 8)}
+def test_an_incarnation_that_is_not_followed_is_lag_and_a_problem() -> None:
+    target = Target(members=0)
+    target.world.put(0, 9, life="later")
+    assert target.rows() == {"a/t@later/0": (None, 10, 10)}
+    (row,) = target.look().partitions
+    assert row.configured
+    assert row.waits_for == row.problems[0]
+    assert "topic t was deleted and created again at the source" in row.problems[0]
+    assert "Set on_recreate for this source" in row.problems[0]
+    assert len(row.problems) == 1
+
+
+def test_an_incarnation_that_waits_for_the_one_before_is_lag_and_no_problem() -> None:
+    target = Target(on_recreate="follow")
+    target.world.claim(0)
+    target.world.claim(1, "later")
+    target.world.put(0, 4)
+    target.world.put(0, 9, life="later")
+    target.world.clock.advance(60)
+    first, later = target.look().partitions
+    assert (first.waits_for, later.waits_for) == ("", "the end of t, the incarnation before it")
+    assert target.rows() == {"a/t/0": (None, 5, 5), "a/t@later/0": (None, 10, 10)}
+    assert target.look().problems == []
+    assert target.look().waiting == ["a/t@later -> copy: 10 offsets wait for the end of t, the incarnation before it"]
+    target.world.clock.advance(36_000)
+    assert [p.key.source.place for p in target.look().partitions if p.problems] == ["t"], "which alone could go on"
+    key_of_later = CheckpointKey(SourcePartition("a", "t", 0, "later"), "copy")
+    target.world.target.checkpoints[key_of_later] = Checkpoint(2, "id-copy", target.world.clock.at)
+    assert target.rows()["a/t@later/0"] == (2, 10, 8)
+    assert [p.waits_for for p in target.look().partitions] == ["", ""]
+
+
+def test_an_incarnation_without_its_claim_says_so() -> None:
+    target = Target(on_recreate="follow")
+    target.world.put(0, 4)
+    target.world.put(0, 9, life="later")
+    assert [p.lag for p in target.look().partitions] == [5, 10]
+    (problem,) = target.look().problems
+    assert problem.startswith("a/t@later/0 -> copy: t@later is a later life of topic t")
+    assert "_control/v1/places/t@later is missing" in problem
+
+
+def test_what_waits_without_a_word_is_told() -> None:
+    """An owner that stands still may not be able to leave a note: without the right to write there, say."""
+    target = Target(first_segment_delay=timedelta(minutes=30))
+    clock = target.world.clock
+    target.world.put(0, 9)
+    target.world.put(0, 9, partition=1)
+    target.world.set_checkpoint(5)
+
+    def waiting() -> list[str]:
+        return [
+            problem.partition(" -> ")[0] for problem in target.look().problems if "nothing was delivered" in problem
+        ]
+
+    clock.advance(299)
+    assert waiting() == []
+    clock.advance(1)
+    assert waiting() == ["a/t/0"]
+    clock.advance(30 * 60)
+    assert waiting() == ["a/t/0", "a/t/1"], "the first segment of a partition waits for those before it"
+    target.world.set_checkpoint(7)
+    assert waiting() == ["a/t/1"], "it makes progress"
+    target.world.set_checkpoint(10)
+    target.world.set_checkpoint(10, partition=1)
+    clock.advance(3600)
+    target.world.put(10, 19)
+    assert waiting() == [], "it was idle, and has just got something to do"
 
 
 def test_a_refused_topic_is_told_when_everybody_is_dead() -> None:
@@ -110,6 +161,16 @@ def test_a_refused_topic_is_told_when_everybody_is_dead() -> None:
     assert (parked.key, parked.lag) == (key(), 10)
     assert "parked without a position" in parked.problems[0]
     assert "not authorised" in parked.problems[0]
+
+
+def test_a_destination_that_may_not_be_described_is_a_problem() -> None:
+    """Whether it was created again, or has too few partitions, is not known then."""
+    target = Target()
+    target.world.put(0, 9)
+    target.world.target.checkpoints[key()] = Checkpoint(10, "id-copy", target.world.clock.at)
+    assert target.look().problems == []
+    target.world.admin.hides["copy"] = "describe topic copy: planned"
+    assert target.look().problems == ["a/t/0 -> copy: describe topic copy: planned"]
 
 
 def test_a_life_with_a_topic_of_its_own_is_delivered_there() -> None:
@@ -147,6 +208,49 @@ def test_recorded_gaps_are_no_missing_segments() -> None:
     assert target.look().problems == []
 
 
+def test_what_arrived_too_late_is_a_problem_until_it_is_given_up() -> None:
+    target = Target()
+    for start in (0, 100, 200):
+        target.world.put(start, start + 99)
+    at = target.world.clock.at
+    target.world.target.checkpoints[key()] = Checkpoint(300, "id-copy", at, begun_at=200)
+    (problem,) = target.look().problems
+    assert problem.startswith("a/t/0 -> copy: offsets [0,199] of a/t/0 are stored and lie before 200")
+    target.world.skip(0, 99)
+    (problem,) = target.look().problems
+    assert "offsets [100,199]" in problem
+    target.world.skip(100, 199)
+    assert target.look().problems == []
+
+
+def test_what_came_behind_its_incarnation_is_a_problem_and_no_lag() -> None:
+    target = Target(on_recreate="follow")
+    target.world.claim(0)
+    target.world.claim(1, "second")
+    target.world.put(0, 9)
+    target.world.put(0, 4, life="second")
+    at = target.world.clock.at
+    target.world.target.checkpoints[key()] = Checkpoint(4, "id-copy", at, begun_at=0)
+    target.world.target.checkpoints[key(life="second")] = Checkpoint(5, "id-copy", at + timedelta(hours=1), begun_at=0)
+    assert target.rows() == {"a/t/0": (4, 10, 0), "a/t@second/0": (5, 5, 0)}
+    (problem,) = target.look().problems
+    assert "offsets [4,9] of a/t/0 are stored, and are not delivered" in problem
+
+
+def test_whose_the_checkpoint_topic_is() -> None:
+    target = Target()
+    assert (target.look().owner, target.look().problems) == ("", [])
+    at = target.world.clock.at
+    target.world.target.claims.append(GroupClaim(id="1", number=1, group_id="replicator.ingress", at=at))
+    assert (target.look().owner, target.look().problems) == ("replicator.ingress", [])
+    target.world.target.claims.append(
+        GroupClaim(id="2", number=2, group_id="another", over="replicator.ingress", at=at)
+    )
+    assert target.look().problems == [
+        "checkpoint topic replicator.checkpoint belongs to group another: processes of replicator.ingress are refused"
+    ]
+
+
 def test_nobody_at_work() -> None:
     target = Target(members=0)
     target.world.put(0, 9)
@@ -175,10 +279,11 @@ def test_the_destination_is_looked_at(checkpoint_id: str, partitions: int, parti
         key(partition),
         configured=True,
         checkpoint=Checkpoint(3, checkpoint_id, world.clock.at - timedelta(hours=1)),
-        archived=joined([OffsetRange(0, 9)]),
+        archived=Archived([OffsetRange(0, 9)]),
         gaps=(),
         parked=None,
         skipped=(),
         target=TopicFacts("copy", "id-copy", partitions),
+        now=world.clock.at,
     )
     assert [wanted in p for p in found.problems] == ([True] if wanted else [])

@@ -1,7 +1,7 @@
 """The demo itself, in a running stack: load, replicate, add live records, read everything back.
 
 flights ──load──> topic in a ──egress──> bucket a ──sync──> bucket b ──ingress──> topic in b
-                       │                 compact ↺                                 │
+                       │                 compact ↺          gc ↺                   │
                        └──────────── judge: source = archive = target ─────────────┘
 """
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from infra.local.stack import LocalStack
 
 LOOK_INTERVAL = timedelta(seconds=0.5)
+CLEAN_INTERVAL = timedelta(seconds=3)
 LOADED, ARCHIVED, DELIVERED = "loaded", "archived", "delivered"
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class Play:
         self._waiting = threading.Event()  # never set: an interrupt ends a wait
         self._services: Services | None = None
         self._configs: Mapping[str, Path] = {}
+        self._clean_again = Deadline(timedelta())
         names = scenario.names
         self._source = Endpoint(bootstrap=stack.brokers[SOURCE].bootstrap, topic=names.topic)
         self._target = Endpoint(bootstrap=stack.brokers[TARGET].bootstrap, topic=names.copy)
@@ -128,8 +130,8 @@ class Play:
             self.kill()
             source = {verdict.partition: verdict.source for verdict in verdicts}
             recovery = lose_and_restore(self._stack, self._scenario.names, source)
-        # sync deletes nothing: region b still has each small segment that egress wrote
-        stored = [info.size_bytes for info in self._segments(self._archive) if not info.segment.level]
+        assert self._services is not None
+        stored = self._services.archived()
         return Report(
             produced=records.num_rows + latencies.sent,
             verdicts=verdicts,
@@ -206,6 +208,7 @@ class Play:
             seen, patience = (0, 0), Deadline(scenario.patience)
             while not traffic.finished:
                 self._check()
+                self._clean()
                 self._waiting.wait(LOOK_INTERVAL.total_seconds() / 2)
                 bars.set("sent", done=traffic.sent)
                 bars.set("arrived", done=traffic.seen)
@@ -229,19 +232,30 @@ class Play:
 
     def _compact(self) -> None:
         assert self._services is not None
-        self._screen.say("Compacting region a's bucket on Spark from now on, every other second ...")
+        self._screen.say("Compacting region a's bucket on Spark from now on, and region b's by what comes of it ...")
         self._services.compact()
 
+    def _clean(self) -> None:
+        """The bucket that ingress reads; not all the time, as two cores have other work, too."""
+        assert self._services is not None
+        if self._clean_again.expired:
+            self._services.clean()
+            self._clean_again = Deadline(CLEAN_INTERVAL)
+
     def _until_compacted(self) -> list[int]:
-        """One object for each partition is left, of these sizes."""
-        patience = Deadline(self._scenario.patience)
+        """One object for each partition is left in either bucket, the same one, of these sizes."""
+        patience, seen = Deadline(self._scenario.patience), (0, 0)
         while True:
             self._check()
-            found = self._segments(self._origin)
-            if len({info.segment.source for info in found}) == len(found):
+            self._clean()
+            found, there = self._segments(self._origin), self._segments(self._archive)
+            if (len(found), len(there)) != seen:
+                seen, patience = (len(found), len(there)), Deadline(self._scenario.patience)
+            is_single = len({info.segment.source for info in found}) == len(found)
+            if is_single and {info.segment for info in found} == {info.segment for info in there}:
                 return [info.size_bytes for info in found]
             if patience.expired:
-                raise self._stuck(f"{len(found)} segments are left in region a's bucket")
+                raise self._stuck(f"{len(found)} segments are left in region a's bucket, {len(there)} in region b's")
             self._waiting.wait(LOOK_INTERVAL.total_seconds())
 
     def _segments(self, store: SegmentStore) -> list[SegmentInfo]:
@@ -283,7 +297,8 @@ class Play:
         seconds = self._scenario.patience.total_seconds()
         return LocalStackError(
             f"nothing has moved for {seconds:.0f} s: {what}.\n"
-            f"The services' logs say why: egress.log, sync.log, ingress.log and compact.log in {self._stack.log_dir}"
+            "The services' logs say why: egress.log, sync.log, ingress.log, compact.log and gc.log in "
+            f"{self._stack.log_dir}"
         )
 
 

@@ -30,7 +30,7 @@ class Report:
     max_segment_age: timedelta
     objects: int
     stored_bytes: int
-    compacted_objects: int  # what became of those in region a
+    compacted_objects: int  # what became of those, in either bucket
     compacted_bytes: int
     took: timedelta
     recovery: Recovery | None = None
@@ -152,8 +152,8 @@ def _summary(report: Report) -> Iterator[Text]:
         f"of keys, values and headers ({smaller:.1f} times smaller)"
     )
     yield Text(
-        f"Compacted on Spark meanwhile: {report.compacted_objects:,} objects, {_megabytes(report.compacted_bytes)}; "
-        "each small one went when its records were proved to be in a large one"
+        f"Compacted on Spark meanwhile: {report.compacted_objects:,} objects, {_megabytes(report.compacted_bytes)}, in "
+        "either bucket; each small one went when its records were proved to be in a large one"
     )
     if report.recovery is not None and not report.recovery.differences:
         yield Text(

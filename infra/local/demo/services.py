@@ -3,13 +3,15 @@
 region a   egress   topic ──> bucket a            region b   ingress   bucket b ──> topic
            sync     bucket a ──> bucket b                      └ learns of new objects from b's queue
              └ learns of new objects from a's queue
-           compact  bucket a: many small segments ──> few large ones, on Spark
+           compact  bucket a: many small segments ──> few large ones, on Spark; sync carries them
+region b   gc       bucket b: drops what those are proved to hold, while ingress reads there
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 from dataclasses import dataclass
@@ -22,12 +24,14 @@ from infra.local.errors import LocalStackError, with_log
 from replicator.config import load
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from infra.local.process import Process
     from infra.local.stack import LocalStack
 
 SOURCE, TARGET = "a", "b"  # regions
+CLEANED = (0, 3)  # 3: something is not deleted yet
+_STORED = re.compile(r" stored_bytes=([0-9]+)")
 
 AWS_VARIABLES: Mapping[str, str] = {
     "AWS_ACCESS_KEY_ID": CREDENTIALS["aws_access_key_id"],
@@ -134,6 +138,13 @@ region = {_text(SOURCE)}
 topic = {_text(names.topic)}
 destination_topic = {_text(names.copy)}
 
+[retention]  # of region {SOURCE}'s archive as it is here: sync carries no deletions
+region = {_text(SOURCE)}
+owner = true
+delete_grace = "0s"
+
+[retention.topics.{_text(names.topic)}]  # without limits no record is removed: `gc --covered` drops what is held twice
+
 [log]
 format = "text"
 """,
@@ -186,6 +197,7 @@ class Services:
         """Starts egress, sync and ingress."""
         self._stack, self._configs = stack, configs
         self._processes: list[Process] = []
+        self._cleaning: Process | None = None
         for name, region in (("egress", SOURCE), ("sync", SOURCE), ("ingress", TARGET)):
             self._start(name, region)
 
@@ -193,11 +205,31 @@ class Services:
         """Start the fourth: it merges by the clock."""
         self._start("compact", SOURCE)
 
+    def clean(self) -> None:
+        """Delete in region b's bucket what merged segments are proved to hold, unless that is going on. It ends by
+        itself. Raises LocalStackError, with the log's end, if the last time failed."""
+        if self._cleaning is not None:
+            code = self._cleaning.poll()
+            if code is None:
+                return
+            if code not in CLEANED:
+                raise LocalStackError(with_log(f"gc ended with {code}", self._cleaning.log))
+        self._cleaning = self._run("gc", TARGET, "--covered")
+
+    def archived(self) -> Sequence[int]:
+        """Sizes of the segments that egress stored, in bytes, as its log says: they do not stay."""
+        lines = (self._stack.log_dir / "egress.log").read_text(encoding="utf-8", errors="replace").splitlines()
+        return [int(found[1]) for line in lines if " segment_stored " in line and (found := _STORED.search(line))]
+
     def _start(self, name: str, region: str) -> None:
-        command = [sys.executable, "-P", "-m", "replicator", name, "--config", str(self._configs[region])]
+        self._processes.append(self._run(name, region))
+
+    def _run(self, name: str, region: str, *options: str) -> Process:
+        config = str(self._configs[region])
+        command = [sys.executable, "-P", "-m", "replicator", name, *options, "--config", config]
         temporary = self._stack.dir / "tmp"  # what a killed process leaves goes with the stack
         temporary.mkdir(exist_ok=True)
-        self._processes.append(self._stack.start(name, command, env={**environment(), "TMPDIR": str(temporary)}))
+        return self._stack.start(name, command, env={**environment(), "TMPDIR": str(temporary)})
 
     def check(self) -> None:
         """Raises LocalStackError, with the log's end, if one of them has ended."""
@@ -208,7 +240,7 @@ class Services:
 
     def kill(self) -> None:
         """At once."""
-        for process in self._processes:
+        for process in (*self._processes, *([self._cleaning] if self._cleaning else [])):
             process.signal(signal.SIGKILL)
 
 

@@ -1,0 +1,96 @@
+"""How long a user waits: from the start of `replicator restore` until the first record can be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from bench.archive import TOPIC
+from bench.child import LOG_END, ROOT, ChildFailed, Result
+from bench.place import Place
+
+LOOK_SECONDS = 0.05  # between questions whether the topic is there; the answer is so much too high at most
+SECRET = "REPLICATOR_BENCH_SECRET"  # variable of the environment: a file may not hold one
+
+
+def wait_for_first_record(
+    place: Place, prefix: str, target: str, *, partitions: int, log: Path, timeout_seconds: float
+) -> Result:
+    """Runs the command into topic `target`, and ends it once a consumer that reads committed records has one."""
+    file = log.with_suffix(".toml")
+    config = place.archived(prefix)
+    secret, config["s3"] = config["s3"]["secret_access_key"], config["s3"] | {"secret_access_key": f"${{{SECRET}}}"}
+    file.write_text("\n".join(toml(config)), encoding="utf-8")
+    consumer = Consumer(
+        {
+            "bootstrap.servers": place.bootstrap,
+            "group.id": target,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "log_level": 2,
+        }
+    )
+    consumer.list_topics(timeout=30)  # connected
+    command = [sys.executable, "-m", "replicator", "restore", TOPIC, "--rename", f"{TOPIC}={target}"]
+    local = "127.0.0.1,localhost"
+    environment = {**os.environ, "NO_PROXY": local, "no_proxy": local, SECRET: secret}
+    with log.open("wb") as output:
+        began, cpu = time.monotonic(), _children_cpu()
+        process = subprocess.Popen(
+            [*command, "--config", str(file)], cwd=ROOT, env=environment, stdout=output, stderr=output
+        )
+        try:
+            while not _has_record(consumer, target, partitions):
+                if time.monotonic() > began + timeout_seconds or process.poll() not in (None, 0):
+                    raise ChildFailed(f"no record was restored:\n{log.read_text(errors='replace')[-LOG_END:]}")
+            seconds = time.monotonic() - began
+        finally:
+            consumer.close()
+            process.send_signal(signal.SIGTERM)
+            process.wait(60)
+    used = _children_cpu() - cpu
+    return Result(
+        seconds=seconds,
+        cpu_seconds=used,
+        whole_cpu_seconds=used,
+        peak_rss_mib=0.0,
+        other={"wait_seconds": {"first record": seconds}},
+    )
+
+
+def _has_record(consumer: Consumer, topic: str, partitions: int) -> bool:
+    """Waits a little if there is none."""
+    if not consumer.assignment():
+        known = consumer.list_topics(timeout=30).topics.get(topic)
+        if known is None or len(known.partitions) < partitions:
+            time.sleep(LOOK_SECONDS)
+            return False
+        consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    message = consumer.poll(LOOK_SECONDS)
+    return message is not None and message.error() is None
+
+
+def _children_cpu() -> float:
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+def toml(tables: Mapping[str, Any]) -> Iterator[str]:
+    """Strings and tables of strings: JSON's strings are TOML's."""
+    for name, value in tables.items():
+        if not isinstance(value, Mapping):
+            yield f"{json.dumps(name)} = {json.dumps(value)}"
+    for name, value in tables.items():
+        if isinstance(value, Mapping):
+            yield f"[{json.dumps(name)}]"
+            yield from toml(value)

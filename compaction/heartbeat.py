@@ -1,0 +1,51 @@
+"""Says that this process runs jobs by the clock, for as long as it does."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+from replicator import logkeys
+from replicator.errors import ReplicatorError
+from replicator.heartbeats import Heartbeat, HeartbeatStore
+from replicator.protocols import Clock
+
+SPAN = timedelta(minutes=10)
+BEATS = 3  # in a span, so that one may fail
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def beating(
+    store: HeartbeatStore, owner: str, jobs: Sequence[str], clock: Clock, span: timedelta = SPAN
+) -> Iterator[None]:
+    """While the body runs, on a thread of its own: a store that hangs or refuses holds up no job. Nothing but `status`
+    believes in it."""
+    done = threading.Event()
+
+    def beat() -> None:
+        first = True
+        while first or not done.wait(span.total_seconds() / BEATS):
+            try:
+                store.beat(Heartbeat(owner=owner, jobs=tuple(jobs), until=clock.now() + span))
+                if first:
+                    store.sweep(clock.now())
+            except ReplicatorError as error:
+                log.warning("heartbeat_failed", extra={logkeys.ERROR: str(error)})
+            first = False
+        try:
+            store.end(owner)
+        except ReplicatorError as error:
+            log.warning("heartbeat_failed", extra={logkeys.ERROR: str(error)})
+
+    keeper = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    keeper.start()
+    try:
+        yield
+    finally:
+        done.set()
+        keeper.join()

@@ -1,0 +1,140 @@
+"""Why no broker can be reached, as the client tells it: its lines and errors in, a verdict out.
+
+    a line "FAIL … Connection refused"  ──> the last failure of that broker
+    "all brokers are down"              ──> nothing is connected, until an answer comes
+    an answer                           ──> forgets both
+
+A failure that waiting does not mend (an unknown host, TLS that cannot be agreed on, a refused password) ends a call as
+soon as every broker is down by one. Any other may end by itself (a broker that restarts), so it gets the caller's time.
+
+The client raises neither of these from a call: the call itself only times out.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass
+from datetime import timedelta
+
+SETTLING = timedelta(seconds=1)
+"""The first failure may be that of one address of several, or a guess that the second attempt corrects (seen: "reset by
+peer" first, "connecting to a PLAINTEXT broker listener?" 0.1 s later)."""
+NAMED = 3  # brokers in one message
+
+_FAILURE = re.compile(
+    r"(?:FAIL \[\S+\] \[thrd:\S+\]: )?(?:\w+://)?(?P<broker>\S+?)(?:/\w+)?: "
+    r"(?P<reason>.*?)(?: \(after \d+ms in state (?P<state>\w+).*\))?",
+    re.DOTALL,
+)
+
+_FIRST_REQUEST = (
+    "the connection is made and then closed: security.protocol may not be that of this listener (TLS or SASL wanted), "
+    "or the broker is on its way down"
+)
+_LASTING: tuple[tuple[str, str], ...] = (
+    ("Failed to resolve", "nothing knows this host: correct bootstrap.servers, or this machine's DNS"),
+    (
+        "connecting to a PLAINTEXT broker listener",
+        "security.protocol says TLS, and the listener is plaintext: correct security.protocol, or the port",
+    ),
+    ("certificate could not be verified", "name the authority of the broker's certificate in ssl.ca.location"),
+    ("SSL handshake failed", "correct the ssl.* properties, or security.protocol"),
+    ("Unsupported SASL mechanism", "correct sasl.mechanism, or enable it on the broker's listener"),
+    (
+        "not valid in current SASL state",
+        "security.protocol says SASL, and the listener wants none: correct security.protocol, or the port",
+    ),
+    ("SASL", "correct sasl.username, sasl.password and sasl.mechanism, or the user on the broker"),
+)
+"""What the client's line has, and what mends it: the first that fits."""
+_PASSING: tuple[tuple[str, str], ...] = (
+    ("Connection refused", "nothing listens there: is the broker up, and are host and port right?"),
+    ("No route to host", "no network leads there: check the host and the way to it"),
+    ("timed out", "no answer at all: a firewall, a wrong port, or a broker that hangs"),
+    ("Timed out", "no answer at all: a firewall, a wrong port, or a broker that hangs"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why one broker is not connected. `is_lasting`: waiting does not mend it."""
+
+    broker: str  # host:port
+    reason: str
+    advice: str
+    is_lasting: bool
+
+    def __str__(self) -> str:
+        return f"{self.broker}: {self.reason}" + (f"; {self.advice}" if self.advice else "")
+
+
+def parse_failure(line: str) -> Failure | None:
+    """Of a log line `FAIL …`, or of the text of an error about a broker. None when it has another form. Pure."""
+    found = _FAILURE.fullmatch(line.strip())
+    if found is None:
+        return None
+    broker, reason, state = found["broker"], found["reason"], found["state"]
+    for sign, advice in _LASTING:
+        if sign in reason:
+            return Failure(broker, reason, advice, is_lasting=True)
+    for sign, advice in _PASSING:
+        if sign in reason:
+            return Failure(broker, reason, advice, is_lasting=False)
+    cut_off = reason.startswith("Disconnected") and state in ("APIVERSION_QUERY", "UP")
+    return Failure(broker, reason, _FIRST_REQUEST if cut_off else "", is_lasting=False)
+
+
+class Unreachable:
+    """What is known of one client's connections. Times are seconds of one monotonic clock. Safe to call from several
+    threads."""
+
+    def __init__(self, servers: str) -> None:
+        """`servers`: as configured, for a message when the client says nothing."""
+        self._servers = servers
+        self._lock = threading.Lock()
+        self._failures: dict[str, tuple[Failure, float]] = {}
+        self._all_down = False
+
+    def failed(self, failure: Failure, now: float) -> None:
+        with self._lock:
+            self._failures[failure.broker] = failure, now
+
+    def all_down(self) -> None:
+        """The client says that it is connected to none of the brokers it knows."""
+        with self._lock:
+            self._all_down = True
+
+    def answered(self) -> None:
+        with self._lock:
+            self._failures.clear()
+            self._all_down = False
+
+    @property
+    def is_down(self) -> bool:
+        """No broker is connected, as far as the client says."""
+        with self._lock:
+            return self._all_down
+
+    def verdict(self, asked_at: float, now: float, patience: timedelta) -> str:
+        """Why a call made at `asked_at` is not worth waiting for any longer; empty: it is."""
+        with self._lock:
+            waited = now - asked_at
+            if not self._all_down or waited < min(SETTLING, patience).total_seconds():
+                return ""
+            # only what failed since: the cause of an earlier call may be mended
+            since = [failure for failure, at in self._failures.values() if at >= asked_at]
+            is_lasting = bool(since) and all(failure.is_lasting for failure in since)
+            return self._text() if is_lasting or waited >= patience.total_seconds() else ""
+
+    def text(self) -> str:
+        """Every broker that is not connected, with what mends it; that none answered when the client says nothing."""
+        with self._lock:
+            return self._text()
+
+    def _text(self) -> str:
+        if not self._failures:
+            return f"no answer from {self._servers}: check hosts and ports, and that no firewall drops packets"
+        known = [str(failure) for failure, _ in self._failures.values()]
+        more = [f"and {len(known) - NAMED} more"] if len(known) > NAMED else []
+        return " | ".join([*known[:NAMED], *more])

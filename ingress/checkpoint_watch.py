@@ -1,0 +1,115 @@
+"""The checkpoint topic while ingress runs: which group it belongs to, what an operator wrote into it, and whether its
+settings still keep what is written.
+
+    start ──> claim, again until the cluster answers ──> `is_ours`
+    every `interval` ──> read, confirm the claim, ask for the settings ──> `positions`, `skipped`, problems in health
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from ingress.group_ownership import GroupOwnership
+from ingress.positioning import Positions
+from replicator import logkeys
+from replicator.checkpoint import Skipped
+from replicator.errors import OtherGroup, ReplicatorError, TargetError
+from replicator.health import Health
+from replicator.protocols import CheckpointStore
+
+log = logging.getLogger(__name__)
+
+RETRY = timedelta(seconds=1)
+SUBJECT = "checkpoint topic"  # in health
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    positions: Positions
+    skipped: Sequence[Skipped]
+    problems: Sequence[str]
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckpointWatch:
+    """The controller's thread calls; the questions run on `pool`."""
+
+    ownership: GroupOwnership
+    checkpoints: CheckpointStore
+    settings_problems: Callable[[], Sequence[str]]  # of the topic; may raise TargetError or BrokerUnavailable
+    pool: Executor
+    interval: timedelta
+    health: Health
+    is_ours: bool = False  # nothing may be delivered before
+    is_read: bool = False  # once
+    positions: Positions = field(default_factory=dict)  # as of the last look
+    skipped: Sequence[Skipped] = ()  # the same
+    _claiming: Future[None] | None = None
+    _looking: Future[_Seen] | None = None
+    _next_at: datetime | None = None
+
+    def turn(self, now: datetime) -> bool:
+        """Whether a look brought its answer. Raises OtherGroup when the topic belongs to another group."""
+        if not self.is_ours:
+            self._claim(now)
+            return False
+        if self._looking is None and (self._next_at is None or now >= self._next_at):
+            self._next_at = now + self.interval
+            self._looking = self.pool.submit(self._look)
+        return self._looked()
+
+    def _claim(self, now: datetime) -> None:
+        if self._claiming is None and (self._next_at is None or now >= self._next_at):
+            self._claiming = self.pool.submit(self.ownership.claim)
+        if self._claiming is None or not self._claiming.done():
+            return
+        claiming, self._claiming = self._claiming, None
+        try:
+            claiming.result()
+        except OtherGroup:
+            raise
+        except ReplicatorError as error:
+            log.warning("group_not_claimed", extra={logkeys.ERROR: str(error)})
+            self._tell_refusal(error)
+            self._next_at = now + RETRY
+        else:
+            self.is_ours, self._next_at = True, None
+            self.health.solved(SUBJECT)
+
+    def _looked(self) -> bool:
+        if self._looking is None or not self._looking.done():
+            return False
+        looking, self._looking = self._looking, None
+        try:
+            seen = looking.result()
+        except OtherGroup:
+            raise
+        except ReplicatorError as error:
+            log.warning("checkpoints_not_seen", extra={logkeys.ERROR: str(error)})
+            self._tell_refusal(error)
+            return False
+        self.is_read, self.positions, self.skipped = True, seen.positions, seen.skipped
+        if seen.problems:
+            self.health.problem(SUBJECT, "; ".join(seen.problems))
+        else:
+            self.health.solved(SUBJECT)
+        return True
+
+    def _tell_refusal(self, error: ReplicatorError) -> None:
+        """Time does not mend it; anything else may pass."""
+        if isinstance(error, TargetError):
+            self.health.problem(SUBJECT, str(error))
+
+    def _look(self) -> _Seen:
+        positions = self.checkpoints.read()
+        self.ownership.confirm()
+        skipped = self.checkpoints.skipped()
+        try:
+            problems = self.settings_problems()
+        except TargetError as error:
+            problems = [str(error)]
+        return _Seen(positions=positions, skipped=skipped, problems=problems)

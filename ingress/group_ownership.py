@@ -1,0 +1,107 @@
+"""The checkpoint topic as this process's group owns it: claimed before anything is delivered, and confirmed with every
+reading of positions. The rules are in `replicator.group_claim`; this asks and writes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from replicator import logkeys
+from replicator.errors import OtherGroup, TargetError
+from replicator.group_claim import (
+    Append,
+    Ask,
+    CountMembers,
+    GroupClaim,
+    ReadClaims,
+    Withdraw,
+    claiming,
+    is_copied,
+    standing,
+    why_copied,
+)
+from replicator.group_claim import refusal as why_not
+from replicator.protocols import CheckpointEditor, CheckpointStore, Clock, ConsumerGroups
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class GroupOwnership:
+    """Every method waits for the cluster; one thread."""
+
+    topic: str  # of checkpoints
+    group_id: str
+    take_over: str = ""  # the group that this one replaces
+    checkpoints: CheckpointStore
+    editor: CheckpointEditor
+    groups: ConsumerGroups
+    cluster_id: Callable[[], str]  # of the cluster that answers now; raises BrokerUnavailable
+    clock: Clock
+    make_id: Callable[[], str]
+    _cluster_id: str = ""  # of the cluster in which the topic was claimed
+    _own: set[str] = field(default_factory=set)  # ids of claims written by this process, acknowledged or not
+
+    def claim(self) -> None:
+        """Returns when the topic belongs to this group. Raises OtherGroup, BrokerUnavailable: call it again."""
+        self._cluster_id = self.cluster_id()
+        asking = claiming(
+            topic=self.topic,
+            group_id=self.group_id,
+            take_over=self.take_over,
+            cluster_id=self._cluster_id,
+            own=self._own,
+            make=self._make,
+            now=self.clock.now(),
+        )
+        ask = next(asking)
+        while True:
+            answer = self._carry_out(ask)
+            try:
+                ask = asking.send(answer)
+            except StopIteration:
+                return
+
+    def confirm(self) -> None:
+        """By what the topic held at the last reading: it still belongs to this group, or is nobody's again because it
+        was created anew, and is claimed. Raises as `claim`, and TargetError when another cluster answers now, whose
+        checkpoints are not ours: nothing is claimed there."""
+        now = self.cluster_id()
+        if now and self._cluster_id and now != self._cluster_id:
+            raise TargetError(f"the cluster has the id {now}, this process claimed {self.topic} in {self._cluster_id}")
+        stands = standing(self.checkpoints.claims())
+        if stands is None:
+            self.claim()
+        elif is_copied(stands, now):
+            raise OtherGroup(why_copied(self.topic, stands, now))
+        elif stands.group_id != self.group_id:
+            raise OtherGroup(why_not(self.topic, self.group_id, stands))
+
+    def _make(self, number: int, over: str) -> GroupClaim:
+        return GroupClaim(
+            id=self.make_id(),
+            number=number,
+            group_id=self.group_id,
+            cluster_id=self._cluster_id,
+            over=over,
+            at=self.clock.now(),
+        )
+
+    def _carry_out(self, ask: Ask) -> object:
+        match ask:
+            case ReadClaims():
+                self.checkpoints.read()
+                return self.checkpoints.claims()
+            case CountMembers(group_id=group_id):
+                return self.groups.facts(group_id).members
+            case Append(claim=claim):
+                self.editor.claim(claim)
+                log.info("group_claimed", extra={logkeys.TOPIC: self.topic, logkeys.COUNT: claim.number})
+                return None
+            case Withdraw(claim=claim):
+                self.editor.withdraw(claim)
+                return None
+            case _:
+                assert_never(ask)

@@ -1,0 +1,118 @@
+"""How far a restore is: a bar where somebody looks, a line now and then elsewhere, and a word for a signal."""
+
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import typer
+
+from replicator.commands.terminal import size_text
+
+if TYPE_CHECKING:
+    from ingress.restore_plan import RestorePlan
+    from ingress.restored import Partition
+    from replicator.checkpoint import CheckpointKey
+
+LINE_EVERY = 10.0  # seconds, where no terminal shows a bar
+
+
+@dataclass(slots=True)
+class Standing:
+    """Where a restore stands. Written by the thread that carries it out; a signal asks at any moment."""
+
+    sizes: Mapping[CheckpointKey, int]  # stored bytes that were left when it began, by partition
+    follow: bool
+    show: Callable[[Standing], None]
+    records: int = 0
+    size_bytes: int = 0
+    done_bytes: int = 0  # stored bytes of what is delivered, about
+    partitions_done: int = 0
+    is_counted: bool = True  # whether records are: not those of tasks on their way on Spark
+    partitions: int = field(init=False)
+    whole_bytes: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.whole_bytes = max(sum(self.sizes.values()), 1)  # summed up once, not in every turn
+        self.partitions = len(self.sizes)
+
+    def told(self, partitions: Sequence[Partition]) -> None:
+        """In every turn of a restore in this process."""
+        self.records = sum(p.records for p in partitions)
+        self.size_bytes = sum(p.size_bytes for p in partitions)
+        self.done_bytes = int(sum(p.share * self.sizes.get(p.plan.key, 0) for p in partitions))
+        self.partitions_done = sum(p.is_over for p in partitions)
+        self.partitions = len(partitions)
+        self.show(self)
+
+    def told_on_spark(self, done: int, total: int) -> None:
+        """It moves with each partition that is over; of those on their way nothing is known here."""
+        self.partitions_done, self.partitions = done, total
+        self.done_bytes = self.whole_bytes * done // max(total, 1)
+        self.is_counted = False
+        self.show(self)
+
+    def text(self) -> str:
+        delivered = f"{self.records:_} records, {size_text(self.size_bytes)} restored"
+        if self.follow:
+            return f"{delivered} so far, following {self.partitions} partitions"
+        over = f"{self.partitions_done} of {self.partitions} partitions are over"
+        return f"{delivered}, {100 * self.done_bytes // self.whole_bytes} %, {over}" if self.is_counted else over
+
+    def standing(self) -> str:
+        return f"{self.text()}; the same command goes on where this one stands"
+
+
+@contextmanager
+def progress(plan: RestorePlan, *, follow: bool, quiet: bool) -> Iterator[Standing]:
+    """On stderr. `quiet`: nothing is shown, and a signal is still answered."""
+    sizes = {partition.key: partition.size_bytes for partition in plan.partitions}
+    if quiet:
+        yield Standing(sizes, follow, lambda _: None)
+    elif not sys.stderr.isatty():
+        yield Standing(sizes, follow, _Lines())
+    else:
+        with _bar(follow=follow) as show:
+            yield Standing(sizes, follow, show)
+
+
+@dataclass(slots=True)
+class _Lines:
+    """A line as it begins, then when there is news, and not too often."""
+
+    _next_at: float = field(default_factory=time.monotonic)
+    _last: str = ""
+
+    def __call__(self, standing: Standing) -> None:
+        if time.monotonic() < self._next_at:
+            return
+        self._next_at = time.monotonic() + LINE_EVERY
+        text = standing.text()
+        if text != self._last:
+            self._last = text
+            typer.echo(text, err=True)
+
+
+@contextmanager
+def _bar(*, follow: bool) -> Iterator[Callable[[Standing], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    text = TextColumn("{task.description}")
+    bar = (text, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*((text,) if follow else bar), console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("restored", total=None if follow else 1)
+
+        def show(standing: Standing) -> None:
+            if follow:  # it has no end
+                shown.update(task, description=standing.text())
+            else:
+                shown.update(task, total=standing.whole_bytes, completed=standing.done_bytes)
+
+        yield show

@@ -1,0 +1,144 @@
+"""What several files say against each other: topics that come back, and names that two use in one cluster. Pure.
+
+Files are of one cluster when they name the same region, or one broker of their `bootstrap.servers` is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+
+from replicator.config.about import dotted
+from replicator.config.egress import EgressSettings
+from replicator.config.ingress import IngressSettings
+from replicator.config.kafka import ROLES, SERVERS
+from replicator.config.mirrors import Mirror, loops
+from replicator.config.samples import samples_of
+from replicator.config.settings import Config
+from replicator.topics import is_internal, select
+
+
+def between_files(configs: Sequence[Config]) -> list[str]:
+    """Every problem, with its files, the setting, and what to do. Each file is sound by itself."""
+    clusters = _clusters(configs)
+    return [*_loops(configs, clusters), *_shared(configs, clusters)]
+
+
+def _clusters(configs: Sequence[Config]) -> Sequence[str]:
+    """The same word for files of one cluster."""
+    signs = [_signs(config) for config in configs]
+    names = [str(n) for n in range(len(configs))]
+    for (a, first), (b, second) in combinations(enumerate(signs), 2):
+        if first & second:
+            names = [names[a] if name == names[b] else name for name in names]
+    return names
+
+
+def _signs(config: Config) -> frozenset[tuple[str, str]]:
+    properties = [] if config.kafka is None else [config.kafka.properties(role) for role in ROLES]
+    servers = {one.strip() for table in properties for one in table.get(SERVERS, "").split(",") if one.strip()}
+    return frozenset({("region", config.region), *(("server", server) for server in servers)})
+
+
+def _loops(configs: Sequence[Config], clusters: Sequence[str]) -> Iterator[str]:
+    mirrors = [
+        Mirror(name=c.source, region=c.region, cluster=cluster, egress=c.egress, ingress=c.ingress)
+        for c, cluster in zip(configs, clusters, strict=True)
+    ]
+    for loop in loops(mirrors):
+        first, last = loop.hops[0], loop.hops[-1]
+        if len({file.name for hop in loop.hops for file in (hop.archived_by, hop.delivered_by)}) == 1:
+            continue  # the file was refused for it
+        where = dotted(("ingress", "sources", first.source, "topic"))
+        remedy = f"keep {last.destination} out of [egress] of {first.archived_by.name}, or narrow an expression"
+        yield f"{first.delivered_by.name}: {where}: {loop.described(with_files=True)}; {remedy}"
+
+
+def _shared(configs: Sequence[Config], clusters: Sequence[str]) -> Iterator[str]:
+    for (n, one), (m, other) in combinations(enumerate(configs), 2):
+        if clusters[n] != clusters[m]:
+            continue
+        both = f"{one.source} and {other.source}"
+        if one.ingress is not None and other.ingress is not None and not _same_delivery(one, other):
+            yield from (f"{both}: {what}" for what in _two_deliveries(one.ingress, other.ingress))
+        if one.egress is not None and other.egress is not None and not _same_archive(one, other):
+            yield from (f"{both}: {what}" for what in _two_archives(one.egress, other.egress))
+        for first, second in ((one, other), (other, one)):
+            if first.egress is not None and second.ingress is not None and first is not second:
+                yield from (f"{both}: {what}" for what in _two_sides(first.egress, second.ingress))
+
+
+def _same_delivery(one: Config, other: Config) -> bool:
+    """Two processes of one ingress may have a file each: they share everything."""
+    return (one.region, one.s3.bucket, one.s3.prefix, one.sqs, one.ingress) == (
+        other.region,
+        other.s3.bucket,
+        other.s3.prefix,
+        other.sqs,
+        other.ingress,
+    )
+
+
+def _same_archive(one: Config, other: Config) -> bool:
+    return (one.region, one.s3.bucket, one.s3.prefix, one.egress) == (
+        other.region,
+        other.s3.bucket,
+        other.s3.prefix,
+        other.egress,
+    )
+
+
+def _two_deliveries(one: IngressSettings, other: IngressSettings) -> Iterator[str]:
+    if one.group_id == other.group_id:
+        yield (
+            f"ingress.group_id {one.group_id!r} is that of both, and they deliver different things: Kafka would give "
+            "each of them partitions that only the other knows; give one another group_id"
+        )
+    if one.checkpoint_topic == other.checkpoint_topic:
+        yield (
+            f"ingress.checkpoint_topic {one.checkpoint_topic!r} is that of both: name another one in one of them, "
+            "before it is first started"
+        )
+    if one.segment_events_topic == other.segment_events_topic:
+        yield (
+            f"ingress.segment_events_topic {one.segment_events_topic!r} is that of both, and each would read the "
+            "events of the other's bucket: name another one in one of them"
+        )
+    reached, also = _destinations(one, other), _destinations(other, one)
+    for name in sorted((one.own_topics & also.keys()) | (other.own_topics & reached.keys())):
+        yield f"{name!r} is a topic of one's own and a destination of the other: name another one"
+    for destination in sorted(reached.keys() & also.keys()):
+        yield (
+            f"ingress.sources: {destination!r} gets {reached[destination]} from the one and {also[destination]} from "
+            "the other: name another destination_topic, or leave it out of one of them"
+        )
+
+
+def _two_archives(one: EgressSettings, other: EgressSettings) -> Iterator[str]:
+    if one.group_id == other.group_id:
+        yield (
+            f"egress.group_id {one.group_id!r} is that of both, and they archive different things: Kafka would give "
+            "each of them partitions that only the other knows; give one another group_id"
+        )
+
+
+def _two_sides(egress: EgressSettings, ingress: IngressSettings) -> Iterator[str]:
+    if egress.group_id == ingress.group_id:
+        yield f"{egress.group_id!r} is egress.group_id of one and ingress.group_id of the other: choose another"
+    if chosen := sorted(select(ingress.own_topics, egress.topics, ())):
+        yield (
+            f"egress.topics of one selects {', '.join(chosen)}, which ingress of the other writes for itself: narrow "
+            "the expression"
+        )
+
+
+def _destinations(settings: IngressSettings, other: IngressSettings) -> dict[str, str]:
+    """What gets there, by destination; of the topics that are named in either, or guessed from an expression."""
+    found: dict[str, str] = {}
+    sources = (*settings.sources, *other.sources)
+    for region in dict.fromkeys(source.region for source in settings.sources):
+        for name in samples_of(source.topic for source in sources if source.region == region):
+            source = settings.source_of(region, name)
+            if source is not None and not is_internal(name, settings.own_topics):
+                found.setdefault(source.destination(name), f"{name} of {region}")
+    return found

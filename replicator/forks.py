@@ -1,0 +1,85 @@
+"""Forks of a source's log: which of them wait for an operator, and how the archive goes on behind one.
+
+A log forks when it loses records that had been archived and gives their offsets to others. One archive cannot hold
+both logs, so the partition is held until an operator chooses one of two ways:
+
+    a new place     {topic}@{topic id}-fork1, then -fork2 …; it begins with the new log, where the two differ.
+                    Footers there keep the topic id, since it is the same topic
+    the same place  the offsets that are contested are accepted as a recorded gap: the place keeps the old log's
+                    records there, and goes on behind them with those of the new one
+
+What is known by comparing records alone may also be a stray object in the archive: once it is removed, nothing is
+contested any more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from replicator.control import LogFork, RecordedGap
+from replicator.coverage import uncovered
+from replicator.segment import OffsetRange
+
+_NAME = re.compile(r"(?P<life>.+)-fork(?P<number>[1-9][0-9]{0,5})")
+
+
+def fork_name(life: str, number: int) -> str:
+    """The incarnation of the place that the `number`-th fork of a life leads to, from 1 on."""
+    return f"{life}-fork{number}"
+
+
+def fork_number(incarnation: str) -> int:
+    """0: the place was begun with the topic, not behind a fork."""
+    match = _NAME.fullmatch(incarnation)
+    return int(match["number"]) if match else 0
+
+
+def newest_fork(incarnations: Iterable[str], life: str) -> int:
+    """Of the claimed incarnations of one topic: the number of the last fork of `life`; 0 when there is none."""
+    matches = (_NAME.fullmatch(incarnation) for incarnation in incarnations)
+    return max((int(m["number"]) for m in matches if m and m["life"] == life), default=0)
+
+
+def unresolved(
+    forks: Iterable[LogFork], gaps: Iterable[RecordedGap], covered: Iterable[OffsetRange]
+) -> Sequence[LogFork]:
+    """Those that wait for an operator, in order of `next_offset`. All three are of one partition; `covered`: what
+    segments of its place cover."""
+    accepted, stored = [gap.offsets for gap in gaps if gap.is_accepted], list(covered)
+    waiting = [
+        fork
+        for fork in forks
+        if uncovered(accepted, fork.contested)
+        and (not fork.is_by_records or any(offsets.overlaps(fork.contested) for offsets in stored))
+    ]
+    return sorted(waiting, key=lambda fork: fork.next_offset)
+
+
+def accepted_until(forks: Iterable[LogFork], gaps: Iterable[RecordedGap]) -> int:
+    """Behind the contested offsets that an operator accepted, of which the archive holds another log's records; −1 when
+    there are none."""
+    accepted = [gap.offsets for gap in gaps if gap.is_accepted]
+    return max((fork.next_offset for fork in forks if not uncovered(accepted, fork.contested)), default=-1)
+
+
+def explain(fork: LogFork) -> str:
+    """What happened, what it means, and both ways on."""
+    source, contested = fork.source, fork.contested
+    return (
+        f"the log of {source.topic}/{source.partition} has forked: {fork.evidence}, but everything below "
+        f"{fork.next_offset} is archived in {source.region}/{source.place}. The records archived at {contested} are no "
+        "longer those of the log, and one archive cannot hold both. Nothing more of this partition is archived until "
+        f"you choose: `{adopt_command(fork)}` goes on in a new place of the archive, which holds the log as it is now "
+        f"from {contested.start} on; `{accept_command(fork)}` goes on at {fork.next_offset} in the same place, and "
+        f"never archives what the log holds now at {contested}"
+    )
+
+
+def adopt_command(fork: LogFork) -> str:
+    return f"replicator adopt --fork {fork.source.topic}"
+
+
+def accept_command(fork: LogFork) -> str:
+    contested = fork.contested
+    return f"replicator gaps accept {fork.source} {contested.start}-{contested.end} --reason TEXT --yes"

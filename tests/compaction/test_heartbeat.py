@@ -1,0 +1,90 @@
+"""A process that compacts by the clock says so, and nobody but `status` believes it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from datetime import timedelta
+
+from compaction.heartbeat import beating
+from compaction.lease import is_dead
+from infra.local.waiting import wait_until
+from replicator.config import CompactionSettings
+from replicator.heartbeats import KEPT, Heartbeat, HeartbeatStore
+from replicator.status.compaction import CompactionStatus, look
+from tests.compaction.archive import PREFIX, T0, Archive, job
+from tests.fakes.surroundings import FailingStore, HandClock
+
+SOON, SPAN = timedelta(seconds=20), timedelta(minutes=10)
+JOBS = (job(name="nightly", cron="0 1 * * *"), job(name="hourly", cron="0 * * * *"), job(name="by-hand"))
+
+
+def heartbeats(archive: Archive, region: str = "eu-1") -> HeartbeatStore:
+    return HeartbeatStore(archive.memory, PREFIX, region)
+
+
+def seen(archive: Archive) -> CompactionStatus:
+    return look(
+        CompactionSettings(jobs=JOBS),
+        "eu-1",
+        archive.control,
+        heartbeats(archive),
+        archive.now(),
+        lease="compaction",
+        is_dead=is_dead,
+        next_run=lambda one, now: None if one.cron is None else now + timedelta(hours=1),
+    )
+
+
+def next_runs(archive: Archive) -> dict[str, bool]:
+    return {one.name: one.next_at is not None for one in seen(archive).jobs}
+
+
+def test_the_next_run_is_that_of_a_process_that_runs_the_job() -> None:
+    archive = Archive()
+    assert next_runs(archive) == {"nightly": False, "hourly": False, "by-hand": False}
+    with beating(heartbeats(archive), "host:1:word", ["nightly"], archive):
+        assert wait_until(lambda: bool(heartbeats(archive).all()), SOON)
+        assert [(one.owner, one.jobs) for one in seen(archive).processes] == [("host:1:word", ("nightly",))]
+        assert next_runs(archive) == {"nightly": True, "hourly": False, "by-hand": False}
+    assert heartbeats(archive).all() == [], "it took its word away"
+    assert next_runs(archive)["nightly"] is False
+
+
+def test_it_goes_on_while_the_process_does() -> None:
+    archive = Archive()
+    with beating(heartbeats(archive), "host:1:word", ["nightly"], archive, timedelta(milliseconds=60)):
+        assert wait_until(lambda: bool(heartbeats(archive).all()), SOON)
+        archive.time += timedelta(hours=1)
+        assert wait_until(lambda: any(one.until > archive.time for one in heartbeats(archive).all()), SOON)
+    assert not list(archive.memory.list(""))
+
+
+def test_one_that_died_is_believed_until_it_is_over_unless_it_is_known_to_be_dead() -> None:
+    archive = Archive()
+    here = f"{socket.gethostname()}:{2**22 + 1}:word"  # no process has that number
+    for owner in ("elsewhere:1:word", here):
+        heartbeats(archive).beat(Heartbeat(owner=owner, jobs=("nightly",), until=T0 + SPAN))
+    assert [one.owner for one in seen(archive).processes] == ["elsewhere:1:word"]
+    archive.time += SPAN
+    assert seen(archive).processes == []
+
+
+def test_what_died_long_ago_is_swept_by_the_next() -> None:
+    archive = Archive()
+    heartbeats(archive).beat(Heartbeat(owner="old:1:word", jobs=(), until=T0))
+    heartbeats(archive).beat(Heartbeat(owner="late:1:word", jobs=(), until=T0 + SPAN))
+    archive.time = T0 + KEPT + timedelta(seconds=1)
+    with beating(heartbeats(archive), "next:1:word", [], archive):
+        left = {"late:1:word", "next:1:word"}
+        assert wait_until(lambda: {one.owner for one in heartbeats(archive).all()} == left, SOON)
+
+
+def test_a_store_that_is_away_holds_up_nothing() -> None:
+    objects = FailingStore(HandClock(T0))
+    objects.away = {"list", "put_new"}
+    archive = Archive()
+    worked = False
+    with beating(HeartbeatStore(objects, PREFIX, "eu-1"), f"host:{os.getpid()}:word", ["x"], archive):
+        worked = True
+    assert worked

@@ -1,0 +1,120 @@
+"""What a run of a job by the clock leaves in metrics and health, whatever became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from compaction.lease import LeaseTaken
+from compaction.rows import Outcome
+from compaction.run import CompactionStopped, Report
+from compaction.schedule import Schedule
+from compaction.scheduler import Scheduler
+from replicator.config import CompactionJob
+from replicator.control import Lease
+from replicator.errors import StoreUnavailable
+from replicator.health import Health
+from replicator.lifecycle import Stop
+from tests.compaction.archive import job
+from tests.fakes.surroundings import CountedMetrics, HandClock
+from tests.formats.records import segment
+
+JOB = job(name="hourly", cron="0 * * * *")
+LABELS = {"job": JOB.name}
+DAMAGED = str(segment(0, 9))
+
+
+class World:
+    """One job, due every hour; `run` says what becomes of it."""
+
+    def __init__(self) -> None:
+        self.clock, self.metrics, self.health, self.stop = HandClock(), CountedMetrics(), Health(), Stop()
+        self.schedule = Schedule([JOB], self.clock.now())
+
+    def run(self, run: Callable[[CompactionJob], Sequence[Report]]) -> None:
+        scheduler = Scheduler(
+            schedule=self.schedule,
+            run=run,
+            clock=self.clock,
+            health=self.health,
+            metrics=self.metrics,
+            stop=self.stop,
+        )
+        self.clock.at = self.schedule.coming[0].at
+        due = self.schedule.take(self.clock.now())
+        assert due is JOB
+        scheduler._run(due)
+
+    @property
+    def stopped(self) -> list[str]:
+        return list(self.health.snapshot().stopped.values())
+
+
+def report(*outcomes: Outcome, **changes: dict[str, str]) -> Report:
+    made = Report(JOB.name, **changes)
+    made.outcomes += outcomes
+    return made
+
+
+def test_what_was_done_is_counted() -> None:
+    world = World()
+    done = (
+        Outcome(segment=DAMAGED, merged=3),
+        Outcome(segment=DAMAGED, deleted=2),
+        Outcome(segment=DAMAGED, error="why"),
+    )
+    world.run(lambda _: [report(*done), report(*done)])
+    counted = [
+        world.metrics.by_label("compaction_runs", **LABELS),
+        world.metrics.by_label("compaction_merged_segments", **LABELS),
+        world.metrics.by_label("compaction_deleted_segments", **LABELS),
+        world.metrics.by_label("compaction_failures", **LABELS),
+    ]
+    assert counted == [1, 6, 4, 2]
+    assert world.metrics.value("quarantined_segments", **LABELS) == 0
+    assert world.stopped == []
+
+
+def test_a_failure_is_told_until_a_run_succeeds() -> None:
+    def away(_: CompactionJob) -> Sequence[Report]:
+        raise StoreUnavailable("the store is away")
+
+    world = World()
+    world.run(away)
+    assert world.stopped == ["the store is away"]
+    assert world.metrics.by_label("compaction_failures", **LABELS) == 1
+    assert world.metrics.by_label("compaction_runs", **LABELS) == 0
+    world.run(lambda _: [report()])
+    assert world.stopped == []
+
+
+def test_a_quarantined_segment_is_told_until_it_is_none() -> None:
+    world = World()
+    world.run(lambda _: [report(quarantined={DAMAGED: "found something else"}), report()])
+    assert world.metrics.value("quarantined_segments", **LABELS) == 1
+    assert DAMAGED in world.stopped[0]
+    world.run(lambda _: [report()])
+    assert (world.metrics.value("quarantined_segments", **LABELS), world.stopped) == (0, [])
+
+
+def test_a_run_that_is_stopped_is_no_failure() -> None:
+    world = World()
+
+    def stopped(_: CompactionJob) -> Sequence[Report]:
+        world.stop.set()
+        raise CompactionStopped
+
+    world.run(stopped)
+    assert (world.stopped, world.metrics.counts["compaction_failures"]) == ([], 0)
+
+
+def test_a_lease_that_another_has_is_waited_for_and_is_no_failure() -> None:
+    world = World()
+    until = world.schedule.coming[0].at + timedelta(minutes=7)
+
+    def taken(_: CompactionJob) -> Sequence[Report]:
+        raise LeaseTaken("a", Lease(token=1, owner="other", until=until))
+
+    world.run(taken)
+    assert [due.at for due in world.schedule.coming] == [until]
+    assert (world.stopped, world.metrics.counts["compaction_failures"]) == ([], 0)

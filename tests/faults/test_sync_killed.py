@@ -1,0 +1,116 @@
+"""kill -9 of `sync`, before and after each copy, and in the middle of a large one: what is there is whole, and the next
+run copies the rest."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from infra.local.aws import s3_client
+from infra.local.stack import LocalStack
+from replicator.control import probe_key
+from replicator.durable import Step
+from tests.faults.crash_points import SYNC
+from tests.faults.victim import AFTER, BEFORE, ROOT, CrashPoint, Orders
+from tests.processes.harness import to_toml
+
+pytestmark = pytest.mark.integration
+
+SECONDS = 90
+KILLED, DONE = -signal.SIGKILL, 0
+SAMPLE = {(Step.COPY_OBJECT, AFTER)}  # what `make test` has time for
+PART_BYTES = 5 << 20
+SEGMENTS = [f"data/a/orders/{p}/0/{n:020d}-{n + 9:020d}" for p in range(2) for n in range(0, 40, 10)]
+LARGE = "data/a/orders/2/0/00000000000000000000-00000000000000000009"
+CONTROL = ["data/a/_control/v1/places/orders"]
+STAYS = ["data/a/_control/v1/leases/compaction/00000000000000000007", "data/b/orders/0/0/" + SEGMENTS[0][-41:]]
+"""Of this bucket alone, and of another region."""
+PROBE = probe_key("data", "a")  # the command's own, in the bucket that it fills
+
+
+def points() -> Iterator[object]:
+    for step, occurrences in SYNC.items():
+        for occurrence in occurrences:
+            for when in (BEFORE, AFTER):
+                yield pytest.param(
+                    CrashPoint(step=step, when=when, occurrence=occurrence),
+                    id=f"{when}-{step.value}-{occurrence}",
+                    marks=() if (step, when) in SAMPLE else pytest.mark.long,
+                )
+
+
+class Buckets:
+    """Two of them, and the command between them, under orders."""
+
+    def __init__(self, stack: LocalStack, unique: Callable[[str], str], folder: Path) -> None:
+        self.folder, self.endpoint_url = folder, stack.moto.endpoint_url
+        self.orders = Orders(folder / "given")
+        self.client = s3_client(self.endpoint_url)
+        self.source, self.destination = unique("bucket"), unique("bucket")
+        random = Random(7)
+        for name in (self.source, self.destination):
+            self.client.create_bucket(Bucket=name)
+        sizes = {**dict.fromkeys([*SEGMENTS, *CONTROL, *STAYS], 1000), LARGE: 2 * PART_BYTES + 1}
+        self.wanted = {key: random.randbytes(size) for key, size in sizes.items()}
+        for key, body in self.wanted.items():
+            self.client.put_object(Bucket=self.source, Key=key, Body=body)
+
+    def copies(self) -> dict[str, bytes]:
+        listed = self.client.list_objects_v2(Bucket=self.destination).get("Contents", [])
+        keys = [one["Key"] for one in listed if one["Key"] != PROBE]
+        return {key: self.client.get_object(Bucket=self.destination, Key=key)["Body"].read() for key in keys}
+
+    def run(self, code: int) -> str:
+        s3 = {
+            "endpoint_url": self.endpoint_url,
+            "region_name": "us-east-1",
+            "access_key_id": "test",
+            "secret_access_key": "${SECRET}",
+            "part_size": "5MiB",
+        }
+        destination = {**s3, "bucket": self.destination}
+        file = self.folder / "replicator.toml"
+        tables = {"region": "a", "s3": {**s3, "bucket": self.source}, "sync": {"destination": destination}}
+        file.write_text(to_toml(tables), encoding="utf-8")
+        ended = subprocess.run(
+            [sys.executable, "-m", "tests.faults.victim", "sync", "--once", "--config", str(file)],
+            env={**os.environ, **self.orders.environment, "SECRET": "test"},
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        assert ended.returncode == code, ended.stderr + ended.stdout
+        return ended.stdout
+
+
+@pytest.fixture
+def buckets(stack: LocalStack, unique: Callable[[str], str], tmp_path: Path) -> Iterator[Buckets]:
+    made = Buckets(stack, unique, tmp_path)
+    with closing(made.client):
+        yield made
+
+
+@pytest.mark.parametrize("point", list(points()))
+def test_killed_at(buckets: Buckets, point: CrashPoint) -> None:
+    wanted = {key: body for key, body in buckets.wanted.items() if key not in STAYS}
+    buckets.orders.give(point)
+    buckets.run(KILLED)
+    assert buckets.orders.carried_out(CrashPoint) == point
+    there = buckets.copies()
+    assert there == {key: wanted[key] for key in there}, "what is there is whole"
+    assert there.keys() <= wanted.keys()
+    told = buckets.run(DONE)
+    assert told.startswith(f"copied {len(wanted) - len(there)} objects, ")
+    assert told.endswith(f"; {len(there)} were there\n")
+    assert buckets.copies() == wanted
+    assert buckets.run(DONE) == f"copied 0 objects, 0 B; {len(wanted)} were there\n"

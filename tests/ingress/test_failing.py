@@ -1,0 +1,201 @@
+"""What fails and goes on failing: pauses that grow, no listing for each of them, and a word to the operator in time."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingress.failing import ALARM, Attempt, Failures
+from replicator.errors import TargetError
+from replicator.protocols import Fate, TopicPartition
+from tests.fakes.surroundings import T0
+from tests.ingress.world import Process, World, joined, key, numbers, source_settings
+
+C = TopicPartition("copy", 0)
+NAME = "a/t/0"
+
+
+def relists(process: Process) -> float:
+    return process.metrics.counts["relists"]
+
+
+def delivered(world: World) -> Process:
+    """A process that has delivered something, and has more to deliver."""
+    world.put(0, 4)
+    process = joined(world)
+    assert world.offsets(C) == numbers((0, 4))
+    return process
+
+
+def test_an_outcome_that_is_never_known_is_asked_for_less_and_less_often() -> None:
+    world = World()
+    process = delivered(world)
+    rounds, listed = len(world.target.rounds), relists(process)
+    world.put(5, 9)
+    for _ in range(400):  # 20 s
+        world.target.stop_next()
+        process.turn()
+        world.clock.advance(0.05)
+    assert 3 <= len(world.target.rounds) - rounds <= 8
+    assert relists(process) == listed, "what is known to be stored is known still"
+    assert process.ready
+    for _ in range(60):
+        world.target.stop_next()
+        process.later(1, turns=1)
+    assert "in the middle" in process.stopped[NAME]
+    assert world.target.parked[key()].blames_target
+    world.target._stopping = None
+    process.later(20)
+    assert world.offsets(C) == numbers((0, 9))
+    assert process.ready
+    assert world.target.parked == {}
+
+
+@pytest.mark.parametrize("fate", [Fate.RETRY, Fate.UNKNOWN])
+def test_any_failure_that_lasts_turns_the_readiness(fate: Fate) -> None:
+    world = World()
+    process = delivered(world)
+    world.put(5, 9)
+    for second in range(80):
+        world.target.fail_next(C, code="NOPE", fate=fate)
+        process.later(1, turns=1)
+        if second < 50:
+            assert process.ready
+    assert "NOPE" in process.stopped[NAME]
+    world.target._failing.clear()
+    process.later(20)
+    assert (world.offsets(C), process.ready) == (numbers((0, 9)), True)
+
+
+def test_what_failed_and_is_gone_is_no_failure_any_more() -> None:
+    world = World()
+    process = delivered(world)
+    gone = world.put(5, 9)
+    for _ in range(80):
+        world.target.fail_next(C)
+        process.later(1, turns=1)
+    assert not process.ready
+    world.target._failing.clear()
+    world.remove(gone)
+    process.later(600, turns=20)
+    assert process.ready
+
+
+def test_listings_that_fail_for_long_are_told() -> None:
+    world = World()
+    process = delivered(world)
+    world.objects.away = {"list"}
+    process.later(400, turns=2)
+    for _ in range(80):
+        process.later(1, turns=1)
+    assert "to list the archive" in process.stopped[NAME]
+    assert "to look for" in process.health.snapshot().problems["destinations"]
+    world.objects.away = set()
+    process.later(400)
+    process.later(5)
+    assert process.ready
+
+
+def test_a_topic_that_is_denied_parks_without_blaming_a_record() -> None:
+    world = World()
+    process = delivered(world)
+    world.target.denied = {"copy"}
+    world.put(5, 9)
+    process.turn(4)
+    assert "DENIED" in process.stopped[NAME]
+    note = world.target.parked[key()]
+    assert (note.next_offset, note.blames_target) == (5, True)
+    tried = len(world.target.rounds)
+    process.later(20)
+    assert len(world.target.rounds) == tried
+    world.target.denied.clear()
+    process.later(30, turns=8)
+    assert (world.offsets(C), process.ready) == (numbers((0, 9)), True)
+
+
+def test_a_writer_that_is_refused_stops_what_waits_for_it_and_says_why() -> None:
+    world = World()
+    process = delivered(world)
+    world.target.refusing = "no right on the id; allow it"
+    world.put(5, 9)
+    tried, listed = len(world.target.rounds), relists(process)
+    for _ in range(200):
+        process.later(0.1, turns=1)
+    assert len(world.target.rounds) - tried <= 5
+    assert relists(process) == listed
+    assert process.stopped == {"delivery": "no right on the id; allow it", NAME: "no right on the id; allow it"}
+    assert world.target.parked.keys() == {key()}, "and not of the partition that waits for nothing"
+    assert world.target.parked[key()].blames_target
+    world.target.refusing = ""
+    process.later(60, turns=8)
+    process.later(5)
+    assert (world.offsets(C), process.stopped, world.target.parked) == (numbers((0, 9)), {}, {})
+    assert process.ready
+
+
+def test_positions_that_are_refused_are_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.put(0, 4)
+    process = world.process()
+    asked = 0
+
+    def refuse(_: object) -> None:
+        nonlocal asked
+        asked += 1
+        raise TargetError("GROUP_AUTHORIZATION_FAILED: allow it")
+
+    with monkeypatch.context() as refusing:
+        refusing.setattr(process.placement.__class__, "settled", lambda _self, partitions: refuse(partitions))
+        process.join(C)
+        for _ in range(200):
+            process.later(0.1, turns=1)
+        assert "GROUP_AUTHORIZATION_FAILED" in process.stopped[NAME]
+        assert asked <= 3, "of 20 s"
+    process.later(60, turns=8)
+    process.later(5)
+    assert (world.offsets(C), process.ready) == (numbers((0, 4)), True)
+
+
+def test_a_checkpoint_that_is_gone_is_not_taken_for_one_that_never_was() -> None:
+    """Somebody deleted the checkpoint topic: to begin anew would deliver everything twice."""
+    world = World()
+    process = delivered(world)
+    world.target.checkpoints.clear()
+    world.target.stop_next()
+    world.put(5, 9)
+    process.later(1)
+    process.later(1)
+    assert world.offsets(C) == numbers((0, 4))
+    assert "its checkpoint is gone, the last one known is 5" in process.stopped[NAME]
+    assert "checkpoints seed" in process.stopped[NAME]
+    world.set_checkpoint(5)
+    process.later(40, turns=8)
+    assert (world.offsets(C), process.ready) == (numbers((0, 9)), True)
+
+
+def test_a_partition_that_never_had_a_checkpoint_begins_again() -> None:
+    world = World(source_settings(first_segment_delay=timedelta()))
+    world.put(0, 4)
+    world.target.stop_next()
+    process = joined(world)
+    process.later(1, turns=8)
+    assert (world.offsets(C), process.ready) == (numbers((0, 4)), True)
+
+
+@given(st.lists(st.tuples(st.sampled_from(Attempt), st.booleans(), st.integers(0, 40)), max_size=50))
+def test_an_alarm_is_a_row_without_a_success_that_lasts(history: list[tuple[Attempt, bool, int]]) -> None:
+    failures, now, since = Failures(), T0, dict[Attempt, object]()
+    for attempt, works, seconds in history:
+        now += timedelta(seconds=seconds)
+        if works:
+            failures.worked(attempt)
+            since.pop(attempt, None)
+        else:
+            before = failures.failed(attempt, f"{attempt} {now}", now)
+            assert (before == 0) == (attempt not in since)
+            since.setdefault(attempt, now)
+        late = [a for a, begun in since.items() if now - begun >= ALARM]  # type: ignore[operator]
+        assert bool(failures.alarm(now)) == bool(late)

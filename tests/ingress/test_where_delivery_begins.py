@@ -1,0 +1,420 @@
+"""Where delivery begins in a bucket that replication fills in any order, with objects as old as their originals; what
+arrives too late for it; and target partitions that hold records already."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from replicator.checkpoint import Author, Checkpoint, Parked, Waiting
+from replicator.protocols import Fate, Occupancy, TopicPartition
+from replicator.segment import SourcePartition
+from tests.fakes.kafka_target import Crashed
+from tests.ingress.world import DELAY, LOST, RELIST, Process, World, joined, key, numbers, source_settings
+
+C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
+SOURCE = SourcePartition("a", "t", 0)
+LABELS = {"region": "a", "topic": "t", "partition": "0"}
+HOUR = timedelta(hours=1).total_seconds()
+REFRESH = 30.0
+
+
+@pytest.fixture
+def world() -> World:
+    """Every object in its bucket is three days old as it arrives."""
+    world = World()
+    world.objects.older = timedelta(days=3)
+    return world
+
+
+def undelivered(process: Process) -> float | None:
+    return process.metrics.value("undelivered_offsets", **LABELS)
+
+
+# --- the archive says where it begins ---------------------------------------------------------------------------------
+
+
+def test_the_last_segment_arrives_first_and_everything_is_waited_for(world: World) -> None:
+    world.record_begin(0)
+    world.put(200, 299)
+    process = joined(world, C)
+    process.later(DELAY * 2, turns=8)
+    assert world.offsets(C) == []
+    assert process.metrics.by_label("late_segments", **LABELS) == 1
+    world.put(100, 199)
+    world.put(0, 99)
+    process.turn(8)
+    assert world.offsets(C) == numbers((0, 299))
+    assert world.target.checkpoints[key()].begun_at == 0
+    assert process.ready
+    assert undelivered(process) in (None, 0)
+
+
+def test_an_archive_that_begins_in_the_middle_is_not_waited_for(world: World) -> None:
+    world.record_begin(200)
+    world.put(200, 299)
+    joined(world, C)
+    assert world.offsets(C) == numbers((200, 299))
+    assert world.target.checkpoints[key()].begun_at == 200
+
+
+def test_what_retention_removed_is_not_waited_for(world: World) -> None:
+    world.record_begin(0)
+    world.record_gap(0, 199)
+    world.put(200, 299)
+    process = joined(world, C)
+    assert world.offsets(C) == numbers((200, 299))
+    assert process.metrics.by_label("passed_offsets", **LABELS) == 200
+
+
+def test_the_record_of_the_begin_may_arrive_after_segments(world: World) -> None:
+    world.put(200, 299)
+    process = joined(world, C)
+    assert world.offsets(C) == []
+    world.record_begin(100)
+    world.put(100, 199)
+    process.later(DELAY / 2)
+    assert world.offsets(C) == [], "listed again when the delay is over, or by the timer"
+    process.later(DELAY)
+    assert world.offsets(C) == numbers((100, 299))
+
+
+def test_a_begin_that_cannot_be_read_is_not_absent(world: World) -> None:
+    world.record_begin(0)
+    world.put(200, 299)
+    process = world.process()
+    process.turn(2)
+    world.objects.away = {"open"}
+    process.placement.assign(C)
+    for _ in range(5):
+        process.later(DELAY)
+    assert (world.offsets(C), world.target.checkpoints) == ([], {})
+    world.objects.away = set()
+    process.later(RELIST, turns=8)
+    assert (world.offsets(C), process.metrics.by_label("late_segments", **LABELS)) == ([], 1)
+
+
+def test_a_missing_beginning_stops_and_an_operator_may_give_it_up(world: World) -> None:
+    world.record_begin(0)
+    world.put(200, 299)
+    process = joined(world, C)
+    for _ in range(30):
+        process.later(LOST / 20)
+    assert "[0,199]" in process.stopped[str(SOURCE)]
+    assert f"replicator skip {SOURCE} 0 --through 199" in process.stopped[str(SOURCE)]
+    assert world.target.parked[key()].next_offset == 0
+    world.skip(0, 199)
+    after = Checkpoint(200, "id-copy", world.clock.at, Author.SEED, given_at=0, begun_at=0)
+    world.target.editor().seed(key(), after)
+    process.later(REFRESH, turns=8)
+    assert world.offsets(C) == numbers((200, 299))
+    assert (process.stopped, world.target.checkpoints[key()].begun_at) == ({}, 0)
+    assert process.ready
+
+
+# --- nothing says where it begins -------------------------------------------------------------------------------------
+
+
+def test_the_delay_counts_from_the_first_sight_here(world: World) -> None:
+    world.put(200, 299)
+    process = joined(world, C)
+    process.later(DELAY - 1)
+    assert world.offsets(C) == []
+    assert world.target.waiting[key()].is_beginning
+    world.put(0, 199)
+    process.turn(6)
+    assert world.offsets(C) == numbers((0, 299))
+    process.later(1)
+    assert world.target.waiting == {}
+
+
+def test_the_delay_goes_on_when_the_partition_moves(world: World) -> None:
+    world.put(200, 299)
+    first = joined(world, C)
+    first.later(DELAY * 0.6)
+    first.placement.revoke(C)
+    first.turn(2)
+    second = joined(world, C)
+    second.later(DELAY * 0.3)
+    assert world.offsets(C) == []
+    second.later(DELAY * 0.2)
+    assert world.offsets(C) == numbers((200, 299))
+
+
+def test_what_arrives_after_that_is_reported_until_somebody_decides(world: World) -> None:
+    world.put(200, 299)
+    process = joined(world, C)
+    process.later(DELAY, turns=8)
+    assert world.offsets(C) == numbers((200, 299))
+    world.put(100, 199)
+    process.turn(4)
+    assert undelivered(process) == 100
+    problem = process.problems[f"{SOURCE} undelivered"]
+    for what in ("[100,199]", "before 200", f"replicator skip {SOURCE} 100 --through 199", "replicator restore t "):
+        assert what in problem
+    assert f"replicator checkpoints seed {SOURCE} --offset 100" in problem
+    assert not process.ready
+    world.put(0, 99, notify=False)
+    process.later(RELIST)
+    assert undelivered(process) == 200
+    assert "[0,199]" in process.problems[f"{SOURCE} undelivered"]
+
+    other = joined(world, C)  # another owner knows it from the checkpoint, and from its own listing
+    assert undelivered(other) == 200
+    process.placement.lose(C)
+    process.turn(2)
+    assert (undelivered(process), process.problems) == (None, {})
+
+    world.skip(0, 149)
+    other.later(REFRESH)
+    assert undelivered(other) == 50
+    world.skip(150, 199)
+    other.later(REFRESH)
+    assert (undelivered(other), other.problems) == (0, {})
+    assert joined(world, C).problems == {}, "given up for ever"
+    assert world.offsets(C) == numbers((200, 299))
+
+
+def test_what_a_merge_brings_in_from_before_is_reported(world: World) -> None:
+    world.put(200, 299)
+    process = joined(world, C)
+    process.later(DELAY, turns=8)
+    world.put(150, 299, level=1)
+    process.turn(4)
+    assert undelivered(process) == 50
+    assert "[150,199]" in process.problems[f"{SOURCE} undelivered"]
+
+
+def test_what_is_removed_again_is_no_problem(world: World) -> None:
+    world.put(200, 299)
+    process = joined(world, C)
+    process.later(DELAY, turns=8)
+    late = world.put(0, 199)
+    process.turn(2)
+    assert process.problems
+    world.remove(late)
+    process.later(RELIST)
+    assert process.problems == {}
+
+
+def test_delivering_everything_again_from_there_is_another_way_out(world: World) -> None:
+    world.put(200, 299)
+    process = joined(world, C)
+    process.later(DELAY, turns=8)
+    world.put(0, 199)
+    process.turn(2)
+    process.stop()
+    world.seed(0)
+    process = joined(world, C)
+    assert world.offsets(C) == numbers((200, 299), (0, 299))
+    assert (process.problems, process.stopped) == ({}, {})
+
+
+def test_what_an_operator_left_out_on_purpose_is_no_problem(world: World) -> None:
+    world.put(0, 299)
+    world.seed(200)
+    process = joined(world, C)
+    assert world.offsets(C) == numbers((200, 299))
+    world.put(0, 99, level=1)
+    process.later(RELIST)
+    assert (process.problems, process.ready) == ({}, True)
+
+
+# --- late and lost ----------------------------------------------------------------------------------------------------
+
+
+def test_a_backlog_of_replication_is_not_skipped_at_sight() -> None:
+    """It was away for longer than lost_segment_timeout, and brings the later segment first."""
+    world = World(source_settings(on_lost="skip"))
+    world.put(0, 1)
+    process = joined(world, C)
+    world.clock.advance(25 * HOUR)
+    world.objects.older = timedelta(hours=25)
+    world.put(4, 5, notify=False)
+    process.later(RELIST)
+    process.later(LOST / 2)
+    assert world.offsets(C) == [0, 1]
+    assert process.metrics.counts["lost_segments"] == 0
+    world.put(2, 3)
+    process.turn(6)
+    assert world.offsets(C) == numbers((0, 5))
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_gap_is_given_up_in_time_however_often_the_partition_moves(restarts: bool) -> None:
+    world = World(source_settings(on_lost="skip"))
+    world.put(0, 1)
+    process = joined(world, C)
+    world.put(4, 5)
+    process.turn(2)
+    noticed_at = world.clock.at
+    assert world.target.waiting == {key(): Waiting(2, noticed_at)}
+    for _ in range(9):
+        process.later(LOST / 10)
+        if restarts:
+            process.stop()
+            process = joined(world, C)
+        else:
+            process.placement.revoke(C)
+            process.turn(2)
+            process = joined(world, C)
+    assert world.offsets(C) == [0, 1]
+    process.later(LOST / 10 + 1, turns=8)
+    assert world.offsets(C) == [0, 1, 4, 5]
+    assert world.target.waiting == {}
+
+
+def test_a_gap_that_a_look_fills_is_not_written_down() -> None:
+    world = World()
+    world.put(0, 1)
+    process = joined(world, C)
+    world.put(2, 3, notify=False)
+    world.put(4, 5)
+    process.turn(4)
+    assert world.offsets(C) == numbers((0, 5))
+    assert world.target.edits == []
+
+
+# --- target partitions that hold records already ----------------------------------------------------------------------
+
+
+def test_a_first_checkpoint_comes_before_the_first_record(world: World) -> None:
+    world.put(0, 3)
+    process = world.process()
+    process.join(C)
+    assert world.target.rounds == [0, 4]
+    process.stop()
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+@pytest.mark.parametrize("crash", [1, 2])
+def test_a_crash_around_the_first_record_is_no_false_alarm(world: World, exactly_once: bool, crash: int) -> None:
+    """The first call writes the first checkpoint, the second the first records."""
+    world.target.exactly_once = exactly_once
+    world.put(0, 3)
+    process = world.process()
+    process.turn(2)
+    process.placement.assign(C)
+    while len(world.target.rounds) < crash - 1:
+        process.turn()
+    world.target.crash_next()
+    with pytest.raises(Crashed):
+        process.turn(10)
+    again = joined(world, C)
+    assert again.stopped == {}
+    assert set(world.offsets(C)) == set(range(4))
+    assert len(world.offsets(C)) == (8 if crash == 2 and not exactly_once else 4)
+
+
+def test_no_checkpoint_but_records_there_stops_that_partition_only(world: World) -> None:
+    world.put(0, 3)
+    world.put(0, 3, partition=1)
+    world.target.occupied[C] = Occupancy(holds_records=True)
+    process = joined(world)
+    assert (world.offsets(C), world.offsets(D)) == ([], numbers((0, 3)))
+    reason = process.stopped[str(SOURCE)]
+    for what in ("copy/0 holds records", "replicator.checkpoint", f"checkpoints seed {SOURCE} --offset N", "append"):
+        assert what in reason
+    assert world.target.parked == {key(): Parked(None, reason, world.clock.at)}
+    assert key() not in world.target.checkpoints
+    for _ in range(3):
+        process.later(400, turns=8)
+    assert world.offsets(C) == []
+    assert world.target.edits == ["park"], "written once, however often it is tried"
+
+    world.put(4, 5)
+    world.seed(4)
+    process.later(REFRESH, turns=8)
+    assert world.offsets(C) == [4, 5]
+    assert process.ready
+    assert world.target.parked == {}
+
+
+def test_a_seed_at_the_end_is_enough_to_go_on(world: World) -> None:
+    world.put(0, 3)
+    world.target.occupied[C] = Occupancy(holds_records=True)
+    process = joined(world, C)
+    assert process.stopped
+    world.seed(4)
+    process.later(REFRESH, turns=8)
+    assert (process.stopped, world.offsets(C)) == ({}, [])
+
+
+def test_checkpoints_that_are_gone_deliver_nothing_twice(world: World) -> None:
+    world.put(0, 3)
+    joined(world, C).stop()
+    world.target.checkpoints.clear()
+    process = joined(world, C)
+    process.later(60, turns=8)
+    assert world.offsets(C) == numbers((0, 3))
+    assert "holds records" in process.stopped[str(SOURCE)]
+
+
+def test_records_may_be_added_to_by_choice(world: World) -> None:
+    world = World(source_settings(on_foreign_data="append"))
+    world.put(0, 3)
+    world.target.occupied[C] = Occupancy(holds_records=True)
+    assert joined(world, C).ready
+    assert world.offsets(C) == numbers((0, 3))
+
+
+def test_a_partition_that_cannot_be_looked_into_stops_and_says_why(world: World) -> None:
+    world.put(0, 3)
+    world.target.occupied[C] = Occupancy(None, "no READ on it")
+    process = joined(world, C)
+    assert "whether copy/0 holds records is not known (no READ on it)" in process.stopped[str(SOURCE)]
+    del world.target.occupied[C]
+    process.later(31, turns=8)
+    assert (process.stopped, world.offsets(C)) == ({}, numbers((0, 3)))
+
+
+def test_a_look_that_fails_is_made_again(world: World) -> None:
+    world.put(0, 3)
+    process = world.process()
+    process.turn(2)
+    process.placement.assign(C)
+    process.turn(1)
+    world.target.away = True
+    process.turn(3)
+    world.target.away = False
+    process.later(2, turns=8)
+    assert (process.stopped, world.offsets(C)) == ({}, numbers((0, 3)))
+
+
+def test_nothing_is_asked_of_partitions_without_a_segment(world: World) -> None:
+    """A destination may have more partitions than the source, for others."""
+    world.put(0, 3)
+    world.target.occupied[D] = Occupancy(holds_records=True)
+    process = joined(world)
+    assert (process.stopped, world.offsets(C)) == ({}, numbers((0, 3)))
+
+
+def test_a_first_checkpoint_that_is_refused_names_no_record(world: World) -> None:
+    world.put(0, 3)
+    process = world.process()
+    process.turn(2)
+    world.target.fail_next(C, code="TOPIC_AUTHORIZATION_FAILED", fate=Fate.REFUSED)
+    process.placement.assign(C)
+    process.turn(6)
+    reason = process.stopped[str(SOURCE)]
+    assert "TOPIC_AUTHORIZATION_FAILED" in reason
+    assert "record at offset" not in reason
+    process.later(40, turns=8)
+    assert (process.stopped, world.offsets(C)) == ({}, numbers((0, 3)))
+
+
+def test_a_destination_created_again_after_the_first_checkpoint_is_just_used(world: World) -> None:
+    """Nothing was delivered to the one before."""
+    world.put(0, 3)
+    process = world.process()
+    process.turn(2)
+    process.placement.assign(C)
+    while len(world.target.rounds) < 1:
+        process.turn()
+    assert world.target.checkpoints[key()].next_offset == 0
+    world.admin.ids["copy"] = "another"
+    again = joined(world, C)
+    again.turn(4)
+    assert (again.stopped, world.offsets(C)) == ({}, numbers((0, 3)))
+    assert world.target.checkpoints[key()].destination_topic_id == "another"

@@ -1,0 +1,113 @@
+"""Every command that writes refuses a bucket that would let objects be overwritten, before it writes anything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from infra.local.aws import s3_client
+from infra.local.stack import LocalStack
+from replicator import cli
+from replicator.control import probe_key
+from tests.infra.faulty_s3 import FaultyS3, faulty
+from tests.processes.harness import to_toml
+
+pytestmark = pytest.mark.integration
+
+COMMANDS = [["egress"], ["sync", "--once"], ["compact", "--once"], ["gc"], ["gc", "--covered"]]
+USAGE = 2
+
+
+class Site:
+    """Two buckets behind a server that drops If-None-Match, and a file for every command."""
+
+    def __init__(self, stack: LocalStack, server: FaultyS3, name: str, file: Path) -> None:
+        self.client = s3_client(stack.moto.endpoint_url)
+        self.buckets = [f"{name}-here", f"{name}-there"]
+        for bucket in self.buckets:
+            self.client.create_bucket(Bucket=bucket)
+        self.bootstrap, self.endpoint_url, self.file = stack.brokers["a"].bootstrap, server.endpoint_url, file
+
+    def run(self, command: Sequence[str], **s3: Any) -> int:
+        self.file.write_text(to_toml(self._tables(s3)), encoding="utf-8")
+        with pytest.raises(SystemExit) as caught:
+            cli.main([*command, "--config", str(self.file)])
+        assert isinstance(caught.value.code, int | None)
+        return caught.value.code or 0
+
+    def stored(self) -> set[str]:
+        answers = [self.client.list_objects_v2(Bucket=bucket) for bucket in self.buckets]
+        return {item["Key"] for answer in answers for item in answer.get("Contents", ())}
+
+    def _tables(self, s3: dict[str, Any]) -> dict[str, Any]:
+        here, there = (
+            {
+                "bucket": bucket,
+                "endpoint_url": self.endpoint_url,
+                "region_name": "us-east-1",
+                "access_key_id": "test",
+                "secret_access_key": "${SECRET}",
+                **s3,
+            }
+            for bucket in self.buckets
+        )
+        return {
+            "region": "a",
+            "kafka": {"bootstrap.servers": self.bootstrap},
+            "metrics": {"listen": "127.0.0.1:0"},
+            "s3": here,
+            "egress": {"topics": {"orders": {}}},
+            "sync": {"destination": there},
+            "compaction": {"jobs": [{"name": "all"}]},
+            "retention": {"topics": {"orders": {"max_age": "1d"}}},
+        }
+
+
+@pytest.fixture
+def server(stack: LocalStack) -> Iterator[FaultyS3]:
+    with faulty(stack.moto.endpoint_url) as server:
+        yield server
+
+
+@pytest.fixture
+def site(
+    stack: LocalStack,
+    server: FaultyS3,
+    unique: Callable[[str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Site]:
+    monkeypatch.setenv("SECRET", "test")
+    made = Site(stack, server, unique("bucket"), tmp_path / "replicator.toml")
+    with closing(made.client):
+        yield made
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_bucket_that_ignores_the_condition_is_refused(
+    site: Site, server: FaultyS3, command: Sequence[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.unconditional = {"PutObject"}
+    assert site.run(command) == USAGE
+    said = capsys.readouterr().err
+    assert "ignores If-None-Match in PutObject" in said
+    assert site.buckets[command[0] == "sync"] in said
+    assert "conditional_writes = 'assume'" in said
+    assert site.stored() == {probe_key("data", "a")}
+
+
+@pytest.mark.parametrize("command", COMMANDS[2:], ids=" ".join)
+def test_it_can_be_assumed(site: Site, server: FaultyS3, command: Sequence[str]) -> None:
+    server.unconditional = {"PutObject"}
+    assert site.run(command, conditional_writes="assume") == 0
+    assert probe_key("data", "a") not in site.stored()
+
+
+@pytest.mark.parametrize("command", [["gc", "--dry-run"], ["compact", "--once", "--dry-run"]], ids=" ".join)
+def test_a_dry_run_leaves_no_object(site: Site, command: Sequence[str]) -> None:
+    assert site.run(command) == 0
+    assert site.stored() == set()

@@ -1,0 +1,136 @@
+"""Principals of a site that have the rights which docs/rights.md documents, and no other.
+
+documented()  ──> a Grant for each row and operation of the table
+Rights(site, B, "ingress", destinations=[...])  ──> a principal with all of them; `forbid` and `allow` change one
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
+
+from tests.infra.principal import GROUP, TOPIC, TRANSACTIONAL_ID, Principal
+from tests.processes.harness import ROOT, to_toml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.processes.harness import Site, Worker
+
+PAGE = ROOT / "docs" / "rights.md"
+_ROW = re.compile(r"\| (?P<who>.*?) ?\| (?P<resource>.+?) \| (?P<operations>.*?) ?\|")
+
+TOPICS, DESTINATIONS = "topics it archives", "destinations"
+EGRESS_GROUP, INGRESS_GROUP = "`egress.group_id`", "`ingress.group_id`"
+EVENTS, CHECKPOINTS = "`ingress.segment_events_topic`", "`ingress.checkpoint_topic`"
+IDENTITIES = "transactional ids, prefixed `ingress.group_id`"
+RESTORES = "topics, prefixed `replicator.restore.`"
+RESTORE_IDENTITIES = "transactional ids, prefixed `replicator.restore.`"
+COMMAND_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """One operation on one row of the table."""
+
+    who: str
+    resource: str
+    operation: str
+
+    def __str__(self) -> str:
+        return f"{self.who}: {self.operation} on {self.resource}".replace("`", "")
+
+
+def documented() -> Sequence[Grant]:
+    """In the order of the page."""
+    found: list[Grant] = []
+    who = ""
+    for line in PAGE.read_text(encoding="utf-8").splitlines():
+        row = _ROW.fullmatch(line)
+        if row is None or row["who"] == "who" or set(row["resource"]) <= {"-", "|"}:
+            continue
+        who = row["who"].replace("`", "") or who
+        found += [Grant(who, row["resource"], each.strip()) for each in row["operations"].split(",") if each.strip()]
+    return found
+
+
+class Rights:
+    """A principal of region `region` that may do what is documented for `who`."""
+
+    def __init__(
+        self,
+        site: Site,
+        region: str,
+        who: str,
+        *,
+        topics: Collection[str] = (),
+        destinations: Collection[str] = (),
+        missing: Grant | None = None,
+        word: str = "",
+    ) -> None:
+        """`missing`: all but this one. `word`: of the principal's name, where a site has several for `who`. The site's
+        processes have the password in their environment."""
+        self._site, self.who = site, who
+        word = re.sub(r"\W+", "_", word or who)
+        self._names: Mapping[str, tuple[ResourceType, Collection[str], bool]] = {
+            TOPICS: (TOPIC, topics, False),
+            DESTINATIONS: (TOPIC, destinations, False),
+            EGRESS_GROUP: (GROUP, [site.egress_group], False),
+            INGRESS_GROUP: (GROUP, [site.ingress_group], False),
+            EVENTS: (TOPIC, [f"{site.name}.events"], False),
+            CHECKPOINTS: (TOPIC, [f"{site.name}.checkpoints"], False),
+            IDENTITIES: (TRANSACTIONAL_ID, [site.ingress_group], True),
+            RESTORES: (TOPIC, ["replicator.restore."], True),
+            RESTORE_IDENTITIES: (TRANSACTIONAL_ID, ["replicator.restore."], True),
+        }
+        self.principal = Principal(site.stack.brokers[region], f"{site.name}.{word}")
+        self._variable = f"PASSWORD_OF_{word.upper()}"
+        site.environment[self._variable] = self.principal.name
+        for grant in documented():
+            if grant.who == who and grant != missing:
+                self.allow(grant)
+
+    @property
+    def kafka(self) -> Mapping[str, Any]:
+        """For the configuration: `site.ingress(kafka=…)`."""
+        return {**self.principal.properties, "sasl.password": f"${{{self._variable}}}"}
+
+    def file(self, like: Worker) -> Path:
+        """The configuration of `like` under this principal, on its cluster."""
+        path = self._site.folder / f"{self.principal.name}.toml"
+        kafka = {k: v for k, v in like.tables.get("kafka", {}).items() if isinstance(v, dict)}
+        path.write_text(to_toml({**like.tables, "kafka": {**kafka, **self.kafka}}), encoding="utf-8")
+        return path
+
+    def run(self, like: Worker, *command: str) -> tuple[int, str]:
+        """A command with that file: its exit code, and what it printed."""
+        done = subprocess.run(
+            [sys.executable, "-m", "replicator", *command, "--config", str(self.file(like))],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            env=self._site.environment,
+            timeout=COMMAND_SECONDS,
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    def names(self, grant: Grant) -> Collection[str]:
+        """Of the resources it is about; prefixes, where it is prefixed."""
+        return self._names[grant.resource][1]
+
+    def allow(self, grant: Grant) -> None:
+        kind, names, prefixed = self._names[grant.resource]
+        for name in names:
+            self.principal.allow(kind, name, AclOperation[grant.operation], prefixed=prefixed)
+
+    def forbid(self, grant: Grant) -> None:
+        kind, names, prefixed = self._names[grant.resource]
+        for name in names:
+            self.principal.forbid(kind, name, AclOperation[grant.operation], prefixed=prefixed)

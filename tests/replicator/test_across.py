@@ -1,0 +1,130 @@
+"""What several files say against each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from replicator.config import Config, from_mapping
+from replicator.config.across import between_files
+
+
+def file(name: str, region: str, servers: str = "", **sections: Any) -> Config:
+    """Of one region, with a bucket and a queue of its own."""
+    tables = {
+        "region": region,
+        "kafka": {"bootstrap.servers": servers or f"kafka.{region}:9092"},
+        "s3": {"bucket": f"bucket-{region}"},
+        "sqs": {"queue": f"queue-{region}"},
+    }
+    return from_mapping(tables | sections, source=name)
+
+
+def ingress(*sources: tuple[str, str, str], **settings: Any) -> dict[str, Any]:
+    return {
+        "sources": [{"region": region, "topic": topic, "destination_topic": to} for region, topic, to in sources]
+    } | settings
+
+
+def egress(*topics: str, **settings: Any) -> dict[str, Any]:
+    return {"topics": {topic: {} for topic in topics}} | settings
+
+
+OTHERS: dict[str, str] = {"group_id": "g2", "checkpoint_topic": "c2", "segment_events_topic": "e2"}
+
+
+def test_files_of_two_clusters_share_nothing() -> None:
+    one = file("one", "a", ingress=ingress(("c", "orders", "copy")))
+    assert between_files([one, file("two", "b", ingress=ingress(("c", "orders", "copy")))]) == []
+
+
+def test_two_processes_of_one_ingress_may_have_a_file_each() -> None:
+    both = {"ingress": ingress(("b", "orders", "copy")), "egress": egress("x")}
+    other = file("two", "a", metrics={"listen": "127.0.0.1:9465"}, **both)
+    assert between_files([file("one", "a", **both), other]) == []
+
+
+@pytest.mark.parametrize("same", ["region", "one of the servers"])
+def test_each_shared_name_is_told_with_its_remedy(same: str) -> None:
+    region, servers = ("a", "x:1") if same == "region" else ("b", "y:1, kafka.a:9092")
+    one = file("one", "a", ingress=ingress(("c", "^orders.*", "{topic}.copy")))
+    two = file("two", region, servers, ingress=ingress(("c", "orders", "orders.copy")), s3={"bucket": "another"})
+    told = between_files([one, two])
+    assert [line.partition(": ")[0] for line in told] == ["one and two"] * 4
+    assert "ingress.group_id 'replicator.ingress' is that of both" in told[0]
+    assert "give one another group_id" in told[0]
+    assert "ingress.checkpoint_topic 'replicator.checkpoint' is that of both" in told[1]
+    assert "ingress.segment_events_topic" in told[2]
+    assert "'orders.copy' gets orders of c from the one and orders of c from the other" in told[3]
+    assert "name another destination_topic" in told[3]
+
+
+def test_a_file_of_its_own_names_is_fine() -> None:
+    one = file("one", "a", ingress=ingress(("c", "orders", "copy")))
+    two = file("two", "a", ingress=ingress(("c", "payments", "other"), **OTHERS), s3={"bucket": "another"})
+    assert between_files([one, two]) == []
+
+
+def test_topics_of_ones_own_are_no_destinations_and_no_sources() -> None:
+    one = file("one", "a", ingress=ingress(("c", "orders", "c2")))
+    two = file("two", "a", ingress=ingress(("c", "payments", "other"), **OTHERS), egress=egress("unrelated"))
+    archives = file("three", "a", egress=egress("^[ce]2", group_id="g3"))
+    told = between_files([one, two, archives])
+    assert any("'c2' is a topic of one's own and a destination of the other" in line for line in told)
+    assert any("egress.topics of one selects c2, e2" in line for line in told)
+
+
+def test_groups_of_egress() -> None:
+    one, two = file("one", "a", egress=egress("x")), file("two", "a", egress=egress("y"))
+    assert "egress.group_id 'replicator.egress' is that of both" in between_files([one, two])[0]
+    two = file(
+        "two", "a", egress=egress("y", group_id="g"), ingress=ingress(("b", "z", "w"), group_id="replicator.egress")
+    )
+    assert (
+        "'replicator.egress' is egress.group_id of one and ingress.group_id of the other"
+        in between_files([one, two])[0]
+    )
+
+
+def test_a_loop_names_files_setting_and_remedy() -> None:
+    one = file("a.toml", "a", egress=egress("^.*"), ingress=ingress(("b", "^.*", "{topic}.b")))
+    two = file("b.toml", "b", egress=egress("^.*"), ingress=ingress(("a", "^.*", "{topic}.a")))
+    [told] = between_files([one, two])
+    assert "ingress.sources[0].topic: delivers x of " in told
+    assert "(a.toml)" in told
+    assert "(b.toml)" in told
+    assert "keep" in told
+    assert "out of [egress] of" in told
+
+
+NAMES = st.sampled_from(["x", "y", "z", "replicator.checkpoint2"])
+FILE = st.fixed_dictionaries(
+    {
+        "region": st.sampled_from("ab"),
+        "servers": st.sampled_from(["s1:1", "s2:1", "s1:1,s3:1"]),
+        "bucket": st.sampled_from(["b1", "b2"]),
+        "group": st.sampled_from(["g1", "g2"]),
+        "checkpoints": st.sampled_from(["c1", "c2"]),
+        "topic": st.sampled_from(["x", "^x.*", "^.*"]),
+        "to": st.sampled_from(["{topic}.1", "{topic}.2"]),
+    }
+)
+
+
+@given(st.lists(FILE, min_size=2, max_size=3))
+@settings(deadline=None)
+def test_it_does_not_matter_in_which_order_they_are_given(tables: list[dict[str, str]]) -> None:
+    def made(n: int, t: dict[str, str]) -> Config:
+        to = t["to"].replace("{topic}", "x") if t["topic"] == "x" else t["to"]
+        settings = ingress(("c", t["topic"], to), group_id=t["group"], checkpoint_topic=t["checkpoints"])
+        return file(str(n), t["region"], t["servers"], s3={"bucket": t["bucket"]}, ingress=settings)
+
+    files = [made(n, t) for n, t in enumerate(tables)]
+    forward, backward = between_files(files), between_files(files[::-1])
+    assert len(forward) == len(backward)
+    alone = [one for one in files if sum(between_files([one, other]) != [] for other in files if other is not one) == 0]
+    for one in alone:
+        assert not any(one.source in line.partition(": ")[0].split(" and ") for line in forward if len(files) == 2)
