@@ -142,6 +142,7 @@ class Sequencer:
     listed_at: datetime | None = None  # when the last listing was begun that shows all there was
     wake_at: datetime | None = None  # call `tick` then; None: only news can change anything
     _gap: _Gap | None = None
+    _told: int | None = None  # where the last gap begins that was told to be late
     _failures: int = 0
     _backing_off: bool = False
     _wanted: Relist | None = None  # a listing asked for and not answered
@@ -350,7 +351,10 @@ class Sequencer:
         return [passed]
 
     def _late(self, gap: _Gap) -> list[Effect]:
-        return [Late(gap.offsets), Waits(Waiting(gap.offsets.start, gap.since))]
+        """A notification of a segment that is gone hides the gap for a while: it is the same one when it is back."""
+        before, self._told = self._told, gap.offsets.start
+        late = [Late(gap.offsets)] if before != gap.offsets.start else []
+        return [*late, Waits(Waiting(gap.offsets.start, gap.since))]
 
     def _since(self, waiting: Waiting) -> datetime:
         """Since when this is waited for, `waiting.since` if nobody did before."""

@@ -438,6 +438,15 @@ def test_gap_is_told_once_relisted_with_growing_pauses_and_then_lost() -> None:
     assert relists == [1, 3, 7, 20]
 
 
+def test_gap_is_told_once_though_an_old_notification_hides_it_for_a_while() -> None:
+    gone, later = segment(0, 9), segment(10, 19)
+    seq = with_gap(later)
+    assert [type(e) for e in stored(seq, gone)] == [Deliver]
+    assert seq.vanished(gone, T0) == [Relist(False, "missing")]
+    assert list_again(seq, T0, later, full=False) == [Relist(False, "gap")]
+    assert list_again(seq, T0, later, full=False) == [Waits(Waiting(0, T0))]
+
+
 def test_lost_gap_is_left_as_soon_as_its_segment_appears() -> None:
     later = segment(10, 19)
     seq, now = with_gap(later), T0 + timedelta(seconds=60)
