@@ -11,6 +11,7 @@ from egress.held import Held
 from replicator import logkeys
 from replicator.durable import Step, durable
 from replicator.errors import ReplicatorError
+from replicator.failing import Attempt
 from replicator.protocols import Committed, SourceConsumer, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -34,20 +35,25 @@ class Commits:
 
     def turn(self, held: Mapping[TopicPartition, Held], now: datetime) -> Mapping[TopicPartition, int]:
         """Send what waits. Answers what was sent."""
-        for partition, reason in self.consumer.commit_failures().items():
-            failed = held.get(partition)
-            if failed is not None and failed.core is not None:
+        for partition, refused in self.consumer.commit_answers().items():
+            asked = held.get(partition)
+            if asked is not None and not refused:
+                asked.failing.worked(Attempt.COMMIT)
+            elif asked is not None and asked.core is not None:
                 # whatever was refused, everything below `committable` is stored: say that, a little later
-                log.warning("commit_failed", extra=failed.fields | {logkeys.REASON: reason})
-                self._waiting.setdefault(partition, failed.position(failed.core.committable))
+                log.warning("commit_failed", extra=asked.fields | {logkeys.REASON: refused})
+                asked.failing.failed(Attempt.COMMIT, refused, now)
+                self._waiting.setdefault(partition, asked.position(asked.core.committable))
                 self._not_before = now + RETRY
         if not self._waiting or (self._not_before is not None and now < self._not_before):
             return {}
         try:
-            with durable(Step.COMMIT_OFFSETS):  # sent: the answer comes by `commit_failures`
+            with durable(Step.COMMIT_OFFSETS):  # sent: the answer comes by `commit_answers`
                 self.consumer.commit(self._waiting)
         except ReplicatorError as error:
             log.warning("commit_failed", extra={logkeys.ERROR: str(error)})
+            for partition in self._waiting.keys() & held.keys():
+                held[partition].failing.failed(Attempt.COMMIT, str(error), now)
             self._not_before = now + RETRY
             return {}
         sent = {p: c.next_offset for p, c in self._waiting.items()}

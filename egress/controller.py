@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 POLL = timedelta(milliseconds=100)
 REWINDS = 3  # in a row, of one partition: then an operator has to look at it
 OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
-GROUP = "group"  # in health
+GROUP, TOPICS = "group", "topics"  # in health
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +142,7 @@ class EgressController:
         for held in self._holdings:
             self._tick(held, now)
         self._press(now)
+        self._tell_failures(now)
         parts.lag.committed(self._commits.turn(self._holdings.partitions, now))
         parts.lag.turn(now, {h.partition: h.source for h in self._holdings})
         parts.metrics.gauge("egress_memory_bytes", parts.assembly.held_bytes)
@@ -167,6 +168,21 @@ class EgressController:
                 log.error("topic_refused", extra={logkeys.TOPIC: topic, logkeys.REASON: reason})
             health.stopped(f"{self.parts.region}/{topic}", reason)
         self._refused = frozenset(refused)
+
+    def _tell_failures(self, now: datetime) -> None:
+        """Failures in a row that last: it is tried as before, and an operator has to know of it."""
+        health = self.parts.health
+        if alarm := self.parts.watcher.alarm(now):
+            health.problem(TOPICS, alarm)
+        else:
+            health.solved(TOPICS)
+        for held in self._holdings:
+            alarm = held.failing.alarm(now)
+            if alarm and alarm != held.alarm:
+                health.problem(held.attempts, alarm)
+            elif held.alarm and not alarm:
+                health.solved(held.attempts)
+            held.alarm = alarm
 
     def _look(self, now: datetime) -> None:
         """The cluster may be another, a topic another life of its name, and the archive may go on in another place,

@@ -12,6 +12,7 @@ from egress.resolver import Begin
 from replicator import logkeys
 from replicator.commit_note import Note
 from replicator.config import EgressTopicSettings
+from replicator.failing import Failures
 from replicator.protocols import Committed, LogPoint, TopicPartition
 from replicator.segment import OffsetRange, Segment, SourcePartition
 
@@ -34,6 +35,8 @@ class Held:
     evidence: ForkEvidence | None = None  # that the log is not the one that is archived
     doubted: bool = False  # what was read contradicted the archive, and is read once more
     failures: int = 0  # in a row, that time mends
+    failing: Failures = field(default_factory=Failures)  # what is asked of the cluster for it
+    alarm: str = ""  # of those, as it was told
     refusals: int = 0  # in a row, for the same reason
     seek: Seek | None = None  # to be done at `retry_at`
     retry_at: datetime | None = None
@@ -91,6 +94,11 @@ class Held:
         self.life = self.core = self.note = self.seek = self.retry_at = self.began_at = self.evidence = None
         self.ended = self.given_up = self.uploading = False
         self.points, self.contested, self.beyond = LogPoints(), (), ()
+
+    @property
+    def attempts(self) -> str:
+        """Subject of the problem that what is asked of the cluster for it fails again and again."""
+        return f"{self.source} attempts"
 
     @property
     def rereading(self) -> str:

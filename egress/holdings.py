@@ -81,6 +81,7 @@ class Holdings:
                 self.assembly.discard(held.source)
                 self.health.resumed(str(held.source))
                 self.health.solved(held.rereading)
+                self.health.solved(held.attempts)
                 self.lag.forget(partition)
         self._count()
 

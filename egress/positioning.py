@@ -14,6 +14,7 @@ from egress.resolver import Begin, Resolver, Wanted
 from egress.watcher import Selected
 from replicator import logkeys
 from replicator.errors import ReplicatorError
+from replicator.failing import Attempt
 from replicator.protocols import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -57,8 +58,11 @@ class Positioning:
         except ReplicatorError as error:
             log.warning("positions_unknown", extra={logkeys.ERROR: str(error), logkeys.COUNT: len(helds)})
             for held in helds:
+                held.failing.failed(Attempt.POSITION, str(error), now)
                 held.retry_at = now + RETRY
             return []
+        for held in helds:
+            held.failing.worked(Attempt.POSITION)
         return [(held, answers[held.partition]) for held in helds]
 
 

@@ -12,6 +12,7 @@ from replicator import logkeys
 from replicator.config import EgressTopicSettings
 from replicator.describing import describe_each
 from replicator.errors import ReplicatorError, TransientError
+from replicator.failing import Attempt, Failures
 from replicator.protocols import ClusterAdmin, TopicFacts
 from replicator.topics import TopicRule, select
 
@@ -49,6 +50,7 @@ class TopicWatcher:
     refused: Mapping[str, str] = field(default_factory=dict)  # topic -> why the cluster does not show it
     claimed: frozenset[str] = frozenset()
     other_cluster: str | None = None  # what stands behind the bootstrap address now, if it is another
+    _failures: Failures = field(default_factory=Failures)
     _looked: bool = False
     _idle: frozenset[str] = frozenset()
     _first_look: frozenset[str] | None = None
@@ -66,7 +68,9 @@ class TopicWatcher:
                 found = asked.result()
             except ReplicatorError as error:
                 log.warning("topics_not_refreshed", extra={logkeys.ERROR: str(error)})
+                self._failures.failed(Attempt.TOPICS, str(error), now)
                 return False
+            self._failures.worked(Attempt.TOPICS)
             topics = found.topics if found.other_cluster is None else self.topics
             self._tell_idle(found.idle)
             before = self._known
@@ -80,6 +84,10 @@ class TopicWatcher:
             self._due_at = now + self.interval
             self._asked = self.pool.submit(self._ask)
         return False
+
+    def alarm(self, now: datetime) -> str:
+        """That what is archived goes on, and what is new is not seen; empty when it is."""
+        return self._failures.alarm(now)
 
     @property
     def _known(self) -> tuple[object, ...]:

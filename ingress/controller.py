@@ -18,7 +18,6 @@ from ingress import telling as tell
 from ingress.checkpoint_watch import CheckpointWatch
 from ingress.delivery import Delivery
 from ingress.destinations import DestinationFinder, Route
-from ingress.failing import Attempt
 from ingress.first_checkpoints import FirstCheckpoints, foreign_data
 from ingress.group_ownership import GroupOwnership
 from ingress.held import Held
@@ -37,6 +36,7 @@ from replicator.checkpoint import Author, Checkpoint, CheckpointKey
 from replicator.control_store import ControlStore
 from replicator.errors import CheckpointConflict, ReplicatorError
 from replicator.events import Created, Removed
+from replicator.failing import Attempt
 from replicator.health import Health
 from replicator.lifecycle import Deadline, Stop
 from replicator.metrics import Metrics
@@ -596,8 +596,10 @@ class IngressController:
 
 def _has_moved(word: Checkpoint | None, known: int | None) -> bool:
     """Whether records were delivered of which no answer said so. `known`: the next offset as it was known before."""
-    before = known if known is not None else word and word.begun_at
-    return word is not None and before is not None and word.next_offset > before
+    if word is None:
+        return False
+    before = word.begun_at if known is None else known
+    return before is not None and word.next_offset > before
 
 
 def _is_operators(word: Checkpoint | None, known: Checkpoint | None) -> bool:

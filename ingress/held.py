@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from ingress.failing import Failures
 from ingress.listings import Listing, Stored
 from ingress.reports import Assignment
 from ingress.sequencer import LatePolicy, Sequencer
 from replicator import logkeys
 from replicator.checkpoint import Checkpoint
 from replicator.config import IngressSource
+from replicator.failing import Failures
 from replicator.metrics import Metrics
 from replicator.segment import SourcePartition
 from replicator.undelivered import Undelivered, before_begin

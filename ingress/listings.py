@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from ingress.failing import Attempt
 from replicator import logkeys
 from replicator.control_store import ControlStore
 from replicator.errors import ReplicatorError
+from replicator.failing import Attempt
 from replicator.forward_listing import ahead, all_ahead, covered
 from replicator.metrics import Metrics
 from replicator.protocols import Clock

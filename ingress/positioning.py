@@ -8,12 +8,12 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ingress.failing import Attempt
 from ingress.group_ownership import GroupOwnership
 from ingress.held import Held
 from replicator import logkeys
 from replicator.checkpoint import Checkpoint, CheckpointKey
 from replicator.errors import CheckpointConflict, OtherGroup, ReplicatorError, TargetError
+from replicator.failing import Attempt
 from replicator.protocols import CheckpointStore, Placement, TopicPartition
 
 log = logging.getLogger(__name__)

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ingress.destinations import DestinationFinder, Found
-from ingress.failing import Attempt, Failures
 from replicator import logkeys
 from replicator.checkpoint import Parked
 from replicator.errors import ReplicatorError
+from replicator.failing import Attempt, Failures
 from replicator.health import Health
 from replicator.protocols import ParkedNotes, TopicFacts, TopicPartition
 from replicator.segment import SourcePartition

@@ -285,10 +285,11 @@ class SourceConsumer(Protocol):
     def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
         """Commit group offsets. With `wait`, return once the broker has them and raise BrokerUnavailable or
         OwnershipLost otherwise, at the end of `wait` at the latest; without, the outcome is reported by
-        `commit_failures`."""
+        `commit_answers`."""
 
-    def commit_failures(self) -> Mapping[TopicPartition, str]:
-        """Partitions whose asynchronous commit failed since the last call, with the reason."""
+    def commit_answers(self) -> Mapping[TopicPartition, str]:
+        """Partitions whose asynchronous commit was answered since the last call: why it was refused last, empty when it
+        was taken."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         """Those of `partitions` that have a committed offset in this group. Raises BrokerUnavailable. May be called

@@ -87,7 +87,7 @@ class KafkaSourceConsumer:
         self._client = self._member.client
         self._offsets = GroupOffsets(lookup_properties(config), timeout=request_timeout)
         self._readings: dict[TopicPartition, Reading] = {}
-        self._commit_failures: dict[TopicPartition, str] = {}
+        self._commit_answers: dict[TopicPartition, str] = {}
         self._consuming = False
         self._count = AT_FIRST
         self._linger = linger
@@ -146,7 +146,7 @@ class KafkaSourceConsumer:
     def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
         """With `wait`, the answer is read back from the group. The client's own waiting commit takes no timeout: with a
         frozen broker it was still waiting after minutes (seen), inside a revocation too, where nothing else may run.
-        So a refusal, unlike a success, is known only when `wait` is over; `commit_failures` tells why."""
+        So a refusal, unlike a success, is known only when `wait` is over; `commit_answers` tells why."""
         if not offsets:
             return
         asked = [
@@ -160,14 +160,14 @@ class KafkaSourceConsumer:
         except KafkaException as error:
             if wait is not None:
                 raise translate(error, f"commit offsets of group {self._group_id}", needs="READ") from error
-            self._commit_failures.update(dict.fromkeys(offsets, told(error)))
+            self._commit_answers.update(dict.fromkeys(offsets, told(error)))
             return
         if wait is not None:
             self._offsets.wait_for(offsets, wait)
 
-    def commit_failures(self) -> Mapping[TopicPartition, str]:
-        failures, self._commit_failures = self._commit_failures, {}
-        return failures
+    def commit_answers(self) -> Mapping[TopicPartition, str]:
+        answers, self._commit_answers = self._commit_answers, {}
+        return answers
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         return self._offsets.committed(partitions)
@@ -418,8 +418,8 @@ class KafkaSourceConsumer:
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPartition]) -> None:
         for partition in partitions:
             problem = partition.error or error
-            if problem is not None:
-                self._commit_failures[TopicPartition(partition.topic, partition.partition)] = told(problem)
+            reason = told(problem) if problem is not None else ""
+            self._commit_answers[TopicPartition(partition.topic, partition.partition)] = reason
 
 
 def _place(partition: TopicPartition, next_offset: int, point: LogPoint | None) -> ClientPartition:

@@ -27,7 +27,7 @@ class Member(FakeSourceConsumer):
         elif wait is not None:
             raise OwnershipLost("commit: ILLEGAL_GENERATION")
         else:
-            self._commit_failures.update(dict.fromkeys(offsets, "ILLEGAL_GENERATION"))
+            self._commit_answers.update(dict.fromkeys(offsets, "ILLEGAL_GENERATION"))
 
 
 @pytest.fixture

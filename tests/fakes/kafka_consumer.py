@@ -238,7 +238,7 @@ class FakeSourceConsumer:
         self._disturbances: list[tuple[str, bool]] = []
         self._failures: list[PartitionFailed] = []
         self._failing_commits: dict[TopicPartition, str] = {}
-        self._commit_failures: dict[TopicPartition, str] = {}
+        self._commit_answers: dict[TopicPartition, str] = {}
 
     # --- what the test plans ------------------------------------------------------------------------------------------
 
@@ -325,14 +325,14 @@ class FakeSourceConsumer:
             failed |= dict.fromkeys(offsets, "unavailable")
         self.broker.committed(self.group_id).update({p: c for p, c in offsets.items() if p not in failed})
         if wait is None:
-            self._commit_failures |= failed
+            self._commit_answers |= dict.fromkeys(offsets, "") | failed
         elif failed:
             lost = any(p not in self._readings for p in failed)
             raise (OwnershipLost if lost else BrokerUnavailable)(f"commit: {failed}")
 
-    def commit_failures(self) -> Mapping[TopicPartition, str]:
-        failures, self._commit_failures = self._commit_failures, {}
-        return failures
+    def commit_answers(self) -> Mapping[TopicPartition, str]:
+        answers, self._commit_answers = self._commit_answers, {}
+        return answers
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
         if self.unavailable:

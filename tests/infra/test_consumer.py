@@ -459,13 +459,13 @@ def test_a_commit_refused_by_the_broker_is_a_failure_not_an_exception(world: Bro
         member.until(consumer.assignment)
         too_long = {p: Committed(1, "x" * 5000)}  # offset.metadata.max.bytes is 4096
         consumer.commit(too_long)
-        failures: dict[TopicPartition, str] = {}
-        member.until(lambda: failures or failures.update(consumer.commit_failures()))
-        assert "OFFSET_METADATA_TOO_LARGE" in failures[p]
-        assert consumer.commit_failures() == {}
+        answers: dict[TopicPartition, str] = {}
+        member.until(lambda: answers or answers.update(consumer.commit_answers()))
+        assert "OFFSET_METADATA_TOO_LARGE" in answers[p]
+        assert consumer.commit_answers() == {}
         with pytest.raises(BrokerUnavailable, match=f"commit {p} in group"):
             consumer.commit(too_long, wait=timedelta(milliseconds=300))
-        member.until(lambda: "OFFSET_METADATA_TOO_LARGE" in consumer.commit_failures().get(p, ""))
+        member.until(lambda: "OFFSET_METADATA_TOO_LARGE" in consumer.commit_answers().get(p, ""))
         assert consumer.committed([p]) == {}
         assert member.of(ConsumerDisturbed) == []
     finally:

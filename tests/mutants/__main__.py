@@ -7,11 +7,15 @@ concerns is judged again. A mutant that survives has to be named in docs/decisio
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from queue import SimpleQueue
 
 from tests.mutants.court import Control, Court, Judged, Memory, digest_of
 from tests.mutants.guards import ROOT, Guards, guards_of, modules
@@ -46,24 +50,33 @@ def explained() -> Mapping[str, str]:
     return dict(rows)
 
 
-def judged(court: Court, wanted: Sequence[Mutant], until: float) -> Iterator[tuple[Mutant, Judged]]:
-    """All of them without brokers, then with brokers what nobody saw."""
-    left: list[Mutant] = []
-    for number, one in enumerate(wanted, start=1):
+def judged(courts: Sequence[Court], wanted: Sequence[Mutant], until: float) -> Iterator[tuple[Mutant, Judged]]:
+    """All of them without brokers, then with brokers what nobody saw. Each court has one at a time."""
+    free: SimpleQueue[Court] = SimpleQueue()
+    for court in courts:
+        free.put(court)
+
+    def judge(count: str, one: Mutant, *, with_brokers: bool) -> Judged | None:
         if time.monotonic() > until:
-            return
-        found = court.judge(one, known_guards(one), with_brokers=False)
-        say(f"{number}/{len(wanted)}", one, found)
-        if found.caught or not known_guards(one).broker:
-            yield one, found
-        else:
-            left.append(one)
-    for number, one in enumerate(left, start=1):
-        if time.monotonic() > until:
-            return
-        found = court.judge(one, known_guards(one), with_brokers=True)
-        say(f"with brokers {number}/{len(left)}", one, found)
-        yield one, found
+            return None
+        court = free.get()
+        try:
+            found = court.judge(one, known_guards(one), with_brokers=with_brokers)
+        finally:
+            free.put(court)
+        say(count, one, found)
+        return found
+
+    def all_of(some: Sequence[Mutant], word: str, *, with_brokers: bool) -> Iterator[tuple[Mutant, Judged]]:
+        counts = [f"{word}{number}/{len(some)}" for number in range(1, len(some) + 1)]
+        answers = pool.map(lambda count, one: judge(count, one, with_brokers=with_brokers), counts, some)
+        yield from ((one, found) for one, found in zip(some, answers, strict=True) if found is not None)
+
+    with ThreadPoolExecutor(len(courts)) as pool:
+        quick = list(all_of(wanted, "", with_brokers=False))
+        left = [one for one, found in quick if not found.caught and known_guards(one).broker]
+        yield from ((one, found) for one, found in quick if one not in left)
+        yield from all_of(left, "with brokers ", with_brokers=True)
 
 
 def known_guards(one: Mutant) -> Guards:
@@ -81,6 +94,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--count", type=int, default=COUNT, help="mutants, about")
     parser.add_argument("--minutes", type=float, default=MINUTES, help="then it ends, and goes on the next time")
+    parser.add_argument("--juries", type=int, default=os.cpu_count(), help="side by side, each on a core")
     parser.add_argument("--only", default="", help="modules whose path has this in it; or the id of one mutant")
     parser.add_argument("--list", action="store_true", help="only say what would be planted")
     parser.add_argument("--fresh", action="store_true", help="forget what was judged before")
@@ -99,9 +113,10 @@ def main(arguments: Sequence[str]) -> int:
     tests_digest = digest_of([*(ROOT / "tests").rglob("*.py")])
     product = [path for package in ("replicator", "egress", "ingress", "compaction", "formats", "infra")
                for path in (ROOT / package).rglob("*.py")]  # fmt: skip
-    with Jury(ROOT, FOLDER) as jury:
-        court = Court(jury, memory, tests_digest, digest_of(product))
-        found = list(judged(court, wanted, began + given.minutes * 60))
+    with ExitStack() as stack:
+        juries = [stack.enter_context(Jury(ROOT, FOLDER / f"jury-{n}")) for n in range(given.juries)]
+        courts = [Court(jury, memory, tests_digest, digest_of(product)) for jury in juries]
+        found = list(judged(courts, wanted, began + given.minutes * 60))
     return tell(found, len(wanted), (time.monotonic() - began) / 60)
 
 

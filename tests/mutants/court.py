@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -46,6 +47,7 @@ class Memory:
     """Caught: believed as long as the module is the same. Survived: as long as the tests are, too."""
 
     path: Path
+    lock: threading.RLock = field(default_factory=threading.RLock)  # juries sit side by side
     _judged: dict[tuple[str, str], Judged] = field(default_factory=dict)
 
     def load(self) -> None:
@@ -62,15 +64,17 @@ class Memory:
         """The tests that saw most of the other mistakes in it, or in its package: asked first, they save the rest."""
         package = module.partition("/")[0]
         saw = Counter[str]()
-        for one in self._judged.values():
+        with self.lock:
+            before = list(self._judged.values())
+        for one in before:
             if one.caught and "::" in one.by and not one.with_brokers and one.module.startswith(f"{package}/"):
                 saw[one.by] += 100 if one.module == module else 1
         return tuple(by for by, _ in saw.most_common(WITNESSES))
 
     def add(self, one: Judged) -> None:
-        self._judged[one.id, one.module_digest] = one
         self.path.parent.mkdir(exist_ok=True)
-        with self.path.open("a", encoding="utf-8") as file:
+        with self.lock, self.path.open("a", encoding="utf-8") as file:
+            self._judged[one.id, one.module_digest] = one
             file.write(json.dumps(asdict(one)) + "\n")
 
 
@@ -139,6 +143,10 @@ class Court:
     def _control(self, stage: Stage, *, broker: bool) -> None:
         """The same without a mistake passes; else everything would be caught by whatever is wrong already."""
         name = f"control {'broker ' if broker else ''}{' '.join(stage)}"
+        with self.memory.lock:  # one jury makes sure of it for all
+            self._make_sure(name, stage, broker=broker)
+
+    def _make_sure(self, name: str, stage: Stage, *, broker: bool) -> None:
         if self.memory.of(name, self.product_digest, self.tests_digest) is not None:
             return
         trial = self._try(stage, broker=broker)

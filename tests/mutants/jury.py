@@ -65,12 +65,12 @@ class Trial:
 
 
 class Jury:
-    """A context manager. One trial at a time, on one core."""
+    """A context manager. One trial at a time, on one core; several sit side by side, each on its copy."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         """`folder` is emptied, and gets the copy."""
         self.copy, self.log = folder / "copy", folder / "trial.log"
-        shutil.rmtree(self.copy, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         self.copy.mkdir(parents=True)
         ignored = shutil.ignore_patterns("__pycache__", ".*")
         for name in COPIED:

@@ -17,6 +17,8 @@ class Attempt(StrEnum):
     LISTING = "to list the archive"
     LOOK = "to look for what is to be delivered"
     DESTINATIONS = "to look at the destinations"
+    TOPICS = "to look at the topics of the source"
+    COMMIT = "to commit the position"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

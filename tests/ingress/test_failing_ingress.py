@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingress.failing import ALARM, Attempt, Failures
 from replicator.errors import TargetError
+from replicator.failing import ALARM, Attempt, Failures
 from replicator.protocols import Fate, TopicPartition
 from tests.fakes.surroundings import T0
 from tests.ingress.world import Process, World, joined, key, numbers, source_settings

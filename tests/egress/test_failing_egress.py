@@ -1,0 +1,102 @@
+"""What egress asks of the cluster in vain, again and again: it is tried on, and an operator hears of it in a minute."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from replicator.protocols import TopicPartition
+from tests.egress.world import Process, World
+from tests.fakes.kafka_consumer import FakeSourceConsumer
+
+P = TopicPartition("t", 0)
+
+
+class RefusesCommits(FakeSourceConsumer):
+    """Those that are only sent; the answer comes by itself."""
+
+    refusing = True
+
+    def commit_answers(self) -> Mapping[TopicPartition, str]:
+        answers = super().commit_answers()
+        if self.refusing:
+            self.fail_commits(P, reason="GROUP_AUTHORIZATION_FAILED")
+        return answers
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    world.broker.create("t", partitions=1)
+    yield world
+    world.close()
+
+
+def problems(process: Process) -> Mapping[str, str]:
+    return process.health.snapshot().problems
+
+
+def later(process: Process, seconds: int) -> None:
+    for _ in range(seconds):
+        process.later(1)
+
+
+def test_commits_that_are_refused_for_a_minute_are_a_problem_until_one_is_taken(world: World) -> None:
+    consumer = RefusesCommits(world.broker)
+    consumer.fail_commits(P, reason="GROUP_AUTHORIZATION_FAILED")
+    process = world.process(consumer=consumer)
+    process.join()
+    world.produce(P, 5)
+    later(process, 50)
+    assert world.ranges(P) == [(0, 4)]
+    assert problems(process) == {}, "it may be the network, for a moment"
+    later(process, 30)
+    ((subject, what),) = problems(process).items()
+    assert subject.startswith("a/t/0")
+    assert "every attempt to commit the position fails since" in what
+    assert what.endswith("GROUP_AUTHORIZATION_FAILED")
+    consumer.refusing = False
+    later(process, 5)
+    assert problems(process) == {}
+    assert world.position(P) == 5
+
+
+def test_a_position_that_is_not_known_for_a_minute_is_a_problem(world: World) -> None:
+    process = world.process()
+    process.turn(2)
+    process.consumer.unavailable = True
+    process.join()
+    later(process, 50)
+    assert problems(process) == {}
+    later(process, 30)
+    assert "every attempt to read the position fails since" in problems(process)["a/t/0 attempts"]
+    process.consumer.unavailable = False
+    world.produce(P, 5)
+    later(process, 20)
+    assert problems(process) == {}
+    world.expect(P)
+
+
+def test_it_is_no_problem_of_a_process_that_gave_the_partition_away(world: World) -> None:
+    process = world.process()
+    process.turn(2)
+    process.consumer.unavailable = True
+    process.join()
+    later(process, 80)
+    assert problems(process) != {}
+    process.consumer.revoke(P)
+    process.turn(2)
+    assert problems(process) == {}
+
+
+def test_topics_that_are_not_seen_for_a_minute_are_a_problem(world: World) -> None:
+    process = world.process()
+    process.join()
+    world.admin.away = True
+    later(process, 150)
+    assert "every attempt to look at the topics of the source fails since" in problems(process)["topics"]
+    world.admin.away = False
+    later(process, 40)
+    assert problems(process) == {}
