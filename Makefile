@@ -25,13 +25,14 @@ test: java  # what runs whole processes comes by itself: it measures, in part by
 	$(BIN)/python -m pytest $(SHORT) tests/processes
 	$(BIN)/python -m pytest $(SHORT) tests/faults
 
+LONG := -p tests.long_results  # which writes docs/test-long.md
 test-long: java
-	$(BIN)/python -m pytest -m "long or real_s3" --ignore=tests/faults
-	$(BIN)/python -m pytest -m longest --override-ini faulthandler_timeout=3600 tests/faults
-	REPLICATOR_TEST_LONG=1 $(BIN)/python -m pytest --override-ini faulthandler_timeout=7200 tests/stateful tests/compaction/test_model.py tests/restore/test_restoring.py tests/restore/test_flipped_bits.py
+	$(BIN)/python -m pytest $(LONG) -m "long or real_s3" --ignore=tests/faults
+	$(BIN)/python -m pytest $(LONG) -m longest --override-ini faulthandler_timeout=3600 tests/faults
+	REPLICATOR_TEST_LONG=1 $(BIN)/python -m pytest $(LONG) --override-ini faulthandler_timeout=7200 tests/stateful tests/compaction/test_model.py tests/restore/test_restoring.py tests/restore/test_flipped_bits.py
 
 test-faults: java  # every crash point, and thirty random schedules
-	$(BIN)/python -m pytest -m "not longest" --override-ini faulthandler_timeout=1800 tests/faults
+	$(BIN)/python -m pytest $(LONG) -m "not longest" --override-ini faulthandler_timeout=1800 tests/faults
 
 SEEDS ?= 1000-1024
 soak: java  # plays these schedules, and says in docs/faults.md what it saw

@@ -481,8 +481,9 @@ def temp_dir(tmp_path: Path) -> Path:
 
 
 STACK_CHILD = """
-    import json, threading
+    import json, signal, threading
     from infra.local.state import run_foreground
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background inherits it ignored
     def ready(stack):
         print(json.dumps(dict(pids=dict(stack.pids()), dir=str(stack.dir))), flush=True)
     run_foreground(on_ready=ready, stop=threading.Event(), regions=("only",))

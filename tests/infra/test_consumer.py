@@ -230,6 +230,10 @@ class TestKafkaSourceConsumer(ConsumerContract):
         yield world
         world.close()
 
+    @pytest.mark.long  # two restarts of the broker
+    def test_a_hole_at_the_end_is_no_truncation(self, world: World) -> None:
+        super().test_a_hole_at_the_end_is_no_truncation(world)
+
     @pytest.mark.parametrize("examples", [2, pytest.param(40, marks=pytest.mark.long)])
     def test_any_mix_of_pauses_seeks_and_moves(self, world: World, examples: int) -> None:
         run_state_machine_as_test(
