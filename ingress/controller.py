@@ -61,6 +61,7 @@ POLL = timedelta(milliseconds=50)
 EVENTS = "segment events"  # in health
 MEASURE = timedelta(seconds=5)
 ROUND_ALARM = timedelta(seconds=60)
+SETTLE = timedelta(seconds=2)  # for a round under way of what an operator has decided about
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +127,7 @@ class IngressController:
             accounts=self._accounts,
             pool=parts.pool,
             delivery=parts.delivery,
+            holds=lambda held: held in self._holdings,
         )
         self._holdings = Holdings(parts.notes, parts.clock, parts.metrics, parts.health)
         self._left_behind = LeftBehind(self._holdings, parts.metrics, parts.health)
@@ -371,8 +373,12 @@ class IngressController:
         """Where nothing may be delivered yet: an operator has to say what the target holds, or it is asked again."""
         for held, answer in self._firsts.turn():
             assert held.sequencer is not None
+            if answer is None:
+                self._reposition(held, now)  # by what somebody wrote down meanwhile
+                continue
             if isinstance(answer, ReplicatorError):
                 log.warning("target_not_seen", extra=held.fields | {logkeys.ERROR: str(answer)})
+                held.failures.failed(Attempt.TARGET, str(answer), now)
                 self._apply(held, held.sequencer.failed(now))
                 continue
             reason = foreign_data(held, self.parts.ownership.topic, answer)
@@ -387,9 +393,14 @@ class IngressController:
         self._left_behind.given_up = self._checkpoints.skipped
         for held in self._holdings:
             word = self._checkpoints.positions.get(held.assignment.key)
-            waits = held.stopped and held.is_idle and not held.resolving
+            waits = held.stopped and not held.resolving
             if waits and isinstance(word, Checkpoint) and _is_operators(word, held.checkpoint):
-                self._reposition(held, now)
+                if held.is_idle:
+                    self._reposition(held, now)
+                else:  # what it waits to deliver is what the operator decided about
+                    self.parts.delivery.release([held.assignment.epoch], SETTLE)
+                    self._hold_anew(held, held.assignment.source, {})
+                    continue
             self._left_behind.show(held)
 
     # --- lives of a topic that follow each other ---
@@ -397,7 +408,11 @@ class IngressController:
     def _of_life_at_hand(self, held: Held, checkpoints: Positions) -> Held:
         assignment, sources = held.assignment, self._lives(held)
         keys = {source: CheckpointKey(source, assignment.target.topic) for source in sources}
-        known = {source: checkpoints[key] for source, key in keys.items() if key in checkpoints}
+        known = {
+            source: checkpoints[key]
+            for source, key in keys.items()
+            if key in checkpoints and not has_only_begun_elsewhere(held, checkpoints[key])
+        }
         source = at_hand(assignment.source, sources, known, assignment.target_topic_id)
         if source == assignment.source:
             return held
@@ -417,6 +432,9 @@ class IngressController:
 
     def _change_life(self, held: Held, source: SourcePartition, finished: Mapping[SourcePartition, int]) -> Held:
         self.parts.delivery.release([held.assignment.epoch], timedelta())  # nothing of it is under way
+        return self._hold_anew(held, source, finished)
+
+    def _hold_anew(self, held: Held, source: SourcePartition, finished: Mapping[SourcePartition, int]) -> Held:
         topic_id = self._watcher.found.destinations[held.assignment.target.topic].facts.topic_id
         return self._holdings.turn_to(source, held, self._route(held), topic_id, finished)
 
@@ -473,6 +491,10 @@ class IngressController:
         self._apply(held, self._listings.taken_in(held, now))
         if was_listing is not None and held.listing is not was_listing:
             self._left_behind.show(held)
+            if held.listing is None and not held.failures.fails(Attempt.LISTING) and held.sequencer.exhausted:
+                held.refusals = 0  # what stopped it, here or under another owner, is not stored any more
+                self._holdings.resume(held)
+                self.parts.notes.going(held.assignment.key)
         self._listings.by_timer(held, now)
         self._apply(held, held.sequencer.tick(now))
         self._follow(held, now)
@@ -562,8 +584,8 @@ class IngressController:
             held.failures.worked(Attempt.DELIVERY)  # what could not be delivered is not there any more
             alarm = held.failures.alarm(now)
         if alarm and not held.stopped:
-            held.alarm = alarm
             self._holdings.stop(held, alarm, blames_target=True)
+            held.alarm = alarm
         elif held.alarm and not alarm:
             self._holdings.resume(held)
 

@@ -84,6 +84,7 @@ class Found:
     refused: Mapping[str, str]  # region/place (or a partition of it) -> why it is not delivered, and what to do
     unplaced: Mapping[CheckpointKey, str] = field(default_factory=dict)  # the same of what is wanted, by partition
     withheld: Mapping[CheckpointKey, str] = field(default_factory=dict)  # the same of what a process leaves no note of
+    earlier: Collection[CheckpointKey] = ()  # earlier incarnations of what is refused: some of them may wait, too
 
     @property
     def stopped(self) -> Mapping[CheckpointKey, str]:
@@ -149,13 +150,15 @@ class DestinationFinder:
             if n in facts
         }
         wishes = [*(wish for some in chosen.values() for wish in some), *(r.wish for r in plan.refused)]
-        unplaced = self._by_partition(Refusal(wish, refused[wish.name]) for wish in wishes if wish.name in refused)
+        refusals = [Refusal(wish, refused[wish.name]) for wish in wishes if wish.name in refused]
+        unplaced = self._by_partition(refusals)
         for name, destination in found.items():
             too_few = self._too_few_partitions(destination)
             refused |= {str(source): reason for source, reason in too_few.items()}
             unplaced |= {CheckpointKey(source, name): reason for source, reason in too_few.items()}
         self._looks += 1
-        return Found(found, refused, unplaced, self._by_partition(plan.withheld))
+        earlier = self._earlier([*refusals, *plan.withheld])
+        return Found(found, refused, unplaced, self._by_partition(plan.withheld), earlier)
 
     def _elsewhere(self, reason: str) -> Found:
         """Nothing of all that is wanted is delivered to a cluster that is another one."""
@@ -163,20 +166,26 @@ class DestinationFinder:
             plan = self.wishes.plan()
             wishes = [wish for some in plan.chosen.values() for wish in some]
             refusals = [*plan.withheld, *plan.refused, *(Refusal(wish, reason) for wish in wishes)]
-            return Found({}, {"cluster": reason}, {}, self._by_partition(refusals))
+            withheld, earlier = self._by_partition(refusals), self._earlier(refusals)
+            return Found({}, {"cluster": reason}, {}, withheld, earlier)
         except StoreUnavailable:  # must not keep what was found in the cluster before
             return Found({}, {"cluster": reason})
 
     def _by_partition(self, refusals: Iterable[Refusal]) -> dict[CheckpointKey, str]:
-        """By what is stored of the first incarnation of each: which of several is delivered is known once it has a
-        place."""
-        return {
-            CheckpointKey(life.source(wish.region, number), wish.destination): refusal.reason
-            for refusal in refusals
-            for wish in (refusal.wish,)
-            for life in wish.lives[:1]
-            for number in self._partitions(wish.region, life)
-        }
+        """By what is stored of each, in the last incarnation that has the partition: which one is delivered is known
+        once it has a place."""
+        return {keys[-1]: refusal.reason for refusal in refusals for keys in self._keys(refusal.wish)}
+
+    def _earlier(self, refusals: Iterable[Refusal]) -> Collection[CheckpointKey]:
+        return [key for refusal in refusals for keys in self._keys(refusal.wish) for key in keys[:-1]]
+
+    def _keys(self, wish: Wish) -> Iterable[Sequence[CheckpointKey]]:
+        """Of each partition that is stored: the incarnations that have it, in order."""
+        found: dict[int, list[CheckpointKey]] = {}
+        for life in wish.lives:
+            for number in self._partitions(wish.region, life):
+                found.setdefault(number, []).append(CheckpointKey(life.source(wish.region, number), wish.destination))
+        return found.values()
 
     def _tell_idle(self, idle: frozenset[tuple[str, str]]) -> None:
         """A source that matches nothing: perhaps a slip of the pen, perhaps an archive that is still to come."""

@@ -1,8 +1,10 @@
 """Partitions that are about to begin: whether their target partitions hold records that no checkpoint accounts for.
 
-    first offset chosen ──> look, on a pool ──> nothing is there ──────────────────> the first checkpoint is written
-                                            └─> records ──> read the checkpoints ──> of a source that goes there: it is
-                                                                                └──> of none: an operator has to say
+    first offset chosen ──> look, on a pool ──> it has a position by now ─────────> that one counts
+                                            ├─> nothing is there ─────────────────> the first checkpoint is written
+                                            ├─> records, and a position of another
+                                            │   source that goes there ───────────> it is
+                                            └─> records, and none ────────────────> an operator has to say
 
 A partition's first checkpoint is written before its first record. So one that holds committed records, and for which no
 source has a checkpoint, was not begun by whoever writes to this checkpoint topic, whatever was killed, and when.
@@ -17,15 +19,18 @@ from dataclasses import dataclass, field
 from ingress import telling as tell
 from ingress.delivery import Delivery
 from ingress.held import Held
-from ingress.positioning import Positions
+from ingress.positioning import Positions, has_only_begun_elsewhere
 from ingress.sequencer import Sequencer
 from replicator.errors import ReplicatorError
+from replicator.failing import Attempt
 from replicator.protocols import CheckpointStore, Occupancy, TargetRecords, TopicPartition
 
 EMPTY = Occupancy(holds_records=False)
 GONE = Occupancy(None, "there is no such partition")
 
 _Asked = Sequence[tuple[Held, Sequencer]]
+Refusal = Occupancy | ReplicatorError | None
+"""What the target holds, or that it is not known; None: somebody gave the partition a position meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,7 @@ class FirstCheckpoints:
     records: TargetRecords
     checkpoints: CheckpointStore
     accounts: Callable[[Held, Positions], bool]  # whether one of the positions says whose records its target holds
+    holds: Callable[[Held], bool]  # whether it is assigned still
     pool: Executor
     delivery: Delivery
     _wanted: list[tuple[Held, Sequencer]] = field(default_factory=list)
@@ -54,16 +60,21 @@ class FirstCheckpoints:
         else:
             self._wanted.append((held, held.sequencer))
 
-    def turn(self) -> list[tuple[Held, Occupancy | ReplicatorError]]:
-        """Asks for all that want to begin, at once. Of the answers that came, those that do not allow it."""
-        if self._wanted:
-            targets = {held.assignment.target for held, _ in self._wanted}
-            self._asked.append((self._wanted, self.pool.submit(self._look, targets)))
-            self._wanted = []
-        refused: list[tuple[Held, Occupancy | ReplicatorError]] = []
+    def turn(self) -> list[tuple[Held, Refusal]]:
+        """Asks for all that want to begin, at once, but each by itself of which the last question had no answer: one
+        partition without a leader fails them all. Of the answers that came, those that do not allow it."""
+        alone = [one for one in self._wanted if one[0].failures.fails(Attempt.TARGET)]
+        together = [one for one in self._wanted if not one[0].failures.fails(Attempt.TARGET)]
+        for asking in [*([one] for one in alone), *([together] if together else [])]:
+            targets = {held.assignment.target for held, _ in asking}
+            self._asked.append((asking, self.pool.submit(self._look, targets)))
+        self._wanted = []
+        refused: list[tuple[Held, Refusal]] = []
         for asked in [a for a in self._asked if a[1].done()]:
             self._asked.remove(asked)
             for held, answer in self._answers(*asked):
+                if not isinstance(answer, ReplicatorError):
+                    held.failures.worked(Attempt.TARGET)
                 if answer == EMPTY:
                     self._write(held)
                 else:
@@ -73,20 +84,24 @@ class FirstCheckpoints:
     def _look(self, targets: Collection[TopicPartition]) -> _Seen:
         """First at the records: their checkpoints were there before them."""
         occupancies = self.records.look(targets)
-        is_clear = all(occupancies.get(target) == EMPTY for target in targets)
-        return _Seen(occupancies, {} if is_clear else self.checkpoints.read())
+        return _Seen(occupancies, self.checkpoints.read())
 
-    def _answers(self, asked: _Asked, future: Future[_Seen]) -> Iterator[tuple[Held, Occupancy | ReplicatorError]]:
+    def _answers(self, asked: _Asked, future: Future[_Seen]) -> Iterator[tuple[Held, Refusal]]:
         """Of those that still want to begin."""
-        still = [held for held, sequencer in asked if held.sequencer is sequencer and sequencer.beginning]
+        still = [h for h, sequencer in asked if self.holds(h) and h.sequencer is sequencer and sequencer.beginning]
         try:
             seen = future.result()
         except ReplicatorError as error:
             yield from ((held, error) for held in still)
             return
         for held in still:
-            accounted = self.accounts(held, seen.positions)
-            yield held, EMPTY if accounted else seen.occupancies.get(held.assignment.target, GONE)
+            own = seen.positions.get(held.assignment.key)
+            if own is not None and not has_only_begun_elsewhere(held, own):
+                yield held, None  # an operator's, say: a first checkpoint would hide it
+            elif self.accounts(held, seen.positions):
+                yield held, EMPTY
+            else:
+                yield held, seen.occupancies.get(held.assignment.target, GONE)
 
     def _write(self, held: Held) -> None:
         assert held.sequencer is not None

@@ -62,6 +62,7 @@ class GroupOwnership:
             try:
                 ask = asking.send(answer)
             except StopIteration:
+                self.take_over = ""  # it is done: a topic that is created again belongs to nobody
                 return
 
     def confirm(self) -> None:

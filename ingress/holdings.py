@@ -102,7 +102,7 @@ class Holdings:
         record at fault, if it is known; `blames_target`: none is."""
         if held.stopped != reason:
             log.error("partition_stopped", extra=held.fields | {logkeys.REASON: reason})
-        held.stopped = reason
+        held.stopped, held.alarm = reason, ""
         next_offset = offset if offset is not None else held.sequencer.next_offset if held.sequencer else None
         parked = Parked(next_offset, reason, self.clock.now(), blames_target=blames_target)
         self.notes.parked(held.assignment.key, parked)

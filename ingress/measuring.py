@@ -48,6 +48,7 @@ class Measuring:
 
     def _unseen(self) -> Iterator[CheckpointKey]:
         yield from self._unheld()
+        yield from self.watcher.found.earlier
         destinations = self.watcher.found.destinations
         for held in self.holdings:
             if held.stopped and not _is_measured_by_view(held):

@@ -8,6 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from ingress.lives import Life, life_of
 from replicator.footer import SegmentFooter
 from replicator.protocols import TopicFacts, TopicPartition, Watermarks
 from replicator.segment import SegmentInfo
@@ -24,6 +25,7 @@ class Objection(StrEnum):
     """Reasons not to begin. Those that may be accepted say in `ACCEPTED` what happens then."""
 
     MISSING = "missing"
+    FORKED = "forked"
     FROZEN = "frozen"
     FOREIGN_DATA = "foreign-data"
     FEWER_PARTITIONS = "fewer-partitions"
@@ -40,6 +42,7 @@ class Objection(StrEnum):
 
 ACCEPTED: Mapping[Objection, str] = {
     Objection.MISSING: "what is missing is passed over",
+    Objection.FORKED: "what was archived before the fork is left out",
     Objection.FOREIGN_DATA: "records are added behind what the topic holds",
     Objection.FEWER_PARTITIONS: "partitions that the topic lacks are left out",
     Objection.PARTITION_COUNT: "it is created with as many as the archive has something of",
@@ -64,6 +67,22 @@ def against_gaps(partitions: Iterable[PartitionPlan]) -> Iterator[Objected]:
         more = f" and {len(gaps) - 3} more" if len(gaps) > 3 else ""
         why = f"no segment holds {', '.join(gaps[:3])}{more}, though later ones exist, and no gap is recorded there"
         yield Objected(what=Objection.MISSING, why=f"{why}: look for them in a copy of the bucket, or in its versions")
+
+
+def against_fork(life: Life, partitions: Iterable[PartitionPlan]) -> Iterator[Objected]:
+    """`life`: the last one, which nobody chose by name."""
+    if life.claim is None or not life.claim.forked_from:
+        return
+    begins = [f"{p.source.partition}: {p.offsets.start}" for p in partitions if p.offsets is not None]
+    shown = ", ".join(begins[:5]) + (f" and {len(begins) - 5} more" if len(begins) > 5 else "")
+    before = life.claim.forked_from
+    incarnation = life_of(before).incarnation or "''"
+    why = (
+        f"the log of {life.topic} forked: {life.place} holds it from there on (by partition, {shown}), {before} what "
+        "was archived before. For all of it restore the older part first, partition by partition, with --incarnation "
+        f"{incarnation} --partition N --offsets -LAST, and then this one behind it"
+    )
+    yield Objected(what=Objection.FORKED, why=why)
 
 
 def against_frozen(frozen: Sequence[SegmentInfo], thawing: int) -> Iterator[Objected]:

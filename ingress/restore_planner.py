@@ -18,6 +18,7 @@ from ingress.objections import (
     Objection,
     accepted,
     against_creation,
+    against_fork,
     against_frozen,
     against_gaps,
     against_settings,
@@ -156,7 +157,8 @@ class RestorePlanner:
         )
         cold = self._cold(partitions)
         frozen = [info for info, state in cold.items() if state is Thaw.FROZEN]
-        objections = [*against_gaps(partitions), *against_frozen(frozen, len(cold) - len(frozen))]
+        forked = against_fork(life, partitions) if selection.incarnation is None else ()
+        objections = [*against_gaps(partitions), *forked, *against_frozen(frozen, len(cold) - len(frozen))]
         facts: TopicFacts | None = None
         configs: Mapping[str, str] = {}
         # of what cannot be read at once, and is not needed, nobody asked whether it can
@@ -248,6 +250,21 @@ class RestorePlanner:
 def sources_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[SourcePartition]:
     """By the names of folders alone: nothing is listed. Raises ConfigError as `lives_of` does, StoreUnavailable."""
     return [source for sources in wanted_of(store, control, selection).values() for source in sources]
+
+
+def with_earlier_forks(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[SourcePartition]:
+    """The same, and of a log that forked the places that hold what was archived before."""
+    wanted = wanted_of(store, control, selection)
+    found = [source for sources in wanted.values() for source in sources]
+    for life in wanted if selection.incarnation is None else ():
+        place, seen = life.place, {life.place}
+        while (claim := control.place(selection.region, place)) is not None and claim.forked_from not in {"", *seen}:
+            place = claim.forked_from
+            seen.add(place)
+            before = life_of(place)
+            numbers = store.partitions(selection.region, place)
+            found += [before.source(selection.region, n) for n in numbers if selection.wants(before.topic, n)]
+    return found
 
 
 def wanted_of(

@@ -254,6 +254,13 @@ class Restorer:
         if isinstance(checkpoint, CheckpointConflict):
             partition.failed = str(checkpoint)
             return
+        if checkpoint is None and (partition.plan.checkpoint is not None or partition.records):
+            partition.failed = (
+                f"its checkpoint is gone, the last next offset known is {partition.next_offset}: the checkpoint topic "
+                f"of this restore was deleted, or created again, meanwhile. Delete {partition.plan.target.topic} and "
+                "restore it again, with another --id"
+            )
+            return
         partition.unsaid = []  # if it was not said with that checkpoint, it is passed over once more
         partition.sequencer = self._sequencer(partition.plan, checkpoint)
         self._apply(partition, partition.sequencer.changed(self.clock.now()))

@@ -130,7 +130,7 @@ class DestinationWatcher:
 def _subjects(found: Found) -> Mapping[str, str]:
     """Of health: every partition that is refused, and what is refused without any that is known."""
     partitions = {str(key.source): reason for key, reason in found.stopped.items()}
-    places = {f"{key.source.region}/{key.source.place}" for key in found.stopped}
+    places = {f"{k.source.region}/{name}" for k in found.stopped for name in (k.source.place, k.source.topic)}
     return {name: why for name, why in found.refused.items() if name not in places} | partitions
 
 

@@ -82,7 +82,7 @@ class Drill:
         selection = self._sampled(stop)
         into = replace(self.config, kafka=self.scratch.cluster)
         # gaps are told as differences: they must not keep the rest from being tried
-        wishes = Wishes(accept=[Objection.MISSING, Objection.PARTITION_COUNT])
+        wishes = Wishes(accept=[Objection.MISSING, Objection.FORKED, Objection.PARTITION_COUNT])
         options = Options(restore_id=f"drill-{at:%Y%m%d%H%M%S}", spark=self.spark)
         began = time.monotonic()
         with Restore(into, selection, wishes, options, stop=stop) as restore:

@@ -16,6 +16,7 @@ class Attempt(StrEnum):
     POSITION = "to read the position"
     LISTING = "to list the archive"
     LOOK = "to look for what is to be delivered"
+    TARGET = "to look what the target partition holds"
     DESTINATIONS = "to look at the destinations"
     TOPICS = "to look at the topics of the source"
     COMMIT = "to commit the position"
@@ -46,6 +47,10 @@ class Failures:
 
     def worked(self, attempt: Attempt) -> None:
         self._failing.pop(attempt, None)
+
+    def fails(self, attempt: Attempt) -> bool:
+        """The last one did."""
+        return attempt in self._failing
 
     def alarm(self, now: datetime) -> str:
         """What an operator has to know of: a refusal that is repeated (a topic that was just made may be unknown to one

@@ -20,7 +20,7 @@ from formats.registry import load as load_format
 from formats.scope import Scope
 from infra.kafka.admin import KafkaAdmin
 from infra.kafka.partition_reader import read_partition
-from ingress.restore_planner import sources_of
+from ingress.restore_planner import sources_of, with_earlier_forks
 from ingress.selection import Selection
 from ingress.verification import ArchiveVerdict, Proven, SourceVerdict, TargetVerdict, Verifier
 from replicator.config import Config
@@ -69,6 +69,10 @@ class Verification(Closing):
         """Raises ConfigError when nothing of what is named is stored."""
         return sources_of(self._store, self._control, self.selection)
 
+    def all_sources(self) -> Sequence[SourcePartition]:
+        """The same, with the older places of a log that forked: what is proven of the archive by itself."""
+        return with_earlier_forks(self._store, self._control, self.selection)
+
     def archived(self) -> Mapping[SourcePartition, int]:
         """Behind the last offset that is covered, of each partition."""
         sources = self.sources()
@@ -84,7 +88,9 @@ class Verification(Closing):
     ) -> Iterator[ArchiveVerdict]:
         """By itself, partition by partition. `proven`: objects that need no look before `read_again_after`."""
         by_source = proven_by_source(proven or {})
-        return self.each(lambda s: self.archived_whole(s, by_source.get(s, {}), read_again_after), told)
+        return self.each(
+            lambda s: self.archived_whole(s, by_source.get(s, {}), read_again_after), told, of=self.all_sources()
+        )
 
     # --- one partition ---
 

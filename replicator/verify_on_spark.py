@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,10 @@ class Look:
             raise ValueError(f"{self.kind}: {ARCHIVE} has no cluster, all others need one")
         if (self.kind == DIRECT) != (self.beside is not None):
             raise ValueError(f"{self.kind}: two clusters are for {DIRECT}, which needs them")
+
+    def sources(self, verification: Verification) -> Sequence[SourcePartition]:
+        """What is looked at. Raises as `Verification.sources` does."""
+        return verification.all_sources() if self.kind == ARCHIVE else verification.sources()
 
     def at(
         self,
@@ -88,7 +92,8 @@ def here(
     """The same in this process, partition by partition as they are done."""
     by_source = proven_by_source(proven)
     with Verification(config, selection) as verification:
-        yield from verification.each(lambda s: look.at(verification, s, by_source.get(s, {})), told)
+        sources = look.sources(verification)
+        yield from verification.each(lambda s: look.at(verification, s, by_source.get(s, {})), told, of=sources)
 
 
 def on_spark(
@@ -103,7 +108,7 @@ def on_spark(
     Raises ConfigError, PlanFailed, SparkUnavailable, and what `told` raises, which ends the run."""
     if delivered is None:
         with Verification(work.config, work.selection) as verification:
-            spans: Mapping[SourcePartition, Span | None] = dict.fromkeys(verification.sources())
+            spans: Mapping[SourcePartition, Span | None] = dict.fromkeys(work.look.sources(verification))
     else:
         spans = delivered
     by_source = proven_by_source(proven)

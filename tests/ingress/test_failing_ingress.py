@@ -12,7 +12,7 @@ from replicator.errors import TargetError
 from replicator.failing import ALARM, Attempt, Failures
 from replicator.protocols import Fate, TopicPartition
 from tests.fakes.surroundings import T0
-from tests.ingress.world import Process, World, joined, key, numbers, source_settings
+from tests.ingress.world import LOST, RELIST, Process, World, joined, key, numbers, source_settings
 
 C = TopicPartition("copy", 0)
 NAME = "a/t/0"
@@ -199,3 +199,43 @@ def test_an_alarm_is_a_row_without_a_success_that_lasts(history: list[tuple[Atte
             since.setdefault(attempt, now)
         late = [a for a, begun in since.items() if now - begun >= ALARM]  # type: ignore[operator]
         assert bool(failures.alarm(now)) == bool(late)
+
+
+# --- a failure that ends hides nothing --------------------------------------------------------------------------------
+
+
+def test_a_gap_that_is_lost_after_an_outage_of_the_archive_stays_stopped() -> None:
+    """Listings fail for longer than a minute; the first one after that proves the loss, once."""
+    world = World()
+    world.put(0, 9)
+    process = joined(world, C)
+    world.put(20, 29)
+    process.turn(6)
+    process.later(LOST / 2)
+    world.objects.away = {"list"}
+    for _ in range(40):
+        process.later(LOST / 40)
+    assert "list the archive" in process.stopped[NAME]
+    world.objects.away = set()
+    for _ in range(20):
+        process.later(10)
+    assert "[10,19]" in process.stopped[NAME]
+    assert key() in world.target.parked
+    assert not process.ready
+
+
+def test_a_record_that_is_refused_after_an_outage_of_the_archive_stays_named() -> None:
+    world = World()
+    world.put(0, 3)
+    process = joined(world, C)
+    world.put(4, 9, notify=False)
+    world.target.poison[C] = {4}
+    world.objects.away = {"list"}
+    for _ in range(20):
+        process.later(RELIST / 10)
+    assert "list the archive" in process.stopped[NAME]
+    world.objects.away = set()
+    process.later(10, turns=10)
+    for _ in range(6):
+        process.later(5, turns=8)
+        assert "POISON" in process.stopped[NAME]

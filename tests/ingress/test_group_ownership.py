@@ -9,6 +9,7 @@ import pytest
 
 from ingress.checkpoint_watch import SUBJECT
 from replicator.errors import OtherGroup
+from replicator.group_claim import GroupClaim
 from replicator.protocols import TopicPartition
 from tests.ingress.world import World, joined, numbers
 
@@ -158,3 +159,17 @@ def test_a_copy_that_replaces_the_topic_ends_the_process(world: World) -> None:
     world.target.claims[:] = [replace(world.target.claims[0], cluster_id="another")]
     with pytest.raises(OtherGroup, match="the topic was copied here"):
         process.later(world.settings.topic_refresh_interval.total_seconds())
+
+
+def test_a_topic_that_is_created_anew_is_claimed_by_a_process_that_took_its_group_over(world: World) -> None:
+    """Long ago: who is to be taken over counts once."""
+    world.target.claims.append(GroupClaim(id="x", number=1, group_id="old", at=world.clock.at))
+    world.put(0, 9)
+    process = joined(world, C, take_over="old")
+    assert world.offsets(C) == numbers((0, 9))
+    world.clock.advance(3600)
+    world.target.claims.clear()
+    world.target.checkpoints.clear()
+    for _ in range(4):
+        process.later(40)
+    assert world.target.claims[-1].group_id == world.settings.group_id

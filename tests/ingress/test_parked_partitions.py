@@ -8,8 +8,9 @@ import pytest
 
 from replicator.checkpoint import Parked, still_parked
 from replicator.protocols import TopicPartition
-from tests.ingress.world import World, joined, key, numbers, source_settings
+from tests.ingress.world import LOST, RELIST, Process, World, joined, key, numbers, source_settings
 
+SOURCE = str(key().source)
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
 
 
@@ -43,7 +44,7 @@ def test_what_a_round_of_unknown_outcome_delivered_is_not_parked_any_more(begun:
     world.target.poison[C] = {0}
     process.placement.assign(C)
     process.turn(6)
-    assert list(process.stopped) == [f"{key().source}"]
+    assert list(process.stopped) == [SOURCE]
     del world.target.poison[C]
     world.target.stop_next(keep=1)  # committed
     process.later(40, turns=8)
@@ -163,3 +164,108 @@ def test_partitions_that_go_on_write_nothing() -> None:
     joined(world)
     assert world.offsets(D) == numbers((0, 3))
     assert world.target.edits == []
+
+
+# --- what stopped it is not stored any more ---------------------------------------------------------------------------
+
+
+def later(process: Process, times: int) -> None:
+    for _ in range(times):
+        process.later(RELIST, turns=6)
+
+
+def test_a_segment_of_another_log_that_is_removed_as_the_reason_says() -> None:
+    world = World()
+    world.claim(0, topic_id="ours")
+    world.put(0, 3, topic_id="ours")
+    foreign = world.put(4, 5, topic_id="theirs")
+    process = joined(world, C)
+    process.later(1, turns=8)
+    assert world.offsets(C) == numbers((0, 3))
+    assert "Remove it from there" in process.stopped[SOURCE]
+    world.remove(foreign)
+    later(process, 3)
+    assert (process.stopped, world.target.parked) == ({}, {})
+
+
+def test_a_refused_record_whose_segment_retention_removed() -> None:
+    world = World()
+    world.put(0, 3)
+    process = joined(world, C)
+    world.target.poison[C] = {4}
+    refused = world.put(4, 5)
+    process.turn(8)
+    assert "POISON" in process.stopped[SOURCE]
+    world.remove(refused)
+    later(process, 3)
+    assert (process.stopped, world.target.parked) == ({}, {})
+
+
+def test_a_corrupt_segment_that_was_removed() -> None:
+    world = World()
+    world.put(0, 3)
+    process = joined(world, C)
+    corrupt = world.put(4, 5)
+    world.damage(corrupt)
+    process.turn(8)
+    assert process.stopped
+    world.remove(corrupt)
+    later(process, 3)
+    assert (process.stopped, world.target.parked) == ({}, {})
+
+
+def test_a_lost_gap_behind_which_nothing_is_stored_any_more() -> None:
+    world = World()
+    world.put(0, 9)
+    process = joined(world, C)
+    behind = world.put(20, 29)
+    for _ in range(30):
+        process.later(LOST / 20)
+    assert "[10,19]" in process.stopped[SOURCE]
+    world.remove(behind)
+    later(process, 3)
+    assert (process.stopped, world.target.parked) == ({}, {})
+
+
+def test_a_note_of_an_outage_goes_with_the_outage_whoever_owns_the_partition_then() -> None:
+    world = World()
+    world.put(0, 9)
+    first = joined(world, C)
+    assert world.offsets(C) == numbers((0, 9))
+    world.objects.away = {"list"}
+    for _ in range(10):
+        first.later(RELIST / 2)
+    assert key() in world.target.parked
+    first.stop()
+    world.objects.away = set()
+    second = joined(world, C)
+    later(second, 3)
+    assert second.ready
+    assert world.target.parked == {}
+    assert world.status().problems == []
+
+
+def test_a_seed_counts_although_what_it_skips_waits_to_be_delivered() -> None:
+    """The target refuses every round, so the partition has a note, and `checkpoints seed` is allowed."""
+    world = World()
+    world.put(0, 9)
+    process = joined(world, C)
+    world.target.refusing = "no WRITE on the transactional id"
+    world.put(10, 19)
+    for _ in range(4):
+        process.later(30)
+    assert key() in world.target.parked
+    world.seed(20)
+    for _ in range(4):
+        process.later(30)
+    world.target.refusing = ""
+    for _ in range(6):
+        process.later(60)
+    assert world.target.conflicts == {}
+    assert world.offsets(C) == numbers((0, 9))
+    assert SOURCE not in process.stopped
+    world.put(20, 21)
+    for _ in range(2):
+        process.later(6, turns=8)
+    assert world.offsets(C) == numbers((0, 9), (20, 21))
+    assert process.stopped == {}

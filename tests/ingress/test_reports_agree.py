@@ -14,7 +14,7 @@ from replicator.errors import CheckpointConflict
 from replicator.metrics import GaugeName
 from replicator.protocols import Occupancy, TopicPartition
 from replicator.segment import OffsetRange, Segment, SourcePartition
-from tests.ingress.world import LOST, Process, World, joined, key, source_settings
+from tests.ingress.world import DELAY, LOST, Process, World, joined, key, source_settings
 
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
 STATES: dict[str, Callable[[], tuple[World, Process]]] = {}
@@ -362,3 +362,32 @@ def test_the_archive_is_listed_on_and_not_anew() -> None:
         process.later(30)
     assert world.objects.listed - listed < 20 * 1_000
     assert behind(process) == {"a/t/1": 30_000}
+
+
+@pytest.mark.parametrize("first_is_stored", [True, False])
+def test_a_refused_topic_whose_first_incarnation_is_over(first_is_stored: bool) -> None:
+    """False: retention has removed all of it."""
+    world = World(source_settings(on_recreate="follow"))
+    world.claim(0)
+    world.claim(1, "life2")
+    if first_is_stored:
+        world.put(0, 9)
+    process = joined(world, TopicPartition("copy", 0))
+    for _ in range(6):
+        process.later(DELAY, turns=6)
+    world.put(0, 9, life="life2")
+    for _ in range(6):
+        process.later(DELAY, turns=6)
+    assert world.checkpoint(life="life2") == 10
+    process.stop()
+    world.put(10, 99, life="life2")
+    world.admin.hides["copy"] = "no DESCRIBE"
+    process = world.process()
+    for _ in range(10):
+        process.later(40, turns=4)
+    assert {str(p.key.source): p.lag for p in world.status().partitions if p.lag} == {"a/t@life2/0": 90}
+    assert process.metrics.value("stopped_partitions", held="false") == 1
+    gauges = process.metrics.gauges.items()
+    lags = {dict(labels)["topic"]: lag for (name, labels), lag in gauges if name == "ingress_lag_records" and lag}
+    assert lags == {"t@life2": 90}
+    assert list(process.stopped) == ["a/t@life2/0"]

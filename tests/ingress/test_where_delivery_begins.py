@@ -3,14 +3,16 @@ arrives too late for it; and target partitions that hold records already."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping
 from datetime import timedelta
 
 import pytest
 
 from replicator.checkpoint import Author, Checkpoint, Parked, Waiting
+from replicator.errors import BrokerUnavailable
 from replicator.protocols import Fate, Occupancy, TopicPartition
 from replicator.segment import SourcePartition
-from tests.fakes.kafka_target import Crashed
+from tests.fakes.kafka_target import Crashed, FakeTarget
 from tests.ingress.world import DELAY, LOST, RELIST, Process, World, joined, key, numbers, source_settings
 
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
@@ -418,3 +420,132 @@ def test_a_destination_created_again_after_the_first_checkpoint_is_just_used(wor
     again.turn(4)
     assert (again.stopped, world.offsets(C)) == ({}, numbers((0, 3)))
     assert world.target.checkpoints[key()].destination_topic_id == "another"
+
+
+def test_a_destination_created_again_before_the_next_incarnation_delivered_anything() -> None:
+    """Its first checkpoint is of the topic before: the new one begins with the first incarnation."""
+    world = World(source_settings(on_recreate="follow"))
+    world.claim(0)
+    world.put(0, 9)
+    process = joined(world, C)
+    process.later(DELAY, turns=8)
+    assert world.offsets(C) == numbers((0, 9))
+    world.claim(1, "life2")
+    world.target.poison[C] = {0}  # its first record
+    world.put(0, 9, life="life2")
+    for _ in range(20):
+        process.later(DELAY / 2, turns=8)
+    assert world.checkpoint(life="life2") == 0
+    assert process.stopped
+    process.stop()
+    world.target.poison.clear()
+    world.target._logs.clear()
+    world.broker.delete("copy")
+    world.broker.create("copy", partitions=2)
+    process = joined(world, C)
+    for _ in range(20):
+        process.later(DELAY / 2, turns=8)
+    assert process.stopped or world.offsets(C) == numbers((0, 9), (0, 9))
+
+
+# --- while the target is looked at ------------------------------------------------------------------------------------
+
+
+def looking(world: World, process: Process) -> None:
+    """Until the question is under way; it has its answer when the pool goes on."""
+    process.pool.holding = True
+    for _ in range(20):
+        process.turn()
+        if process.controller._firsts._asked:
+            return
+        process.pool.run_all()
+    pytest.fail("nothing is looked at")
+
+
+def go_on(process: Process) -> None:
+    process.pool.run_all()
+    process.pool.holding = False
+    process.turn(4)
+
+
+def test_a_partition_that_leaves_meanwhile_is_not_stopped_here(world: World) -> None:
+    world.target.occupied[C] = Occupancy(holds_records=True)
+    world.put(0, 3)
+    process = world.process()
+    process.turn(2)
+    process.placement.assign(C)
+    looking(world, process)
+    process.placement.revoke(C)
+    process.turn()
+    go_on(process)
+    assert process.stopped == {}
+
+
+def test_a_destination_that_goes_meanwhile_ends_nothing(world: World) -> None:
+    world.put(0, 3)
+    process = world.process()
+    process.turn(2)
+    process.placement.assign(C)
+    looking(world, process)
+    asked = list(process.pool._jobs)
+    process.pool._jobs.clear()
+    process.pool.holding = False
+    world.admin.hides["copy"] = "no DESCRIBE"
+    process.later(40, turns=4)
+    process.pool._jobs.extend(asked)
+    go_on(process)
+    assert "no DESCRIBE" in process.stopped[str(SOURCE)]
+
+
+@pytest.mark.parametrize("exactly_once", [True, False])
+def test_a_seed_that_is_written_meanwhile_counts(world: World, exactly_once: bool) -> None:
+    world.target.exactly_once = exactly_once
+    world.target.occupied[C] = Occupancy(holds_records=True)
+    world.put(0, 9)
+    process = joined(world, C)
+    assert "holds records" in process.stopped[str(SOURCE)]
+    world.clock.advance(40)
+    looking(world, process)
+    world.seed(10)  # all of it is there already: `checkpoints seed`, allowed since it is parked
+    go_on(process)
+    process.later(1, turns=8)
+    assert (world.offsets(C), world.target.conflicts) == ([], {})
+    assert process.stopped == {}
+
+
+Look = Callable[[FakeTarget, Collection[TopicPartition]], Mapping[TopicPartition, Occupancy]]
+
+
+def without_leader(leaderless: TopicPartition) -> Look:
+    """`FakeTarget.look`, where this partition has no leader."""
+    look = FakeTarget.look
+
+    def found(target: FakeTarget, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
+        if leaderless in partitions:
+            raise BrokerUnavailable(f"offsets of {leaderless}: LEADER_NOT_AVAILABLE")
+        return look(target, partitions)
+
+    return found
+
+
+def test_one_that_fails_for_a_minute_turns_the_readiness(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(FakeTarget, "look", without_leader(C))
+        world.put(0, 9)
+        process = joined(world, C)
+        for _ in range(10):
+            process.later(10)
+        assert world.offsets(C) == []
+        assert "every attempt to look what the target partition holds fails" in process.stopped[str(SOURCE)]
+    process.later(20, turns=8)
+    assert (process.stopped, world.offsets(C)) == ({}, numbers((0, 9)))
+
+
+def test_one_that_fails_for_a_partition_holds_up_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeTarget, "look", without_leader(D))
+    world.put(0, 9)
+    world.put(0, 9, partition=1)
+    process = joined(world, C, D)
+    for _ in range(5):
+        process.later(10)
+    assert (world.offsets(C), world.offsets(D)) == (numbers((0, 9)), [])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,9 +11,11 @@ import pytest
 from ingress.destinations import CREATED_WITH
 from ingress.objections import Objection
 from ingress.restore_plan import RestorePlan, TopicPlan
-from ingress.restore_planner import RestorePlanner, Wishes
+from ingress.restore_planner import RestorePlanner, Wishes, sources_of, with_earlier_forks
 from ingress.selection import CHECKPOINTS, Renaming, Selection, checkpoint_topic
 from replicator.checkpoint import Checkpoint, CheckpointKey
+from replicator.control import Place
+from replicator.control_store import ControlStore
 from replicator.errors import BrokerUnavailable, CheckpointConflict, ConfigError, StoreUnavailable
 from replicator.protocols import ObjectInfo, TopicPartition
 from replicator.segment import OffsetRange, SourcePartition, partition_prefix
@@ -528,3 +531,47 @@ def test_another_selection_is_another_restore(change: Mapping[str, object]) -> N
 
 def test_partitions_and_topics_are_the_same_in_any_order() -> None:
     assert select("t", "u", partitions=[2, 1]).digest == select("u", "t", partitions=frozenset({1, 2})).digest
+
+
+# --- a log that forked ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def forked() -> World:
+    """As `adopt --fork` leaves it: the log forked at 50; the other partition did not, and goes on at 100."""
+    world = World()
+    world.put(0, 99)
+    world.put(0, 99, partition=1)
+    control = ControlStore(world.objects.memory, "data")
+    first = Place(topic_id="id", cluster_id="c", number=0, claimed_at=world.clock.at)
+    control.claim(REGION, "t", first)
+    control.claim(REGION, "t@id-fork1", replace(first, number=1, fork=1, forked_from="t"))
+    world.record_begin(50, life="id-fork1")
+    world.record_begin(100, life="id-fork1", partition=1)
+    world.put(50, 129, life="id-fork1")
+    world.put(100, 109, life="id-fork1", partition=1)
+    return world
+
+
+def test_what_was_archived_before_a_fork_is_not_left_out_in_silence(forked: World) -> None:
+    why = said(only(plan(forked)))[Objection.FORKED]
+    assert "t@id-fork1 holds it from there on (by partition, 0: 50, 1: 100), t what was archived before" in why
+    assert "--incarnation '' --partition N" in why
+    [accepted] = only(plan(forked, accept=[Objection.FORKED])).objections
+    assert accepted.accepted
+    chosen = only(plan(forked, select(incarnation="id-fork1")))
+    assert chosen.objections == []
+    assert {str(p.source): str(p.offsets) for p in only(plan(forked, select(incarnation=""))).partitions} == {
+        "a/t/0": "[0,99]",
+        "a/t/1": "[0,99]",
+    }
+
+
+def test_the_proof_of_an_archive_takes_in_what_lies_before_a_fork(forked: World) -> None:
+    last = [SourcePartition(REGION, "t", n, "id-fork1") for n in (0, 1)]
+    before = [SourcePartition(REGION, "t", n) for n in (0, 1)]
+    assert list(sources_of(forked.store, forked.control, select())) == last
+    assert list(with_earlier_forks(forked.store, forked.control, select())) == last + before
+    of_one = with_earlier_forks(forked.store, forked.control, select(partitions=[1]))
+    assert list(of_one) == [last[1], before[1]]
+    assert list(with_earlier_forks(forked.store, forked.control, select(incarnation="id-fork1"))) == last

@@ -847,3 +847,18 @@ class RestoreMachine(RuleBasedStateMachine):
 
 TestRestoreMachine = RestoreMachine.TestCase
 TestRestoreMachine.settings = machine(100)
+
+
+def test_a_restore_whose_checkpoints_are_gone_does_not_begin_anew() -> None:
+    """Their topic was deleted and created again, and then an outcome is not known."""
+    world = restorable()
+    world.put(0, 39)
+    restoring = Restoring(world)
+    restoring.turn(4, seconds=1)
+    begun = len(world.offsets(TARGETS[0]))
+    assert begun
+    world.target.checkpoints.clear()
+    world.target.stop_next(keep=0)
+    restoring.finish()
+    assert len(world.offsets(TARGETS[0])) == begun
+    assert "its checkpoint is gone" in restoring.failed[0]
