@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 
 from replicator.errors import MalformedKey
 
@@ -82,6 +83,10 @@ class Segment:
     level: int
     offsets: OffsetRange
 
+    def __hash__(self) -> int:
+        """Listings are kept by segment, nearly all of one source: half the cost of hashing all of it."""
+        return hash((self.offsets.start, self.offsets.end, self.level))
+
     def __str__(self) -> str:
         return f"{self.source}/{self.level}/{self.offsets.start:020d}-{self.offsets.end:020d}"
 
@@ -145,6 +150,10 @@ def region_prefix(prefix: str, region: str) -> str:
     return f"{prefix}/{region}/" if prefix else f"{region}/"
 
 
+# the keys of a listing name the same few partitions
+_source = lru_cache(maxsize=1024)(SourcePartition)
+
+
 def parse_key(prefix: str, key: str) -> Segment:
     """Inverse of `format_key`. Raises `MalformedKey` on anything else."""
     head = f"{prefix}/" if prefix else ""
@@ -153,7 +162,7 @@ def parse_key(prefix: str, key: str) -> Segment:
         raise MalformedKey(f"not a segment key below {head!r}: {key!r}")
     try:
         return Segment(
-            SourcePartition(match["region"], match["topic"], int(match["partition"]), match["incarnation"] or ""),
+            _source(match["region"], match["topic"], int(match["partition"]), match["incarnation"] or ""),
             int(match["level"]),
             OffsetRange(int(match["start"]), int(match["end"])),
         )

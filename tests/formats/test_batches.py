@@ -59,6 +59,7 @@ def test_a_segment_does_not_depend_on_how_its_records_came() -> None:
     assert written(cut(ones)) == written([batch_of(ROWS)])
 
 
+@pytest.mark.cpu
 def test_records_that_come_one_by_one_cost_little_more() -> None:
     """It was a hundred times as much: each batch was measured, checked and digested by itself."""
     ones, whole = cut([1] * ENOUGH_ROWS), cut([ENOUGH_ROWS])

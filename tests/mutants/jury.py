@@ -43,7 +43,7 @@ THEIRS = (
     "pytest",
     "tenacity",
 )
-QUICK = "not long and not real_s3 and not integration"
+QUICK = "not long and not real_s3 and not integration and not cpu"
 BROKER = "not long and not real_s3 and integration"
 # Hypothesis neither shrinks nor remembers, and draws the same examples each time.
 PLUGIN = "tests.mutants.settled"

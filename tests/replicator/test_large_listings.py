@@ -32,6 +32,7 @@ def at_most(*, seconds: float, mib: float) -> Iterator[None]:
     assert peak < mib * MIB, peak / MIB
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("position", [MILLION * LENGTH, MILLION * LENGTH - 500, MILLION * LENGTH // 2 + 7, 0, 1])
 @pytest.mark.parametrize("levels", [{0: (MILLION, LENGTH)}, {0: (MILLION, LENGTH), 1: (1000, MILLION), 2: (3, 10**8)}])
 def test_a_listing_from_the_position_on(levels: dict[int, tuple[int, int]], position: int) -> None:
@@ -62,6 +63,7 @@ def test_a_thousand_partitions_are_listed_again_within_an_interval() -> None:
     assert objects.keys <= 2 * BACK * partitions
 
 
+@pytest.mark.cpu
 @pytest.mark.parametrize("look", [covered, lambda store, of: all_ahead(store, of, MILLION * LENGTH)])
 def test_looking_at_every_key_holds_none_of_them(look: Callable[..., object]) -> None:
     """Each is a request for a thousand keys, on a thread of a pool: some seconds, and no memory."""

@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import BinaryIO
 
+import pytest
+
 from infra.objects import MemoryObjectStore
 from replicator.protocols import ObjectInfo
 from replicator.segment import OffsetRange, Segment, SourcePartition, format_key, parse_key, partition_prefix
@@ -44,6 +46,7 @@ class Many(MemoryObjectStore):
         return made.objects.memory.open(key)
 
 
+@pytest.mark.cpu
 def test_the_first_record_costs_seconds_of_processor_time() -> None:
     world, many = restorable(), Many()
     world.objects.memory, world.peek = many, SegmentStore(many, "data")
