@@ -38,7 +38,7 @@ class Copies:
     def missing(self, keeper: Segment, segments: Collection[Segment]) -> Mapping[Segment, str]:
         """Those of `segments` that may not go although `keeper` may, with the reason: neither it nor the keeper has a
         copy that is the same. Raises StoreUnavailable."""
-        if self.there is None:
+        if self.there is None or not segments:
             return {}
         of_keeper = ""
         if self.carried(keeper):

@@ -185,7 +185,8 @@ def merged_origin(plan: MergePlan, origins: list[SegmentOrigin], writer: str) ->
         source_partition_count=_latest(o.source_partition_count for o in origins),
         isolation_level=next((o.isolation_level for o in origins if o.isolation_level == "read_uncommitted"), "")
         or last.isolation_level,
-        last_leader_epoch=_latest(o.last_leader_epoch for o in origins),
+        # of the last record: behind an accepted fork epochs may be lower than before
+        last_leader_epoch=next((e for o in reversed(origins) if (e := o.last_leader_epoch) is not None), None),
         catalog_generation=_latest(o.catalog_generation for o in origins),
         created_at=max(o.created_at for o in origins),
         writer=writer,

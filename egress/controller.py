@@ -395,7 +395,8 @@ class EgressController:
                 if isinstance(error, TargetError):  # a question about it was refused: it is read and compared again
                     held.given_up = held.uploading = True
                 else:
-                    held.contested = (Segment(held.source, LEVEL_STREAMING, offsets),)
+                    # what is in the way lies beside it, or else under its own key: it is held until that is gone
+                    held.contested = held.beside(offsets) or (Segment(held.source, LEVEL_STREAMING, offsets),)
                 self.parts.assembly.discard(held.source)
                 self._holdings.stop(held, str(error), now)
             case Foreign(offsets=offsets):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -42,7 +43,7 @@ class Held:
     retry_at: datetime | None = None
     resolving: bool = False
     points: LogPoints = field(default_factory=LogPoints)  # what is known of the log as it is read
-    beyond: tuple[Segment, ...] = ()  # stored before reading began, and not committed: what is read must agree
+    beyond: tuple[Segment, ...] = ()  # stored before reading began, not committed, by start: what is read must agree
 
     @property
     def going(self) -> EgressPartition | None:
@@ -58,12 +59,16 @@ class Held:
 
     def position(self, next_offset: int) -> Committed:
         """What the group is told: everything below `next_offset` is in the archive."""
-        self.beyond = tuple(s for s in self.beyond if s.offsets.end >= next_offset)
+        passed = 0
+        while passed < len(self.beyond) and self.beyond[passed].offsets.end < next_offset:
+            passed += 1
+        self.beyond = self.beyond[passed:] if passed else self.beyond
         return Committed(next_offset, str(self.note), self.points.committed(next_offset))
 
     def beside(self, offsets: OffsetRange) -> tuple[Segment, ...]:
         """Segments stored before, which a new one of these offsets must agree with."""
-        return tuple(s for s in self.beyond if s.offsets.overlaps(offsets))
+        near = bisect_right(self.beyond, offsets.end, key=lambda s: s.offsets.start)
+        return tuple(s for s in self.beyond[:near] if s.offsets.end >= offsets.start)
 
     def begin(self, answer: Begin, settings: EgressTopicSettings) -> None:
         """Anew, where and as `answer` says."""
@@ -75,7 +80,7 @@ class Held:
             max_age=settings.max_segment_age,
         )
         self.core = EgressPartition(policy, answer.start.next_offset)
-        self.began_at, self.beyond = answer.start.point, answer.beyond
+        self.began_at, self.beyond = answer.start.point, tuple(sorted(answer.beyond, key=lambda s: s.offsets))
         self.points.read(answer.start.point, 0)
         self.stopped = ""
 
@@ -98,12 +103,12 @@ class Held:
     @property
     def attempts(self) -> str:
         """Subject of the problem that what is asked of the cluster for it fails again and again."""
-        return f"{self.source} attempts"
+        return f"{self.source.region}/{self.partition} attempts"
 
     @property
     def rereading(self) -> str:
         """Subject of the problem that it is read again and again."""
-        return f"{self.source} read again"
+        return f"{self.source.region}/{self.partition} read again"
 
     @property
     def labels(self) -> dict[str, str]:

@@ -68,6 +68,7 @@ class Holdings:
 
     def begin(self, held: Held, answer: Begin, settings: EgressTopicSettings) -> None:
         self.health.resumed(str(held.source))
+        self._by_source.pop(held.source, None)  # it may have been another place's
         held.begin(answer, settings)
         self._by_source[held.source] = held
         self._count()

@@ -236,8 +236,8 @@ class BucketSync:
                 result.copied_bytes += one.copied_bytes
             if one.state is not None:  # only `once` has those: one thread changes what is remembered
                 self._compared[one.state] = one.difference
-                if len(self._compared) > REMEMBERED:
-                    del self._compared[next(iter(self._compared))]
+                if len(self._compared) > REMEMBERED:  # a difference stays a problem until its object was mended
+                    del self._compared[next((s for s, why in self._compared.items() if not why), one.state)]
         return rest
 
     def _present(self, name: str, difference: str, result: SyncResult) -> None:

@@ -47,6 +47,8 @@ from replicator.errors import MalformedEvent, MalformedKey, SegmentExists, Segme
 from replicator.protocols import ObjectStore
 from replicator.segment import OffsetRange, Segment, SourcePartition, parse_key, parse_offsets, region_prefix
 
+LOOKS = 5  # at what somebody else joins or removes meanwhile
+
 
 @dataclass(frozen=True, slots=True)
 class ControlStore:
@@ -146,6 +148,12 @@ class ControlStore:
 
     def gaps(self, source: SourcePartition) -> Sequence[RecordedGap]:
         """The same with what is known of them: one request more for each."""
+        for _ in range(LOOKS - 1):
+            with contextlib.suppress(SegmentNotFound):  # joined with its neighbours since it was listed: list again
+                return self._gaps(source)
+        return self._gaps(source)
+
+    def _gaps(self, source: SourcePartition) -> Sequence[RecordedGap]:
         return [
             decode_gap(source, offsets, self._read(gap_key(self.prefix, source, offsets)))
             for offsets in self.gap_ranges(source)

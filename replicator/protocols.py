@@ -597,7 +597,7 @@ class LogProbe(Protocol):
 
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
         """Partitions whose log lost what it had at that point. Left out: those of which it is true, and those of which
-        nothing is known in time."""
+        nothing is known in time, or which may not be read."""
 
 
 # --- queue -----------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from compaction.planner import CleanPlan, MergePlan, plan_partition
 from compaction.run import CompactionStopped, Report, Selection
 from formats.digest import digest_of
 from formats.parquet import ParquetFormat
+from infra.objects import MemoryObjectStore
 from replicator import logkeys
 from replicator.config import CompactionJob
 from replicator.footer import SegmentFooter
@@ -102,6 +103,16 @@ def test_footer_facts_are_kept_or_combined() -> None:
         isolation_level="read_uncommitted",
         writer="tests",
     )
+
+
+def test_the_leader_epoch_is_the_last_records() -> None:
+    """Lower than before, behind a fork that was accepted: the source is asked whether its log goes on from there."""
+    archive = Archive()
+    archive.write(segment(0, 9), ROWS[:5], last_leader_epoch=7)
+    archive.write(segment(10, 19), ROWS[5:10], last_leader_epoch=0)
+    archive.write(segment(20, 29), [], last_leader_epoch=None)
+    run(archive)
+    assert footer_of(archive, segment(0, 29, 1)).origin.last_leader_epoch == 0
 
 
 def test_two_lives_in_one_place_are_not_merged() -> None:
@@ -279,6 +290,15 @@ def test_inputs_stay_when_what_is_there_is_not_the_merged_segment() -> None:
     copy(archive, merged, there)
     run(archive, copies)
     assert archive.segments() == [merged]
+
+
+def test_nothing_is_read_of_either_side_when_nothing_may_go() -> None:
+    class Unread(MemoryObjectStore):
+        def stat(self, key: str) -> ObjectInfo | None:
+            pytest.fail(f"{key} is asked for")
+
+    unread = SegmentStore(Unread(), PREFIX)
+    assert Copies(here=unread, there=unread).missing(segment(0, 80, 1), {}) == {}
 
 
 def copy(archive: Archive, name: Segment, there: Archive, *, flip_at: int | None = None) -> None:

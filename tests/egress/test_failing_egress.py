@@ -100,3 +100,38 @@ def test_topics_that_are_not_seen_for_a_minute_are_a_problem(world: World) -> No
     world.admin.away = False
     later(process, 40)
     assert problems(process) == {}
+
+
+def test_a_problem_ends_with_its_cause_also_when_the_archive_goes_on_in_another_place(world: World) -> None:
+    process = world.process()
+    process.join()
+    world.produce(P, 5)
+    later(process, 20)
+    process.stop()
+    world.broker.recreate("t", partitions=1)
+    process = world.process()
+    process.turn(2)
+    process.consumer.unavailable = True
+    process.join()
+    later(process, 80)
+    assert list(problems(process)) == ["a/t/0 attempts"]
+    process.consumer.unavailable = False
+    world.produce(P, 5)
+    later(process, 20)
+    world.expect(P, life="id-t-1")
+    assert problems(process) == {}
+
+
+def test_the_problem_of_reading_again_ends_in_another_place(world: World) -> None:
+    process = world.process()
+    process.join()
+    later(process, 20)
+    world.produce(P, 5)
+    world.objects.away = {"put_new"}
+    later(process, 60)
+    world.broker.recreate("t", partitions=1)
+    world.objects.away = set()
+    world.produce(P, 5)
+    later(process, 80)
+    world.expect(P, life="id-t-1")
+    assert problems(process) == {}

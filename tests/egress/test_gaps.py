@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from replicator.control import RETENTION, RecordedGap
 from replicator.protocols import TopicPartition
 from replicator.segment import OffsetRange
 from tests.egress.world import Process, World, rule, source
@@ -157,3 +158,20 @@ def test_by_default_it_stops(world: World) -> None:
     process.later(300)
     assert gaps(world) == []
     assert world.position(P) == 5
+
+
+def test_gaps_that_are_joined_while_they_are_read_are_found_joined(world: World) -> None:
+    """`gc` puts one record in the place of two."""
+    first, second, both = (
+        RecordedGap(source=source(P), offsets=offsets, reason=RETENTION, low=0, high=20, recorded_at=T0)
+        for offsets in (OffsetRange(0, 9), OffsetRange(10, 19), OffsetRange(0, 19))
+    )
+    world.control_peek.record_gap(first)
+    world.control_peek.record_gap(second)
+
+    def join(_key: str) -> None:
+        world.control_peek.record_gap(both)
+        world.control_peek.remove_gaps([first, second])
+
+    world.objects.before["open"] = join
+    assert world.control.gaps(source(P)) == [both]

@@ -248,6 +248,15 @@ def test_comparisons_that_are_forgotten_are_made_again_and_none_is_left_out(
     assert set(bench.opened()) == {name(at) for at in range(0, 100, 10)}
 
 
+def test_a_difference_is_not_forgotten_for_others_that_are_equal(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(egress.sync, "REMEMBERED", 4)
+    bench.sync.most_compared = 3
+    bench.there.memory.replace(f"other/place/{name(0)}", damaged(name(0).encode()))
+    for _ in range(12):
+        assert list(bench.sync.once().differing) == [name(0)]
+        assert len(bench.sync._compared) <= 4
+
+
 def test_what_either_side_writes_for_itself_is_not_compared(bench: Bench) -> None:
     """Both buckets may have a `gc` of their own, which records the same gap at another time."""
     gap = "a/_control/v1/gaps/t/0/00000000000000000000-00000000000000000009"

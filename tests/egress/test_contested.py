@@ -1,0 +1,90 @@
+"""Stored segments that what is read contradicts: the partition is held as long as they are there, and no longer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+
+from egress.held import Held
+from replicator.commit_note import Note
+from replicator.protocols import TopicPartition
+from replicator.segment import OffsetRange, Segment
+from tests.egress.test_forks import hold, joined, settle, stored_beyond_the_commit
+from tests.egress.world import FORMAT, Process, World, source
+
+P = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path)
+    world.broker.create("t", partitions=2)
+    yield world
+    world.close()
+
+
+def later(process: Process, seconds: int) -> int:
+    """Of so many seconds, in how many nothing was stopped."""
+    ready = 0
+    for _ in range(seconds):
+        process.later(1, turns=1)
+        ready += not process.stopped
+    return ready
+
+
+def test_a_corrupt_segment_beside_what_is_read_holds_until_it_is_removed(world: World) -> None:
+    stored_beyond_the_commit(world)  # [0,2]
+    [stored] = world.segments(P)
+    world.peek.delete_many([stored])
+    world.peek.store(stored, BytesIO(b"PAR1 not really PAR1"), 20)
+    world.produce(P, 1)  # the next segment is [0,3]
+    process = joined(world)
+    settle(process)
+    assert "corrupt segment" in hold(process)
+    assert later(process, 300) == 0
+    world.peek.delete_many([stored])
+    later(process, 330)
+    assert process.stopped == {}
+    world.expect(P)
+
+
+def test_a_segment_of_another_topic_beside_what_is_read_holds_until_it_is_removed(world: World) -> None:
+    stored_beyond_the_commit(world)
+    [stored] = world.segments(P)
+    with closing(FORMAT.open(world.peek.open(stored), stored)) as reader:
+        batches, origin = list(reader.batches()), reader.footer.origin
+    sink = BytesIO()
+    writer = FORMAT.create(sink)
+    writer.write(batches)
+    writer.close(stored, replace(origin, topic_id="stranger"))
+    world.peek.delete_many([stored])
+    world.peek.store(stored, sink, sink.tell())
+    world.produce(P, 1)
+    process = joined(world)
+    settle(process)
+    assert "topic ids" in hold(process)
+    assert later(process, 300) == 0
+    world.peek.delete_many([stored])
+    later(process, 330)
+    assert process.stopped == {}
+    world.expect(P)
+
+
+@pytest.mark.cpu
+def test_many_segments_beyond_the_commit_cost_little_each() -> None:
+    """As many as an offset leaves that is set far back."""
+    held = Held(P, source(P))
+    held.note = Note(0, 1)
+    held.beyond = tuple(Segment(source(P), 0, OffsetRange(n * 10, n * 10 + 9)) for n in range(100_000))
+    began = time.process_time()
+    for n in range(10):
+        offsets = OffsetRange(n * 10, n * 10 + 9)
+        assert held.beside(offsets) == (Segment(source(P), 0, offsets),)
+        held.position(n * 10 + 10)
+    assert (time.process_time() - began) / 10 < 0.005
