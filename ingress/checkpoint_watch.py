@@ -18,6 +18,7 @@ from ingress.positioning import Positions
 from replicator import logkeys
 from replicator.checkpoint import Skipped
 from replicator.errors import OtherGroup, ReplicatorError, TargetError
+from replicator.failing import Attempt, Failures
 from replicator.health import Health
 from replicator.protocols import CheckpointStore
 
@@ -48,6 +49,7 @@ class CheckpointWatch:
     is_read: bool = False  # once
     positions: Positions = field(default_factory=dict)  # as of the last look
     skipped: Sequence[Skipped] = ()  # the same
+    _failures: Failures = field(default_factory=Failures)
     _claiming: Future[None] | None = None
     _looking: Future[_Seen] | None = None
     _next_at: datetime | None = None
@@ -60,7 +62,7 @@ class CheckpointWatch:
         if self._looking is None and (self._next_at is None or now >= self._next_at):
             self._next_at = now + self.interval
             self._looking = self.pool.submit(self._look)
-        return self._looked()
+        return self._looked(now)
 
     def _claim(self, now: datetime) -> None:
         if self._claiming is None and (self._next_at is None or now >= self._next_at):
@@ -74,13 +76,14 @@ class CheckpointWatch:
             raise
         except ReplicatorError as error:
             log.warning("group_not_claimed", extra={logkeys.ERROR: str(error)})
-            self._tell_refusal(error)
+            self._failed(error, now)
             self._next_at = now + RETRY
         else:
             self.is_ours, self._next_at = True, None
+            self._failures.worked(Attempt.CHECKPOINTS)
             self.health.solved(SUBJECT)
 
-    def _looked(self) -> bool:
+    def _looked(self, now: datetime) -> bool:
         if self._looking is None or not self._looking.done():
             return False
         looking, self._looking = self._looking, None
@@ -90,8 +93,9 @@ class CheckpointWatch:
             raise
         except ReplicatorError as error:
             log.warning("checkpoints_not_seen", extra={logkeys.ERROR: str(error)})
-            self._tell_refusal(error)
+            self._failed(error, now)
             return False
+        self._failures.worked(Attempt.CHECKPOINTS)
         self.is_read, self.positions, self.skipped = True, seen.positions, seen.skipped
         if seen.problems:
             self.health.problem(SUBJECT, "; ".join(seen.problems))
@@ -99,10 +103,13 @@ class CheckpointWatch:
             self.health.solved(SUBJECT)
         return True
 
-    def _tell_refusal(self, error: ReplicatorError) -> None:
-        """Time does not mend it; anything else may pass."""
+    def _failed(self, error: ReplicatorError, now: datetime) -> None:
+        """A refusal is not mended by time; anything else may pass, and is told when it lasts."""
+        self._failures.failed(Attempt.CHECKPOINTS, str(error), now)
         if isinstance(error, TargetError):
             self.health.problem(SUBJECT, str(error))
+        elif alarm := self._failures.alarm(now):
+            self.health.problem(SUBJECT, alarm)
 
     def _look(self) -> _Seen:
         positions = self.checkpoints.read()

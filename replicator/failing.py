@@ -18,6 +18,7 @@ class Attempt(StrEnum):
     LOOK = "to look for what is to be delivered"
     TARGET = "to look what the target partition holds"
     DESTINATIONS = "to look at the destinations"
+    CHECKPOINTS = "to read the checkpoint topic"
     TOPICS = "to look at the topics of the source"
     COMMIT = "to commit the position"
 

@@ -173,3 +173,18 @@ def test_a_topic_that_is_created_anew_is_claimed_by_a_process_that_took_its_grou
     for _ in range(4):
         process.later(40)
     assert world.target.claims[-1].group_id == world.settings.group_id
+
+
+def test_a_checkpoint_topic_that_is_not_read_for_a_minute_is_a_problem(world: World) -> None:
+    """Of a process whose partitions go on: a transaction that is open, say, ends what can be read of it."""
+    world.put(0, 9)
+    process = joined(world)
+    world.target.away = True
+    for _ in range(12):
+        process.later(10)
+    assert "every attempt to read the checkpoint topic fails since" in process.problems[SUBJECT]
+    world.target.away = False
+    for _ in range(6):
+        process.later(10)
+    assert process.problems == {}
+    assert process.ready
