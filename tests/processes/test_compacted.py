@@ -20,6 +20,7 @@ pytestmark = pytest.mark.integration
 SEED = 19
 
 
+@pytest.mark.long
 def test_a_compacted_topic(site: Site) -> None:
     with quick_cleaner(site.bootstrap(A)), Flow(site, partitions=2, config=COMPACTED) as flow:
         before = drafts(Random(SEED), 0, 3000)

@@ -150,6 +150,7 @@ def malformed_bodies(random: Random, count: int) -> Iterator[str]:
 # --- notifications ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_notifications_doubled_reordered_and_lost(site: Site, s3: S3Client, sqs: SQSClient) -> None:
     """The relist timer is far away until the end, so that the notifications have to do."""
     with Flow(site, partitions=2) as flow:

@@ -81,6 +81,7 @@ def test_what_is_replicated_too_late_is_reported_until_it_is_given_up(replica: P
     ingress.stop()
 
 
+@pytest.mark.long
 def test_a_backlog_of_replication_skips_nothing_at_sight(replica: Planted, endpoint_url: str) -> None:
     """on_lost is "skip" after 24 hours, and what arrives is older than that."""
     source = {**DEFAULT, "on_lost": "skip"}

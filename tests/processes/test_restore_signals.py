@@ -114,6 +114,7 @@ def test_ctrl_c_says_where_it_stands_and_the_same_command_goes_on(command: Comma
     assert command.cluster.records(TopicPartition(command.name, 0)) == target_records(rows(0, SEGMENTS))
 
 
+@pytest.mark.long
 def test_a_second_signal_ends_it_at_once(command: Command) -> None:
     with command.running("--max-rate", "100KiB") as process:
         assert wait_until(lambda: "partitions are over" in told(process, command), PATIENCE)
