@@ -400,6 +400,25 @@ class RefusesWaitingCommits(FakeSourceConsumer):
         super().commit(offsets, wait=wait)
 
 
+class NotesWaits(FakeSourceConsumer):
+    waits: Sequence[timedelta] = ()
+
+    def commit(self, offsets, *, wait=None):  # type: ignore[no-untyped-def]
+        self.waits = [*self.waits, *([wait] if wait is not None else [])]
+        super().commit(offsets, wait=wait)
+
+
+def test_the_last_commit_has_time_although_the_deadline_is_over(world: World) -> None:
+    """Storing took all of it: what is stored is committed all the same."""
+    consumer = NotesWaits(world.broker)
+    process = joined(world, P, consumer=consumer, shutdown_seconds=0)
+    world.produce(P, 3)
+    process.turn(2)
+    process.stop()
+    assert [wait >= timedelta(seconds=2) for wait in consumer.waits] == [True]
+    assert world.position(P) == 3
+
+
 def test_refused_commit_at_revoke_leaves_no_ghost(world: World) -> None:
     process = joined(world, P, Q, consumer=RefusesWaitingCommits(world.broker))
     world.produce(P, 3)
@@ -1100,6 +1119,15 @@ def test_a_topic_that_was_refused_at_first_begins_as_its_policy_says(make: Make)
     process.later(turns=5)
     assert process.health.snapshot().is_ready
     assert (world.position(P), world.ranges(P)) == (5, [])
+
+
+def test_a_refusal_is_logged_once(make: Make, caplog: pytest.LogCaptureFixture) -> None:
+    world = make(rule("t"))
+    world.admin.hides["t"] = "no DESCRIBE"
+    process = world.process()
+    for _ in range(5):
+        process.later(31)
+    assert [record.message for record in caplog.records].count("topic_refused") == 1
 
 
 def test_a_topic_that_is_deleted_is_not_refused(make: Make) -> None:

@@ -268,6 +268,17 @@ def test_run_that_repeats_and_goes_on_is_asked_for_again() -> None:
     assert core.consumed(2, 3, 2, 2, T0) == [Seek(3, core.epoch)]
 
 
+def test_the_start_of_a_seek_that_another_one_followed_is_no_start() -> None:
+    core = started(0)
+    [first], [second] = core.disturbed(), core.disturbed()
+    assert isinstance(first, Seek)
+    assert isinstance(second, Seek)
+    core.started(first.epoch)
+    assert core.consumed(0, 1, 2, 2, T0) == [], "it may be left over from before the second one"
+    core.started(second.epoch)
+    assert core.consumed(0, 1, 2, 2, T0) == [Append()]
+
+
 def test_run_larger_than_the_room_is_refused() -> None:
     core = started(0)
     core.consumed(0, 1, 2, 2, T0)
