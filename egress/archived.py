@@ -47,6 +47,11 @@ class Archived:
         return [*self.extent, *(info.segment.offsets for info in self.infos)]
 
     @property
+    def is_unknown(self) -> bool:
+        """Nothing was ever archived of it, nor was it decided where that should begin."""
+        return not (self.has_begin or self.stored or self.gaps or self.forks)
+
+    @property
     def waiting(self) -> Sequence[LogFork]:
         """Forks of its log that an operator has not resolved."""
         return unresolved(self.forks, self.details, self.stored) if self.forks else ()

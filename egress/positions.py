@@ -72,8 +72,9 @@ class Facts:
 
     @property
     def fork_until(self) -> int:
-        """No point of the archive up to here says anything of the log as it is now; −1: all of them do."""
-        return accepted_until(self.forks, self.gaps)
+        """No point of the archive up to here says anything of the log as it is now. Never below 0: a point there is
+        behind no record, and proves nothing."""
+        return max(accepted_until(self.forks, self.gaps), 0)
 
     def note(self, begun_at: int) -> Note:
         return Note(begun_at, self.partition_count, self.life)

@@ -237,16 +237,21 @@ class Resolver:
         last = self.archive.last_record(before, there, start.next_offset)
         return None if last is None else last.point
 
-    def _behind_fork(self, wanted: Wanted, before: Life, known: _Known) -> int | Hold:
+    def _behind_fork(self, wanted: Wanted, before: Life, known: _Known) -> int | Hold | None:
         """Where the archive of a place behind a fork begins: where the logs differ. Of a partition whose log did not
-        fork, behind what is archived in the place before. So the two hold everything, and nothing twice."""
+        fork, behind what is archived in the place before. So the two hold everything, and nothing twice. None for a
+        partition that the place before never had: it was added since."""
         there = known.archived[self._source(wanted, before)]
+        if there.is_unknown and _believed(known.committed.get(wanted.partition), before) is None:
+            return None  # a start policy is for the topic's first place: it would pass over what was written since
         if there.waiting:
             return min(fork.contested.start for fork in there.waiting)
         start = self._start(wanted, before, known)
         # a commit may be on its way still, and what is stored there is not to be stored here too
         if isinstance(start, Hold):
             return start
+        if start.lost:
+            return min(offsets.start for offsets in start.lost)  # so that it is this place that records the gap
         beyond = self.archive.beyond(self._source(wanted, before), there, start.next_offset)
         return covered_until(beyond, start.next_offset)
 

@@ -23,7 +23,7 @@ from tests.egress.world import FORMAT, Process, World, rule, source
 from tests.fakes.kafka_consumer import FakeSourceConsumer
 from tests.fakes.surroundings import T0
 
-P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
+P, Q, R = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 FORK1, FORK2 = "id-t-fork1", "id-t-fork2"
 
 
@@ -305,6 +305,21 @@ def test_a_topic_created_again_is_no_fork(world: World) -> None:
     assert world.control_peek.fork_sources("a") == []
 
 
+def test_epochs_that_begin_anew_below_nothing_archived_are_no_fork(world: World) -> None:
+    """A cluster that was restored, with later offsets of the group: the epoch committed with offset 0 is not known."""
+    world.broker.elect(P, 7)
+    joined(world).stop()
+    commits = world.broker.committed("group")
+    commits[P] = replace(commits[P], next_offset=0, leader_epoch=7)
+    log = world.broker.logs[P]
+    log.epochs, log.leader_epoch = {0: 0}, 0
+    world.produce(P, 5)
+    process = joined(world, consumer=FakeSourceConsumer(world.broker))
+    settle(process)
+    assert process.stopped == {}
+    world.expect(P)
+
+
 def test_logs_without_leader_epochs_are_judged_by_their_length(world: World) -> None:
     """Old message formats. Once such a log has grown again nothing tells it apart: documented."""
     archived(world)
@@ -413,6 +428,57 @@ def test_a_partition_without_a_record_begins_where_it_was_positioned(world: Worl
         settle(process)
     world.expect(Q, 7, life=FORK1)
     world.expect(P, 5, life=FORK1)
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_partition_that_is_added_behind_a_fork_is_read_from_its_beginning(world: World, forked: bool) -> None:
+    """Whatever the start policy: what was written before egress noticed it is not to be lost."""
+    world.rules = (rule("t", start="latest"),)
+    process = joined(world)
+    world.produce(P, 10)
+    world.produce(Q, 10)
+    settle(process)
+    if forked:
+        cut(world, 5, 20)
+        settle(process)
+        adopt(world)
+        process.later(31)
+        for _ in range(3):
+            settle(process)
+    assert process.stopped == {}
+    world.broker.create("t", partitions=3)
+    world.produce(R, 4)
+    process.later(31)
+    process.consumer.assign(R)
+    for _ in range(3):
+        settle(process)
+    life = FORK1 if forked else ""
+    found = world.control_peek.begin(source(R, life))
+    assert found is not None
+    assert found.offset == 0
+    world.expect(R, life=life)
+
+
+def test_what_retention_took_before_the_new_place_began_is_a_recorded_gap(world: World) -> None:
+    """Of a partition that did not fork, while egress was down."""
+    world.rules = (rule("t", on_gap="record"),)
+    archived(world)
+    cut(world, 5, 20)
+    process = joined(world)
+    settle(process)
+    adopt(world)
+    process.stop()
+    world.produce(Q, 10)
+    world.broker.trim(Q, 15)
+    process = joined(world, consumer=FakeSourceConsumer(world.broker))
+    for _ in range(3):
+        settle(process)
+    assert process.stopped == {}
+    assert list(world.control_peek.gap_ranges(source(Q, FORK1))) == [OffsetRange(10, 14)]
+    found = world.control_peek.begin(source(Q, FORK1))
+    assert found is not None
+    assert found.offset == 10
+    world.expect(Q, 15, life=FORK1)
 
 
 def test_a_fork_of_the_fork(world: World) -> None:
