@@ -13,6 +13,7 @@ from egress.places import Life, Places, another_cluster
 from egress.positions import (
     Facts,
     Hold,
+    LastRecord,
     Rules,
     Start,
     added_later,
@@ -115,7 +116,7 @@ class Resolver:
         # last: whatever is archived or committed by now lies below the log's end
         marks = self.admin.watermarks([one.partition for one, _ in known])
         facts = _Known(committed, archived, marks)
-        found = pool.map(lambda pair: self._answer(pair[0], pair[1], facts), known)
+        found = pool.map(lambda pair: self._one(pair[0], pair[1], facts), known)
         return answers | {one.partition: answer for (one, _), answer in zip(known, found, strict=True)}
 
     def _lives(self, topics: Collection[str], pool: Executor) -> Mapping[str, Life | Hold]:
@@ -140,6 +141,19 @@ class Resolver:
         if said is None or read_note(said) is None or wanted.evidence is not None or life.before is not None:
             return None
         return said.next_offset
+
+    def _one(self, wanted: Wanted, life: Life, known: _Known) -> Begin | Hold:
+        """Objects of one partition that cannot be read hold up no other. They say something, and least of all that
+        there is nothing to say."""
+        source = self._source(wanted, life)
+        sources = [source] if life.before is None else [source, self._source(wanted, life.before)]
+        try:
+            unreadable = [why for s in sources if (why := known.archived[s].unreadable)]
+            if not unreadable:
+                return self._answer(wanted, life, known)
+        except DataError as error:
+            unreadable = [str(error)]
+        return Hold(f"{source}: {unreadable[0]}. Restore that object of the archive, below _control/v1/")
 
     def _answer(self, wanted: Wanted, life: Life, known: _Known) -> Begin | Hold:
         if wanted.partition not in known.marks:
@@ -189,10 +203,7 @@ class Resolver:
         note = None if committed is None else read_note(committed)
         begun = None if note is None else note.begun_at
         if begun is None and here.has_begin:
-            try:
-                recorded = self.control.begin(source)
-            except DataError as error:  # it says something, and least of all that the archive begins anywhere
-                return Hold(f"{source}: {error}. Restore that object below _control/v1/begins/")
+            recorded = self.control.begin(source)
             begun = None if recorded is None else recorded.offset
         if begun is None and life.before is not None:
             behind = self._behind_fork(wanted, life.before, known)
@@ -220,22 +231,24 @@ class Resolver:
             return start
         has_epoch = committed is not None and committed.leader_epoch is not None
         last = None if has_epoch else self.archive.last_record(source, here, start.next_offset)
+        if isinstance(last, Hold):
+            return last
         start = again(start, last, facts)
-        point = None if last is None else last.point
+        point: LogPoint | Hold | None = None if last is None else last.point
         if committed is not None and committed.leader_epoch is not None:
             point = LogPoint(committed.next_offset, committed.leader_epoch)
         elif life.before is not None and not here.stored:
             point = self._fork_point(start, self._source(wanted, life.before), known)
-        return on_the_same_log(start, point, facts)
+        return point if isinstance(point, Hold) else on_the_same_log(start, point, facts)
 
-    def _fork_point(self, start: Start, before: SourcePartition, known: _Known) -> LogPoint | None:
+    def _fork_point(self, start: Start, before: SourcePartition, known: _Known) -> LogPoint | Hold | None:
         """What the place before knows of the log at the begin of the one behind a fork."""
         there = known.archived[before]
         for fork in there.waiting:
             if fork.end_offset == start.next_offset and fork.leader_epoch is not None:
                 return LogPoint(fork.end_offset, fork.leader_epoch)
         last = self.archive.last_record(before, there, start.next_offset)
-        return None if last is None else last.point
+        return last.point if isinstance(last, LastRecord) else last
 
     def _behind_fork(self, wanted: Wanted, before: Life, known: _Known) -> int | Hold | None:
         """Where the archive of a place behind a fork begins: where the logs differ. Of a partition whose log did not

@@ -356,7 +356,7 @@ def decode_gap(source: SourcePartition, offsets: OffsetRange, data: bytes) -> Re
             is_accepted=bool(d.get("is_accepted", False)),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not a recorded gap of {source}: {data[:200]!r} ({error})") from error
+        raise MalformedEvent(f"not a recorded gap of {source} at {offsets}: {data[:200]!r} ({error})") from error
 
 
 def _dump(value: object) -> bytes:

@@ -18,7 +18,7 @@ from replicator.control import ArchiveBegin, LogFork, Place, RecordedGap
 from replicator.coverage import joined as joined_ranges
 from replicator.errors import TargetError
 from replicator.protocols import Committed, TopicPartition
-from replicator.segment import LEVEL_STREAMING, OffsetRange, Segment
+from replicator.segment import LEVEL_STREAMING, OffsetRange, Segment, SegmentInfo
 from tests.egress.world import FORMAT, Process, World, rule, source
 from tests.fakes.kafka_consumer import FakeSourceConsumer
 from tests.fakes.surroundings import T0
@@ -344,6 +344,74 @@ def without_epochs(world: World) -> None:
         writer.close(segment, replace(origin, last_leader_epoch=None))
         world.peek.delete_many([segment])
         world.peek.store(segment, sink, sink.tell())
+
+
+def damage(world: World, segment: Segment) -> None:
+    """In its footer."""
+    with closing(world.peek.open(segment)) as body:
+        data = bytearray(body.read())
+    data[-20] ^= 0xFF
+    world.peek.delete_many([segment])
+    world.peek.store(segment, BytesIO(bytes(data)), len(data))
+
+
+@pytest.mark.parametrize("trouble", ["damaged", "frozen"])
+def test_a_last_segment_that_cannot_be_read_is_not_the_absence_of_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """The group has forgotten its offsets: that segment alone tells what the log was."""
+    archived(world)
+    last = world.segments(P)[-1]
+    good = world.peek.open(last).read()
+    if trouble == "damaged":
+        damage(world, last)
+    else:
+        monkeypatch.setattr(SegmentInfo, "is_frozen", property(lambda info: info.segment == last))
+    world.broker.committed("group").clear()
+    cut(world, 6, 20)
+    process = joined(world, consumer=FakeSourceConsumer(world.broker))
+    for _ in range(3):
+        settle(process)
+    assert str(last) in hold(process)
+    assert ("Put a good copy" if trouble == "damaged" else "make it readable") in hold(process)
+    assert world.ranges(P) == [(0, 4), (5, 9)]
+    assert str(source(Q)) not in process.stopped
+    monkeypatch.undo()
+    world.peek.delete_many([last])
+    world.peek.store(last, BytesIO(good), len(good))
+    process.later(60)
+    settle(process)
+    assert "ends at 6 now" in hold(process)
+    assert world.ranges(P) == [(0, 4), (5, 9)]
+
+
+def test_a_last_segment_that_was_merged_meanwhile_is_looked_for_again(world: World) -> None:
+    archived(world)
+    world.broker.committed("group").clear()
+    cut(world, 6, 20)
+    old = world.segments(P)
+    merged = Segment(source(P), 1, OffsetRange(0, 9))
+
+    def merge(key: str) -> None:
+        if "/t/0/0/" not in key:
+            world.objects.before["open"] = merge
+            return
+        sink = BytesIO()
+        writer = FORMAT.create(sink)
+        for segment in old:
+            with closing(FORMAT.open(world.peek.open(segment), segment)) as reader:
+                writer.write(list(reader.batches()))
+                origin = reader.footer.origin
+        writer.close(merged, origin)
+        world.peek.store(merged, sink, sink.tell())
+        world.peek.delete_many(old)
+
+    world.objects.before["open"] = merge
+    process = joined(world, P, consumer=FakeSourceConsumer(world.broker))
+    for _ in range(3):
+        settle(process)
+    assert "ends at 6 now" in hold(process)
+    assert world.segments(P) == [merged]
 
 
 # --- a new place ------------------------------------------------------------------------------------------------------
@@ -937,6 +1005,43 @@ def test_a_begin_that_cannot_be_read_is_not_the_absence_of_one(world: World) -> 
     world.objects.memory.put_new(key, BytesIO(b"{}"), 2)
     process = joined(world, consumer=FakeSourceConsumer(world.broker))
     assert "_control/v1/begins/" in hold(process)
+
+
+@pytest.mark.parametrize("kind", ["forks", "gaps", "begins"])
+def test_a_control_object_that_cannot_be_read_holds_up_its_own_partition_only(world: World, kind: str) -> None:
+    archived(world)
+    world.broker.create("other")
+    other = TopicPartition("other", 0)
+    keys = {name: f"data/a/_control/v1/{name}/t/0" for name in ("forks", "gaps", "begins")}
+    key = keys["begins"]
+    if kind != "begins":
+        cut(world, 5, 9)
+        settle(process := joined(world, P))
+        accept(world, 5, 9)
+        process.crash()
+        [key] = [item.key for item in world.objects.memory.list(keys[kind])]
+    content = world.objects.memory.open(key).read()
+    del world.broker.committed("group")[P]
+    replaced(world, key, b'{"v":2}')
+    process = joined(world, consumer=FakeSourceConsumer(world.broker))
+    world.produce(other, 5)
+    world.produce(Q, 5)
+    for _ in range(3):
+        settle(process)
+    assert list(process.stopped) == [str(source(P))]
+    assert "Restore that object" in hold(process)
+    assert ("[5,9]" if kind == "gaps" else key) in hold(process)
+    assert world.ranges(other) == [(0, 4)]
+    world.expect(Q)
+    replaced(world, key, content)
+    process.later(120)
+    settle(process)
+    assert process.stopped == {}
+
+
+def replaced(world: World, key: str, content: bytes) -> None:
+    world.objects.memory.delete_many([key])
+    world.objects.memory.put_new(key, BytesIO(content), len(content))
 
 
 def test_empty_partitions_take_a_request_each(world: World) -> None:
