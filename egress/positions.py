@@ -121,8 +121,7 @@ def on_the_same_log(start: Start, archived: LogPoint | None, facts: Facts) -> St
         # where the last record is read once more, its epoch has reached that offset, too
         return replace(start, point=replace(archived, next_offset=min(archived.next_offset, start.next_offset)))
     if start.next_offset <= high:
-        behind_fork = start.next_offset <= facts.fork_until
-        epoch = None if behind_fork else facts.marks.leader_epoch
+        epoch = facts.marks.leader_epoch
         return start if epoch is None else replace(start, point=LogPoint(start.next_offset, epoch))
     if start.next_offset <= facts.fork_until:
         return Hold(

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 from egress.archived import Archived, ArchiveLookup
-from egress.log_identity import ForkEvidence, from_lost_end
+from egress.log_identity import ForkEvidence, from_lost_end, from_truncation
 from egress.places import Life, Places, another_cluster
 from egress.positions import (
     Facts,
@@ -31,8 +31,18 @@ from replicator.coverage import covered_until
 from replicator.describing import describe_each
 from replicator.durable import Step, durable
 from replicator.errors import DataError
-from replicator.forks import accepted_until
-from replicator.protocols import Clock, ClusterAdmin, Committed, LogPoint, SourceConsumer, TopicPartition, Watermarks
+from replicator.forks import accepted_until, agreed_point
+from replicator.protocols import (
+    Clock,
+    ClusterAdmin,
+    Committed,
+    LogPoint,
+    LogProbe,
+    LogTruncated,
+    SourceConsumer,
+    TopicPartition,
+    Watermarks,
+)
 from replicator.segment import OffsetRange, Segment, SourcePartition
 
 log = logging.getLogger(__name__)
@@ -68,6 +78,8 @@ class _Known:
     committed: Mapping[TopicPartition, Committed]
     archived: Mapping[SourcePartition, Archived]
     marks: Mapping[TopicPartition, Watermarks]
+    agreed: Mapping[TopicPartition, LogPoint]  # points before accepted forks; only where nothing newer is archived
+    compared: Mapping[TopicPartition, LogTruncated | None]  # of those what the log says now; left out: nothing
 
     def with_(self, source: SourcePartition, archived: Archived) -> _Known:
         return replace(self, archived={**self.archived, source: archived})
@@ -87,6 +99,7 @@ class Resolver:
     cluster_id: str  # of the cluster this process began with
     consumer: SourceConsumer
     admin: ClusterAdmin
+    probe: LogProbe
     archive: ArchiveLookup
     control: ControlStore
     places: Places
@@ -115,7 +128,10 @@ class Resolver:
         archived = self.archive.find(sources, pool)
         # last: whatever is archived or committed by now lies below the log's end
         marks = self.admin.watermarks([one.partition for one, _ in known])
-        facts = _Known(committed, archived, marks)
+        points = {w.partition: self._agreed(w, life, _Known(committed, archived, marks, {}, {})) for w, life in known}
+        agreed = {partition: point for partition, point in points.items() if point is not None}
+        # behind the marks: a log that is cut after this is another one than they say, which its reader notices
+        facts = _Known(committed, archived, marks, agreed, self._compared(agreed))
         found = pool.map(lambda pair: self._one(pair[0], pair[1], facts), known)
         return answers | {one.partition: answer for (one, _), answer in zip(known, found, strict=True)}
 
@@ -163,7 +179,8 @@ class Resolver:
         if wanted.contested and self.archive.holds(wanted.contested):
             return Hold(wanted.contest)  # going on behind them would accept them unseen
         found_now = wanted.evidence if wanted.forked == source else None
-        evidence = found_now or self._lost_end(wanted, life, known)
+        # a deeper loss first: it contests all that the others do, of which one may be what was accepted meanwhile
+        evidence = self._deeper(wanted, life, known) or found_now or self._lost_end(wanted, life, known)
         fork = None if evidence is None else evidence.fork(source, here.stored, self.clock.now())
         if fork is not None:
             known = self._forked(fork, here, known)
@@ -173,6 +190,11 @@ class Resolver:
             return self._answer(wanted, life, known.with_(source, self.archive.whole(source, here)))
         if isinstance(start, Hold):
             return start
+        if wanted.partition in known.agreed and wanted.partition not in known.compared:
+            return Hold(
+                f"{source}: the fork of its log was accepted, and the brokers do not say whether the log has lost more "
+                "since. They are asked again"
+            )
         if not here.has_begin:
             # written down before anything is stored or committed: the only place that says it when offsets expire
             begin = ArchiveBegin(offset=start.note.begun_at, reason=start.why, recorded_at=self.clock.now())
@@ -182,6 +204,32 @@ class Resolver:
         for offsets in start.lost:
             self._record(source, offsets, start, known.marks[wanted.partition])
         return Begin(life, source, start, tuple(self.archive.beyond(source, here, start.next_offset)))
+
+    def _agreed(self, wanted: Wanted, life: Life, known: _Known) -> LogPoint | None:
+        """What to have confirmed of a log whose fork was accepted: points of what is archived up to the fork say nothing
+        of it, and it may lose more, while the operator decides or just after. The consumer is not asked to: it takes a
+        record between the point and its start for a fork."""
+        here, marks = known.archived[self._source(wanted, life)], known.marks.get(wanted.partition)
+        point = agreed_point(here.forks, here.details)
+        if point is None or marks is None or marks.low > point.next_offset:
+            return None  # or retention took what could be another log's
+        committed = _believed(known.committed.get(wanted.partition), life)
+        if committed is not None and committed.next_offset > accepted_until(here.forks, here.details):
+            return None  # what was archived behind the fork is of the new log, and tells more
+        return point
+
+    def _compared(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
+        """A refusal counts when it is made twice, since an operator has to resolve it."""
+        found = self.probe.compared(points) if points else {}
+        refused = {p: points[p] for p, truncated in found.items() if truncated is not None}
+        again = self.probe.compared(refused) if refused else {}
+        return {p: again[p] if p in refused else None for p in found if p not in refused or p in again}
+
+    def _deeper(self, wanted: Wanted, life: Life, known: _Known) -> ForkEvidence | None:
+        """That a log whose fork was accepted has lost more."""
+        truncated = known.compared.get(wanted.partition)
+        committed = _believed(known.committed.get(wanted.partition), life)
+        return None if truncated is None else from_truncation(truncated, committed.next_offset if committed else 0)
 
     def _lost_end(self, wanted: Wanted, life: Life, known: _Known) -> ForkEvidence | None:
         """Of a partition whose last segments were stored and not committed: no leader epoch of theirs is known to the

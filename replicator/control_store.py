@@ -25,6 +25,7 @@ from replicator.control import (
     decode_lease,
     decode_place,
     decode_quarantined,
+    deeper_fork_key,
     encode_begin,
     encode_fork,
     encode_gap,
@@ -126,10 +127,16 @@ class ControlStore:
         return [self._fork(source, item.key) for item in self.objects.list(forks_prefix(self.prefix, source))]
 
     def record_fork(self, fork: LogFork) -> None:
-        """Recording a fork at the same offset again is harmless: the first record stands."""
-        data = encode_fork(fork)
-        with contextlib.suppress(SegmentExists), durable(Step.RECORD_FORK):
-            self.objects.put_new(fork_key(self.prefix, fork), io.BytesIO(data), len(data))
+        """Recording a fork at the same offset again is harmless: the first record stands. One that contests more gets
+        a record beside it, since that is news."""
+        key, data = fork_key(self.prefix, fork), encode_fork(fork)
+        with durable(Step.RECORD_FORK):
+            try:
+                self.objects.put_new(key, io.BytesIO(data), len(data))
+            except SegmentExists:
+                if fork.contested.start < self._fork(fork.source, key).contested.start:
+                    with contextlib.suppress(SegmentExists):
+                        self.objects.put_new(deeper_fork_key(self.prefix, fork), io.BytesIO(data), len(data))
 
     def _fork(self, source: SourcePartition, key: str) -> LogFork:
         with _naming(key):

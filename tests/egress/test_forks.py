@@ -309,8 +309,9 @@ def test_epochs_that_begin_anew_below_nothing_archived_are_no_fork(world: World)
     """A cluster that was restored, with later offsets of the group: the epoch committed with offset 0 is not known."""
     world.broker.elect(P, 7)
     joined(world).stop()
-    commits = world.broker.committed("group")
-    commits[P] = replace(commits[P], next_offset=0, leader_epoch=7)
+    committed = world.committed(P)
+    assert committed is not None
+    assert (committed.next_offset, committed.leader_epoch) == (0, 7)
     log = world.broker.logs[P]
     log.epochs, log.leader_epoch = {0: 0}, 0
     world.produce(P, 5)
@@ -730,6 +731,91 @@ def test_accepted_before_anything_more_was_archived_an_expired_offset_does_not_b
     assert world.values(P)[10:] == values_of_log(world, 10)
 
 
+@pytest.mark.parametrize("when", ["while it waits", "before anything more is archived", "while it is away"])
+def test_a_loss_that_goes_deeper_than_the_fork_that_was_accepted_is_held(world: World, when: str) -> None:
+    """What is archived at 2-4 is another log's by now, and was not accepted."""
+    archived(world)
+    old = world.values(P)
+    cut(world, 5, 7)
+    settle(process := joined(world))
+    if when == "while it waits":
+        cut(world, 2, 30)
+        process.later(60)
+    accept(world, 5, 9)
+    process.later(120, turns=5)
+    if when != "while it waits":
+        assert process.stopped == {}
+        assert world.ranges(P)[-1] == (5, 9), "nothing is archived behind it yet"
+        if when == "while it is away":
+            process.crash()
+        cut(world, 2, 30)
+        if when == "while it is away":
+            process = joined(world, consumer=FakeSourceConsumer(world.broker))
+    for _ in range(4):
+        settle(process)
+    assert "it reached offset 5 in leader epoch 0, which ends at 2 now" in hold(process)
+    assert "replicator gaps accept a/t/0 2-9" in hold(process)
+    assert sorted(forks(world)) == [(2, 10), (5, 10)]
+    assert world.values(P) == old
+    accept(world, 2, 9)
+    process.later(120)
+    for _ in range(3):
+        settle(process)
+    assert process.stopped == {}
+    assert world.values(P) == [*old, *values_of_log(world, 10)]
+    assert len(forks(world)) == 2
+
+
+def test_adopted_a_loss_that_goes_deeper_than_the_fork_that_was_accepted_is_followed(world: World) -> None:
+    archived(world)
+    cut(world, 5, 7)
+    settle(process := joined(world))
+    cut(world, 2, 30)
+    accept(world, 5, 9)
+    process.later(60)
+    settle(process)
+    assert "2-9" in hold(process)
+    assert adopt(world) == FORK1
+    process.later(120)
+    for _ in range(3):
+        settle(process)
+    assert process.stopped == {}
+    world.expect(P, 2, life=FORK1)
+
+
+def test_an_accepted_fork_waits_until_the_brokers_say_that_nothing_more_was_lost(world: World) -> None:
+    archived(world)
+    old = world.values(P)
+    cut(world, 5, 20)
+    settle(process := joined(world))
+    world.probe.silent.add(P)
+    accept(world, 5, 9)
+    process.later(60)
+    settle(process)
+    assert "the brokers do not say whether the log has lost more" in hold(process)
+    assert world.values(P) == old
+    world.probe.silent.clear()
+    process.later(120)
+    settle(process)
+    assert process.stopped == {}
+    assert world.values(P) == [*old, *values_of_log(world, 10)]
+
+
+def test_a_log_that_is_cut_just_after_it_was_asked_for_is_noticed(world: World) -> None:
+    """Its reader begins with the epoch in which the log had come there."""
+    archived(world)
+    cut(world, 5, 7)
+    settle(process := joined(world))
+    accept(world, 5, 9)
+    world.probe.after_answer = lambda: cut(world, 2, 30)
+    process.later(60)
+    for _ in range(3):
+        settle(process)
+    assert "which ends at 2 now" in hold(process)
+    assert (2, 10) in forks(world)
+    assert world.ranges(P)[-1] == (5, 9)
+
+
 # --- what is stored beyond the commit ---------------------------------------------------------------------------------
 
 
@@ -1076,6 +1162,17 @@ def test_a_large_archive_is_not_listed_for_a_few_of_its_partitions(world: World)
     settle(process)
     assert len([key for key in listed if "/t/1/" in key and "_control" not in key]) <= 1000
     world.expect(P)
+
+
+def test_a_fork_that_contests_more_is_recorded_beside_the_first_at_its_offset(world: World) -> None:
+    def fork(end_offset: int | None) -> LogFork:
+        return LogFork(source=source(P), next_offset=9, leader_epoch=3, end_offset=end_offset, found_at=T0)
+
+    for end_offset in (5, 7, 5, 2, 3, None):
+        world.control.record_fork(fork(end_offset))
+    assert {f.end_offset for f in world.control.forks(source(P))} >= {5, 2, None}
+    assert fork(7) not in world.control.forks(source(P))
+    assert world.control.fork_sources("a") == [source(P)]
 
 
 def test_forks_survive_their_text(world: World) -> None:
