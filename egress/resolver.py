@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 from egress.archived import Archived, ArchiveLookup
+from egress.asking import compared, marks_of
 from egress.log_identity import ForkEvidence, from_lost_end, from_truncation
 from egress.places import Life, Places, another_cluster
 from egress.positions import (
@@ -127,11 +128,13 @@ class Resolver:
                 sources[self._source(one, life.before)] = None
         archived = self.archive.find(sources, pool)
         # last: whatever is archived or committed by now lies below the log's end
-        marks = self.admin.watermarks([one.partition for one, _ in known])
+        marks, failed = marks_of(self.admin, [one.partition for one, _ in known], pool)
+        answers |= {p: Hold(f"{p}: {error}. It is asked again") for p, error in failed.items()}
+        known = [(one, life) for one, life in known if one.partition not in failed]
         points = {w.partition: self._agreed(w, life, _Known(committed, archived, marks, {}, {})) for w, life in known}
         agreed = {partition: point for partition, point in points.items() if point is not None}
         # behind the marks: a log that is cut after this is another one than they say, which its reader notices
-        facts = _Known(committed, archived, marks, agreed, self._compared(agreed))
+        facts = _Known(committed, archived, marks, agreed, compared(self.probe, agreed))
         found = pool.map(lambda pair: self._one(pair[0], pair[1], facts), known)
         return answers | {one.partition: answer for (one, _), answer in zip(known, found, strict=True)}
 
@@ -206,9 +209,9 @@ class Resolver:
         return Begin(life, source, start, tuple(self.archive.beyond(source, here, start.next_offset)))
 
     def _agreed(self, wanted: Wanted, life: Life, known: _Known) -> LogPoint | None:
-        """What to have confirmed of a log whose fork was accepted: points of what is archived up to the fork say nothing
-        of it, and it may lose more, while the operator decides or just after. The consumer is not asked to: it takes a
-        record between the point and its start for a fork."""
+        """What to have confirmed of a log whose fork was accepted: what is archived up to there has no point that says
+        anything of it, and it may lose more while the operator decides or just after. The consumer is not asked to: it
+        takes a record between the point and its start for a fork."""
         here, marks = known.archived[self._source(wanted, life)], known.marks.get(wanted.partition)
         point = agreed_point(here.forks, here.details)
         if point is None or marks is None or marks.low > point.next_offset:
@@ -217,13 +220,6 @@ class Resolver:
         if committed is not None and committed.next_offset > accepted_until(here.forks, here.details):
             return None  # what was archived behind the fork is of the new log, and tells more
         return point
-
-    def _compared(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
-        """A refusal counts when it is made twice, since an operator has to resolve it."""
-        found = self.probe.compared(points) if points else {}
-        refused = {p: points[p] for p, truncated in found.items() if truncated is not None}
-        again = self.probe.compared(refused) if refused else {}
-        return {p: again[p] if p in refused else None for p in found if p not in refused or p in again}
 
     def _deeper(self, wanted: Wanted, life: Life, known: _Known) -> ForkEvidence | None:
         """That a log whose fork was accepted has lost more."""

@@ -3,7 +3,7 @@ growth of the log, restarts and moves, until an operator chooses a way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -17,9 +17,10 @@ from egress.fork_adoption import adopt_fork
 from replicator.control import ArchiveBegin, LogFork, Place, RecordedGap
 from replicator.coverage import joined as joined_ranges
 from replicator.errors import TargetError
-from replicator.protocols import Committed, TopicPartition
+from replicator.protocols import Committed, TopicPartition, Watermarks
 from replicator.segment import LEVEL_STREAMING, OffsetRange, Segment, SegmentInfo
 from tests.egress.world import FORMAT, Process, World, rule, source
+from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeSourceConsumer
 from tests.fakes.surroundings import T0
 
@@ -142,6 +143,26 @@ def test_no_growth_of_the_log_and_no_restart_lifts_it(world: World) -> None:
     settle(again)
     assert "leader epoch 0, which ends at 5 now" in hold(again)
     assert (forks(world), world.values(P), world.position(P)) == ([(5, 10)], before, 10)
+
+
+def test_a_fork_below_the_begin_of_an_archive_that_holds_nothing_yet(world: World) -> None:
+    """Readers begin where the archive was to begin, so that what the log gives those offsets to is nothing for this
+    place; nothing is told to be archived that is not."""
+    world.rules = (rule("t", start="latest"),)
+    world.produce(P, 10)
+    process = joined(world)
+    settle(process)
+    assert world.ranges(P) == []
+    cut(world, 5, 3)
+    settle(process)
+    assert "its archive in a/t has come to 10. Whatever that holds at [5,9]" in hold(process)
+    assert forks(world) == [(5, 10)]
+    adopt(world)
+    process.later(31)
+    for _ in range(3):
+        settle(process)
+    assert process.stopped == {}
+    world.expect(P, 5, life=FORK1)
 
 
 def test_a_fork_while_it_runs(world: World) -> None:
@@ -1128,6 +1149,44 @@ def test_a_control_object_that_cannot_be_read_holds_up_its_own_partition_only(wo
 def replaced(world: World, key: str, content: bytes) -> None:
     world.objects.memory.delete_many([key])
     world.objects.memory.put_new(key, BytesIO(content), len(content))
+
+
+@pytest.mark.parametrize("leaderless", [(P,), (P, Q)])
+def test_partitions_without_a_leader_hold_up_no_other(world: World, leaderless: tuple[TopicPartition, ...]) -> None:
+    world.broker.create("other")
+    other = TopicPartition("other", 0)
+    world.admin.leaderless.update(leaderless)
+    process = joined(world)
+    world.produce(other, 5)
+    world.produce(P, 5)
+    for _ in range(3):
+        settle(process)
+    assert world.ranges(other) == [(0, 4)]
+    assert "LEADER_NOT_AVAILABLE" in hold(process)
+    assert set(process.stopped) == {str(source(p)) for p in leaderless}
+    world.admin.leaderless.clear()
+    process.later(300)
+    settle(process)
+    assert process.stopped == {}
+    world.expect(P)
+
+
+def test_a_cluster_that_is_away_is_not_asked_for_each_partition(world: World) -> None:
+    world.broker.create("many", partitions=50)
+    world.rules = (rule("many"),)
+
+    class Vanishing(FakeAdmin):
+        def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
+            self.away = True
+            return super().watermarks(partitions)
+
+    world.admin = Vanishing(world.broker)
+    process = world.process()
+    process.turn(2)
+    process.consumer.assign_all()
+    process.turn(2)
+    assert world.admin.asked["watermarks"] == 1
+    assert process.stopped == {}
 
 
 def test_empty_partitions_take_a_request_each(world: World) -> None:
