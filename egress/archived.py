@@ -13,10 +13,10 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from egress.positions import LastRecord
+from egress.positions import Hold, LastRecord
 from replicator.control import LogFork, RecordedGap
 from replicator.control_store import ControlStore
-from replicator.errors import CorruptSegment, SegmentNotFound
+from replicator.errors import CorruptSegment, DataError, SegmentNotFound
 from replicator.forks import unresolved
 from replicator.forward_listing import ahead, all_ahead, covered
 from replicator.protocols import SegmentFormat
@@ -40,11 +40,17 @@ class Archived:
     details: Collection[RecordedGap] = ()  # of the gaps; only where there is a fork
     forks: Sequence[LogFork] = ()
     has_begin: bool = False
+    unreadable: str = ""  # why its control objects say nothing; then neither does anything above
 
     @property
     def stored(self) -> list[OffsetRange]:
         """What segments cover, as far as it is known."""
         return [*self.extent, *(info.segment.offsets for info in self.infos)]
+
+    @property
+    def is_unknown(self) -> bool:
+        """Nothing was ever archived of it, nor was it decided where that should begin."""
+        return not (self.has_begin or self.stored or self.gaps or self.forks)
 
     @property
     def waiting(self) -> Sequence[LogFork]:
@@ -94,32 +100,46 @@ class ArchiveLookup:
     def holds(self, segments: Iterable[Segment]) -> bool:
         return all(self.store.stat(segment) is not None for segment in segments)
 
-    def last_record(self, source: SourcePartition, known: Archived, next_offset: int) -> LastRecord | None:
-        """The last record before `next_offset`, if everything between is covered; None when that is not known."""
-        wanted = next_offset
+    def last_record(self, source: SourcePartition, known: Archived, next_offset: int) -> LastRecord | Hold | None:
+        """The last record before `next_offset`, if everything between is covered; None when the archive does not hold
+        it, or FOOTERS segments before hold no record. Hold where it cannot be read: what the archive knows of the log
+        is not known to be nothing."""
+        wanted, gone = next_offset, ""
         for _ in range(FOOTERS):
             info = self._holding(source, known, wanted - 1)
             if info is None:
                 return None
+            if info.is_frozen:
+                return Hold(
+                    f"{_unread(info.segment)}: its storage class is {info.storage_class}. Have the store make it "
+                    "readable; this looks again by itself"
+                )
             try:
                 with closing(self.format.open(self.store.open(info.segment), info.segment)) as reader:
                     footer = reader.footer
-            except (CorruptSegment, SegmentNotFound):
-                return None
+            except CorruptSegment as error:
+                return Hold(
+                    f"{_unread(info.segment)}: {error}. Put a good copy in its place: an earlier version of the object,"
+                    " or that of another bucket; or remove it, and what the source still has of it is archived again"
+                )
+            except SegmentNotFound as error:
+                gone = f"{_unread(info.segment)}: {error}, and others before it; this looks again by itself"
+                known = replace(known, known_from=next_offset)  # merged since it was listed: the store is asked
+                continue
             if footer.last_offset is not None:
                 if footer.last_offset >= next_offset:
                     return None
                 return LastRecord(footer.last_offset, footer.origin.last_leader_epoch)
-            wanted = info.segment.offsets.start
-        return None
+            wanted, gone = info.segment.offsets.start, ""
+        return Hold(gone) if gone else None
 
     def _holding(self, source: SourcePartition, known: Archived, offset: int) -> SegmentInfo | None:
-        """The last segment that holds it, of those that can be read at once."""
+        """The last segment that holds it; of those that can be read at once, if there is any."""
         if offset < 0:
             return None
         infos = known.infos if known.known_from <= offset else ahead(self.store, source, offset, most=1).infos
-        holding = [i for i in infos if offset in i.segment.offsets and not i.is_frozen]
-        return max(holding, key=lambda info: (info.segment.offsets.start, info.segment.level), default=None)
+        holding = [info for info in infos if offset in info.segment.offsets]
+        return max(holding, key=lambda i: (not i.is_frozen, i.segment.offsets.start, i.segment.level), default=None)
 
     def _near(self, source: SourcePartition, known: Archived, position: int | None) -> Archived:
         if position is None or known.forks:
@@ -136,15 +156,18 @@ class ArchiveLookup:
         begun = self.control.begun(region, place)
         with_gaps = set(self.control.gap_sources(region, place))
         with_forks = set(self.control.fork_sources(region, place))
-        return {
-            source: Archived(
-                gaps=self.control.gap_ranges(source) if source in with_gaps else (),
-                has_begin=source.partition in begun,
-                forks=self.control.forks(source) if source in with_forks else (),
-                details=self.control.gaps(source) if source in with_gaps & with_forks else (),
-            )
-            for source in sources
-        }
+        found: dict[SourcePartition, Archived] = {}
+        for source in sources:
+            try:
+                found[source] = Archived(
+                    gaps=self.control.gap_ranges(source) if source in with_gaps else (),
+                    has_begin=source.partition in begun,
+                    forks=self.control.forks(source) if source in with_forks else (),
+                    details=self.control.gaps(source) if source in with_gaps & with_forks else (),
+                )
+            except DataError as error:  # of this partition, and no reason to position no other one
+                found[source] = Archived(unreadable=str(error))
+        return found
 
     def _listed(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, Sequence[SegmentInfo]] | None:
         """Segments of partitions of one place, by one listing; None when that is not worth it."""
@@ -156,3 +179,10 @@ class ArchiveLookup:
         for info in listed:
             found.setdefault(info.segment.source, []).append(info)
         return found
+
+
+def _unread(segment: Segment) -> str:
+    return (
+        f"{segment.source}: the group does not know in which leader epoch the last archived record was read, so that "
+        f"only {segment} tells a forked log from the one that was archived, and it cannot be read"
+    )

@@ -26,7 +26,8 @@ class LogPoints:
     def read(self, point: LogPoint | None, start: int) -> None:
         """The log has reached `point` in the open segment, which begins at `start`."""
         if point is not None:
-            if self._points and self._points[-1].next_offset > start:
+            # one at the same offset gives way, too: a partition that is idle reaches its end again and again
+            if self._points and self._points[-1].next_offset > min(start, point.next_offset - 1):
                 self._points.pop()
             self._points.append(point)
 

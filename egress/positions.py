@@ -72,8 +72,9 @@ class Facts:
 
     @property
     def fork_until(self) -> int:
-        """No point of the archive up to here says anything of the log as it is now; −1: all of them do."""
-        return accepted_until(self.forks, self.gaps)
+        """No point of the archive up to here says anything of the log as it is now. Never below 0: a point there is
+        behind no record, and proves nothing."""
+        return max(accepted_until(self.forks, self.gaps), 0)
 
     def note(self, begun_at: int) -> Note:
         return Note(begun_at, self.partition_count, self.life)
@@ -120,8 +121,7 @@ def on_the_same_log(start: Start, archived: LogPoint | None, facts: Facts) -> St
         # where the last record is read once more, its epoch has reached that offset, too
         return replace(start, point=replace(archived, next_offset=min(archived.next_offset, start.next_offset)))
     if start.next_offset <= high:
-        behind_fork = start.next_offset <= facts.fork_until
-        epoch = None if behind_fork else facts.marks.leader_epoch
+        epoch = facts.marks.leader_epoch
         return start if epoch is None else replace(start, point=LogPoint(start.next_offset, epoch))
     if start.next_offset <= facts.fork_until:
         return Hold(

@@ -8,11 +8,13 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 from egress.archived import Archived, ArchiveLookup
-from egress.log_identity import ForkEvidence, from_lost_end
+from egress.asking import compared, marks_of
+from egress.log_identity import ForkEvidence, from_lost_end, from_truncation
 from egress.places import Life, Places, another_cluster
 from egress.positions import (
     Facts,
     Hold,
+    LastRecord,
     Rules,
     Start,
     added_later,
@@ -30,8 +32,18 @@ from replicator.coverage import covered_until
 from replicator.describing import describe_each
 from replicator.durable import Step, durable
 from replicator.errors import DataError
-from replicator.forks import accepted_until
-from replicator.protocols import Clock, ClusterAdmin, Committed, LogPoint, SourceConsumer, TopicPartition, Watermarks
+from replicator.forks import accepted_until, agreed_point
+from replicator.protocols import (
+    Clock,
+    ClusterAdmin,
+    Committed,
+    LogPoint,
+    LogProbe,
+    LogTruncated,
+    SourceConsumer,
+    TopicPartition,
+    Watermarks,
+)
 from replicator.segment import OffsetRange, Segment, SourcePartition
 
 log = logging.getLogger(__name__)
@@ -67,6 +79,8 @@ class _Known:
     committed: Mapping[TopicPartition, Committed]
     archived: Mapping[SourcePartition, Archived]
     marks: Mapping[TopicPartition, Watermarks]
+    agreed: Mapping[TopicPartition, LogPoint]  # points before accepted forks; only where nothing newer is archived
+    compared: Mapping[TopicPartition, LogTruncated | None]  # of those what the log says now; left out: nothing
 
     def with_(self, source: SourcePartition, archived: Archived) -> _Known:
         return replace(self, archived={**self.archived, source: archived})
@@ -86,6 +100,7 @@ class Resolver:
     cluster_id: str  # of the cluster this process began with
     consumer: SourceConsumer
     admin: ClusterAdmin
+    probe: LogProbe
     archive: ArchiveLookup
     control: ControlStore
     places: Places
@@ -113,9 +128,14 @@ class Resolver:
                 sources[self._source(one, life.before)] = None
         archived = self.archive.find(sources, pool)
         # last: whatever is archived or committed by now lies below the log's end
-        marks = self.admin.watermarks([one.partition for one, _ in known])
-        facts = _Known(committed, archived, marks)
-        found = pool.map(lambda pair: self._answer(pair[0], pair[1], facts), known)
+        marks, failed = marks_of(self.admin, [one.partition for one, _ in known], pool)
+        answers |= {p: Hold(f"{p}: {error}. It is asked again") for p, error in failed.items()}
+        known = [(one, life) for one, life in known if one.partition not in failed]
+        points = {w.partition: self._agreed(w, life, _Known(committed, archived, marks, {}, {})) for w, life in known}
+        agreed = {partition: point for partition, point in points.items() if point is not None}
+        # behind the marks: a log that is cut after this is another one than they say, which its reader notices
+        facts = _Known(committed, archived, marks, agreed, compared(self.probe, agreed))
+        found = pool.map(lambda pair: self._one(pair[0], pair[1], facts), known)
         return answers | {one.partition: answer for (one, _), answer in zip(known, found, strict=True)}
 
     def _lives(self, topics: Collection[str], pool: Executor) -> Mapping[str, Life | Hold]:
@@ -141,6 +161,19 @@ class Resolver:
             return None
         return said.next_offset
 
+    def _one(self, wanted: Wanted, life: Life, known: _Known) -> Begin | Hold:
+        """Objects of one partition that cannot be read hold up no other. They say something, and least of all that
+        there is nothing to say."""
+        source = self._source(wanted, life)
+        sources = [source] if life.before is None else [source, self._source(wanted, life.before)]
+        try:
+            unreadable = [why for s in sources if (why := known.archived[s].unreadable)]
+            if not unreadable:
+                return self._answer(wanted, life, known)
+        except DataError as error:
+            unreadable = [str(error)]
+        return Hold(f"{source}: {unreadable[0]}. Restore that object of the archive, below _control/v1/")
+
     def _answer(self, wanted: Wanted, life: Life, known: _Known) -> Begin | Hold:
         if wanted.partition not in known.marks:
             return Hold(f"{wanted.partition} is not in the cluster any more")
@@ -149,7 +182,8 @@ class Resolver:
         if wanted.contested and self.archive.holds(wanted.contested):
             return Hold(wanted.contest)  # going on behind them would accept them unseen
         found_now = wanted.evidence if wanted.forked == source else None
-        evidence = found_now or self._lost_end(wanted, life, known)
+        # a deeper loss first: it contests all that the others do, of which one may be what was accepted meanwhile
+        evidence = self._deeper(wanted, life, known) or found_now or self._lost_end(wanted, life, known)
         fork = None if evidence is None else evidence.fork(source, here.stored, self.clock.now())
         if fork is not None:
             known = self._forked(fork, here, known)
@@ -159,6 +193,11 @@ class Resolver:
             return self._answer(wanted, life, known.with_(source, self.archive.whole(source, here)))
         if isinstance(start, Hold):
             return start
+        if wanted.partition in known.agreed and wanted.partition not in known.compared:
+            return Hold(
+                f"{source}: the fork of its log was accepted, and the brokers do not say whether the log has lost more "
+                "since. They are asked again"
+            )
         if not here.has_begin:
             # written down before anything is stored or committed: the only place that says it when offsets expire
             begin = ArchiveBegin(offset=start.note.begun_at, reason=start.why, recorded_at=self.clock.now())
@@ -168,6 +207,25 @@ class Resolver:
         for offsets in start.lost:
             self._record(source, offsets, start, known.marks[wanted.partition])
         return Begin(life, source, start, tuple(self.archive.beyond(source, here, start.next_offset)))
+
+    def _agreed(self, wanted: Wanted, life: Life, known: _Known) -> LogPoint | None:
+        """What to have confirmed of a log whose fork was accepted: what is archived up to there has no point that says
+        anything of it, and it may lose more while the operator decides or just after. The consumer is not asked to: it
+        takes a record between the point and its start for a fork."""
+        here, marks = known.archived[self._source(wanted, life)], known.marks.get(wanted.partition)
+        point = agreed_point(here.forks, here.details)
+        if point is None or marks is None or marks.low > point.next_offset:
+            return None  # or retention took what could be another log's
+        committed = _believed(known.committed.get(wanted.partition), life)
+        if committed is not None and committed.next_offset > accepted_until(here.forks, here.details):
+            return None  # what was archived behind the fork is of the new log, and tells more
+        return point
+
+    def _deeper(self, wanted: Wanted, life: Life, known: _Known) -> ForkEvidence | None:
+        """That a log whose fork was accepted has lost more."""
+        truncated = known.compared.get(wanted.partition)
+        committed = _believed(known.committed.get(wanted.partition), life)
+        return None if truncated is None else from_truncation(truncated, committed.next_offset if committed else 0)
 
     def _lost_end(self, wanted: Wanted, life: Life, known: _Known) -> ForkEvidence | None:
         """Of a partition whose last segments were stored and not committed: no leader epoch of theirs is known to the
@@ -189,10 +247,7 @@ class Resolver:
         note = None if committed is None else read_note(committed)
         begun = None if note is None else note.begun_at
         if begun is None and here.has_begin:
-            try:
-                recorded = self.control.begin(source)
-            except DataError as error:  # it says something, and least of all that the archive begins anywhere
-                return Hold(f"{source}: {error}. Restore that object below _control/v1/begins/")
+            recorded = self.control.begin(source)
             begun = None if recorded is None else recorded.offset
         if begun is None and life.before is not None:
             behind = self._behind_fork(wanted, life.before, known)
@@ -220,33 +275,40 @@ class Resolver:
             return start
         has_epoch = committed is not None and committed.leader_epoch is not None
         last = None if has_epoch else self.archive.last_record(source, here, start.next_offset)
+        if isinstance(last, Hold):
+            return last
         start = again(start, last, facts)
-        point = None if last is None else last.point
+        point: LogPoint | Hold | None = None if last is None else last.point
         if committed is not None and committed.leader_epoch is not None:
             point = LogPoint(committed.next_offset, committed.leader_epoch)
         elif life.before is not None and not here.stored:
             point = self._fork_point(start, self._source(wanted, life.before), known)
-        return on_the_same_log(start, point, facts)
+        return point if isinstance(point, Hold) else on_the_same_log(start, point, facts)
 
-    def _fork_point(self, start: Start, before: SourcePartition, known: _Known) -> LogPoint | None:
+    def _fork_point(self, start: Start, before: SourcePartition, known: _Known) -> LogPoint | Hold | None:
         """What the place before knows of the log at the begin of the one behind a fork."""
         there = known.archived[before]
         for fork in there.waiting:
             if fork.end_offset == start.next_offset and fork.leader_epoch is not None:
                 return LogPoint(fork.end_offset, fork.leader_epoch)
         last = self.archive.last_record(before, there, start.next_offset)
-        return None if last is None else last.point
+        return last.point if isinstance(last, LastRecord) else last
 
-    def _behind_fork(self, wanted: Wanted, before: Life, known: _Known) -> int | Hold:
+    def _behind_fork(self, wanted: Wanted, before: Life, known: _Known) -> int | Hold | None:
         """Where the archive of a place behind a fork begins: where the logs differ. Of a partition whose log did not
-        fork, behind what is archived in the place before. So the two hold everything, and nothing twice."""
+        fork, behind what is archived in the place before. So the two hold everything, and nothing twice. None for a
+        partition that the place before never had: it was added since."""
         there = known.archived[self._source(wanted, before)]
+        if there.is_unknown and _believed(known.committed.get(wanted.partition), before) is None:
+            return None  # a start policy is for the topic's first place: it would pass over what was written since
         if there.waiting:
             return min(fork.contested.start for fork in there.waiting)
         start = self._start(wanted, before, known)
         # a commit may be on its way still, and what is stored there is not to be stored here too
         if isinstance(start, Hold):
             return start
+        if start.lost:
+            return min(offsets.start for offsets in start.lost)  # so that it is this place that records the gap
         beyond = self.archive.beyond(self._source(wanted, before), there, start.next_offset)
         return covered_until(beyond, start.next_offset)
 

@@ -35,6 +35,7 @@ from infra.kafka.consumer import KafkaSourceConsumer
 from infra.kafka.event_log import KafkaEventLog
 from infra.kafka.groups import KafkaGroups
 from infra.kafka.internal_topics import checkpoint_problems, ensure_internal_topics
+from infra.kafka.log_probe import KafkaLogProbe
 from infra.kafka.parked import BackgroundNotes
 from infra.kafka.placement import KafkaPlacement
 from infra.kafka.producer import AtLeastOnceWriter
@@ -131,6 +132,7 @@ def build_egress(config: Config) -> Service:
             cluster_id=cluster_id,
             consumer=consumer,
             admin=admin,
+            probe=KafkaLogProbe(config.cluster.properties("consumer")),
             archive=ArchiveLookup(store, control, segment_format),
             control=control,
             places=places,

@@ -2,7 +2,8 @@
 
     places/{place}                                     which life of a topic a place of the archive belongs to
     begins/{place}/{partition}                         where the archive of a partition begins
-    forks/{place}/{partition}/{next_offset:020d}       the source's log was cut below what had been archived of it
+    forks/{place}/{partition}/{next_offset:020d}       the source's log was cut below what had been archived of it;
+                                                       with -{start:020d}, further than the first time
     gaps/{place}/{partition}/{start:020d}-{end:020d}   offsets that the egress proved lost at the source, or that
                                                        retention removed
     quarantine/{place}/{partition}/{level}/{range}     a segment that is not what its key and footer say
@@ -157,6 +158,11 @@ def forks_prefix(prefix: str, source: SourcePartition) -> str:
 
 def fork_key(prefix: str, fork: LogFork) -> str:
     return f"{forks_prefix(prefix, fork.source)}{fork.next_offset:020d}"
+
+
+def deeper_fork_key(prefix: str, fork: LogFork) -> str:
+    """Of one that contests more than the first at that offset."""
+    return f"{fork_key(prefix, fork)}-{fork.contested.start:020d}"
 
 
 def gap_key(prefix: str, source: SourcePartition, offsets: OffsetRange) -> str:
@@ -356,7 +362,7 @@ def decode_gap(source: SourcePartition, offsets: OffsetRange, data: bytes) -> Re
             is_accepted=bool(d.get("is_accepted", False)),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not a recorded gap of {source}: {data[:200]!r} ({error})") from error
+        raise MalformedEvent(f"not a recorded gap of {source} at {offsets}: {data[:200]!r} ({error})") from error
 
 
 def _dump(value: object) -> bytes:

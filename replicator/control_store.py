@@ -25,6 +25,7 @@ from replicator.control import (
     decode_lease,
     decode_place,
     decode_quarantined,
+    deeper_fork_key,
     encode_begin,
     encode_fork,
     encode_gap,
@@ -95,8 +96,10 @@ class ControlStore:
 
     def begin(self, source: SourcePartition) -> ArchiveBegin | None:
         """None when, and only when, nothing says so: the ancestor's archive, or a lost object."""
+        key = begin_key(self.prefix, source)
         try:
-            return decode_begin(self._read(begin_key(self.prefix, source)))
+            with _naming(key):
+                return decode_begin(self._read(key))
         except SegmentNotFound:
             return None
 
@@ -107,7 +110,8 @@ class ControlStore:
             with durable(Step.RECORD_BEGIN):
                 self.objects.put_new(key, io.BytesIO(data), len(data))
         except SegmentExists:
-            return decode_begin(self._read(key))
+            with _naming(key):
+                return decode_begin(self._read(key))
         return begin
 
     def begun(self, region: str, place: str) -> frozenset[int]:
@@ -122,14 +126,23 @@ class ControlStore:
 
     def forks(self, source: SourcePartition) -> Sequence[LogFork]:
         """In order of `next_offset`; by one listing, and one request for each: there should be none."""
-        prefix = forks_prefix(self.prefix, source)
-        return [decode_fork(source, self._read(item.key)) for item in self.objects.list(prefix)]
+        return [self._fork(source, item.key) for item in self.objects.list(forks_prefix(self.prefix, source))]
 
     def record_fork(self, fork: LogFork) -> None:
-        """Recording a fork at the same offset again is harmless: the first record stands."""
-        data = encode_fork(fork)
-        with contextlib.suppress(SegmentExists), durable(Step.RECORD_FORK):
-            self.objects.put_new(fork_key(self.prefix, fork), io.BytesIO(data), len(data))
+        """Recording a fork at the same offset again is harmless: the first record stands. One that contests more gets
+        a record beside it, since that is news."""
+        key, data = fork_key(self.prefix, fork), encode_fork(fork)
+        with durable(Step.RECORD_FORK):
+            try:
+                self.objects.put_new(key, io.BytesIO(data), len(data))
+            except SegmentExists:
+                if fork.contested.start < self._fork(fork.source, key).contested.start:
+                    with contextlib.suppress(SegmentExists):
+                        self.objects.put_new(deeper_fork_key(self.prefix, fork), io.BytesIO(data), len(data))
+
+    def _fork(self, source: SourcePartition, key: str) -> LogFork:
+        with _naming(key):
+            return decode_fork(source, self._read(key))
 
     # --- gaps ---
 
@@ -278,3 +291,12 @@ class ControlStore:
     def _read(self, key: str) -> bytes:
         with closing(self.objects.open(key)) as file:
             return file.read()
+
+
+@contextlib.contextmanager
+def _naming(key: str) -> Iterator[None]:
+    """What cannot be read is for an operator to restore, who has to know which object it is."""
+    try:
+        yield
+    except MalformedEvent as error:
+        raise MalformedEvent(f"{key}: {error}") from error

@@ -15,10 +15,11 @@ contested any more.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from replicator.control import LogFork, RecordedGap
 from replicator.coverage import uncovered
+from replicator.protocols import LogPoint
 from replicator.segment import OffsetRange
 
 _NAME = re.compile(r"(?P<life>.+)-fork(?P<number>[1-9][0-9]{0,5})")
@@ -53,7 +54,7 @@ def unresolved(
         if uncovered(accepted, fork.contested)
         and (not fork.is_by_records or any(offsets.overlaps(fork.contested) for offsets in stored))
     ]
-    return sorted(waiting, key=lambda fork: fork.next_offset)
+    return sorted(waiting, key=lambda fork: (fork.next_offset, fork.contested.start))
 
 
 def accepted_until(forks: Iterable[LogFork], gaps: Iterable[RecordedGap]) -> int:
@@ -63,13 +64,26 @@ def accepted_until(forks: Iterable[LogFork], gaps: Iterable[RecordedGap]) -> int
     return max((fork.next_offset for fork in forks if not uncovered(accepted, fork.contested)), default=-1)
 
 
+def agreed_point(forks: Collection[LogFork], gaps: Iterable[RecordedGap]) -> LogPoint | None:
+    """The last point at which, by what accepted forks say, the log was still the archived one: a loss that goes deeper
+    makes it untrue. None when nothing says so: of a fork that was found by comparing records no epoch is known."""
+    accepted = [gap.offsets for gap in gaps if gap.is_accepted]
+    points = [
+        LogPoint(fork.end_offset, fork.leader_epoch)
+        for fork in forks
+        if fork.end_offset and fork.leader_epoch is not None and not uncovered(accepted, fork.contested)
+    ]
+    true = [p for p in points if not any(p.next_offset - 1 in fork.contested for fork in forks)]
+    return max(true, key=lambda point: point.next_offset, default=None)
+
+
 def explain(fork: LogFork) -> str:
     """What happened, what it means, and both ways on."""
     source, contested = fork.source, fork.contested
     return (
-        f"the log of {source.topic}/{source.partition} has forked: {fork.evidence}, but everything below "
-        f"{fork.next_offset} is archived in {source.region}/{source.place}. The records archived at {contested} are no "
-        "longer those of the log, and one archive cannot hold both. Nothing more of this partition is archived until "
+        f"the log of {source.topic}/{source.partition} has forked: {fork.evidence}, but its archive in "
+        f"{source.region}/{source.place} has come to {fork.next_offset}. Whatever that holds at {contested} is no "
+        "longer what the log holds, and one archive cannot hold both. Nothing more of this partition is archived until "
         f"you choose: `{adopt_command(fork)}` goes on in a new place of the archive, which holds the log as it is now "
         f"from {contested.start} on; `{accept_command(fork)}` goes on at {fork.next_offset} in the same place, and "
         f"never archives what the log holds now at {contested}"

@@ -587,7 +587,8 @@ class LogEnds:
 
 
 class LogProbe(Protocol):
-    """Questions about partitions' logs. One thread. Raises BrokerUnavailable, and TargetError when not authorised."""
+    """Questions about partitions' logs. Safe to call from several threads. Raises BrokerUnavailable, and TargetError
+    when not authorised."""
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
         """Partitions that do not exist are left out."""
@@ -598,6 +599,9 @@ class LogProbe(Protocol):
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
         """Partitions whose log lost what it had at that point. Left out: those of which it is true, and those of which
         nothing is known in time, or which may not be read."""
+
+    def compared(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
+        """The same, with None for those of which the point is true."""
 
 
 # --- queue -----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
@@ -14,6 +15,7 @@ from infra.kafka.admin import KafkaAdmin
 from infra.kafka.client_log import client_log
 from infra.kafka.epochs import truncation
 from infra.kafka.errors import translate
+from infra.kafka.records import PARTITION_EOF
 from infra.kafka.settings import lookup_properties
 from replicator.lifecycle import Deadline
 from replicator.protocols import LogEnds, LogPoint, LogTruncated, TopicPartition
@@ -33,8 +35,12 @@ class KafkaLogProbe:
         read_within: timedelta = timedelta(seconds=5),
     ) -> None:
         """`read_within` bounds `stamps` and `truncated`."""
-        self._admin = KafkaAdmin(properties, timeout=timeout)
-        self._properties, self._read_within = properties, read_within
+        self._properties, self._timeout, self._read_within = properties, timeout, read_within
+
+    @cached_property
+    def _admin(self) -> KafkaAdmin:
+        """Made when it is needed: it keeps connections to all brokers."""
+        return KafkaAdmin(self._properties, timeout=self._timeout)
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
         return self._admin.ends(partitions)
@@ -49,15 +55,19 @@ class KafkaLogProbe:
         return found
 
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
-        found: dict[TopicPartition, LogTruncated] = {}
+        return {p: truncated for p, truncated in self.compared(points).items() if truncated is not None}
+
+    def compared(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
+        found: dict[TopicPartition, LogTruncated | None] = {}
         places = [
             ClientPartition(p.topic, p.partition, point.next_offset, leader_epoch=point.leader_epoch)
             for p, point in points.items()
         ]
         for partition, message in self._first_answers(places, "compare leader epochs", end_counts=True):
             error = message.error()
-            answer = None if error is None else truncation(error)
-            if error is not None and answer is not None and answer.point == points[partition]:
+            if error is None or error.code() == PARTITION_EOF:  # fetched, which comes after the point was confirmed
+                found[partition] = None
+            elif (answer := truncation(error)) is not None and answer.point == points[partition]:
                 found[partition] = LogTruncated(partition, points[partition], answer.end_offset, error.str())
         return found
 

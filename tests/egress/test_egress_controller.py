@@ -1173,3 +1173,18 @@ def test_a_refused_question_about_a_stored_segment_is_asked_again(world: World) 
     assert process.stopped == {}
     assert world.position(P) == 5
     assert world.ranges(P) == [(0, 4)]
+
+
+def test_points_of_an_idle_partition_do_not_pile_up(world: World) -> None:
+    """Each end of a pause tells where its log ends."""
+    world.produce(P, 5)
+    process = joined(world)
+    process.later()
+    held = process.controller._holdings.get(P)
+    assert held is not None
+    for _ in range(50):
+        process.consumer.pause([P])
+        process.turn()
+        process.consumer.resume([P])
+        process.turn()
+    assert len(held.points._points) <= 2

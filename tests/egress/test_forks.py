@@ -3,7 +3,7 @@ growth of the log, restarts and moves, until an operator chooses a way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -17,13 +17,14 @@ from egress.fork_adoption import adopt_fork
 from replicator.control import ArchiveBegin, LogFork, Place, RecordedGap
 from replicator.coverage import joined as joined_ranges
 from replicator.errors import TargetError
-from replicator.protocols import Committed, TopicPartition
-from replicator.segment import LEVEL_STREAMING, OffsetRange, Segment
+from replicator.protocols import Committed, TopicPartition, Watermarks
+from replicator.segment import LEVEL_STREAMING, OffsetRange, Segment, SegmentInfo
 from tests.egress.world import FORMAT, Process, World, rule, source
+from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeSourceConsumer
 from tests.fakes.surroundings import T0
 
-P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
+P, Q, R = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 2)
 FORK1, FORK2 = "id-t-fork1", "id-t-fork2"
 
 
@@ -142,6 +143,26 @@ def test_no_growth_of_the_log_and_no_restart_lifts_it(world: World) -> None:
     settle(again)
     assert "leader epoch 0, which ends at 5 now" in hold(again)
     assert (forks(world), world.values(P), world.position(P)) == ([(5, 10)], before, 10)
+
+
+def test_a_fork_below_the_begin_of_an_archive_that_holds_nothing_yet(world: World) -> None:
+    """Readers begin where the archive was to begin, so that what the log gives those offsets to is nothing for this
+    place; nothing is told to be archived that is not."""
+    world.rules = (rule("t", start="latest"),)
+    world.produce(P, 10)
+    process = joined(world)
+    settle(process)
+    assert world.ranges(P) == []
+    cut(world, 5, 3)
+    settle(process)
+    assert "its archive in a/t has come to 10. Whatever that holds at [5,9]" in hold(process)
+    assert forks(world) == [(5, 10)]
+    adopt(world)
+    process.later(31)
+    for _ in range(3):
+        settle(process)
+    assert process.stopped == {}
+    world.expect(P, 5, life=FORK1)
 
 
 def test_a_fork_while_it_runs(world: World) -> None:
@@ -305,6 +326,22 @@ def test_a_topic_created_again_is_no_fork(world: World) -> None:
     assert world.control_peek.fork_sources("a") == []
 
 
+def test_epochs_that_begin_anew_below_nothing_archived_are_no_fork(world: World) -> None:
+    """A cluster that was restored, with later offsets of the group: the epoch committed with offset 0 is not known."""
+    world.broker.elect(P, 7)
+    joined(world).stop()
+    committed = world.committed(P)
+    assert committed is not None
+    assert (committed.next_offset, committed.leader_epoch) == (0, 7)
+    log = world.broker.logs[P]
+    log.epochs, log.leader_epoch = {0: 0}, 0
+    world.produce(P, 5)
+    process = joined(world, consumer=FakeSourceConsumer(world.broker))
+    settle(process)
+    assert process.stopped == {}
+    world.expect(P)
+
+
 def test_logs_without_leader_epochs_are_judged_by_their_length(world: World) -> None:
     """Old message formats. Once such a log has grown again nothing tells it apart: documented."""
     archived(world)
@@ -329,6 +366,74 @@ def without_epochs(world: World) -> None:
         writer.close(segment, replace(origin, last_leader_epoch=None))
         world.peek.delete_many([segment])
         world.peek.store(segment, sink, sink.tell())
+
+
+def damage(world: World, segment: Segment) -> None:
+    """In its footer."""
+    with closing(world.peek.open(segment)) as body:
+        data = bytearray(body.read())
+    data[-20] ^= 0xFF
+    world.peek.delete_many([segment])
+    world.peek.store(segment, BytesIO(bytes(data)), len(data))
+
+
+@pytest.mark.parametrize("trouble", ["damaged", "frozen"])
+def test_a_last_segment_that_cannot_be_read_is_not_the_absence_of_one(
+    world: World, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """The group has forgotten its offsets: that segment alone tells what the log was."""
+    archived(world)
+    last = world.segments(P)[-1]
+    good = world.peek.open(last).read()
+    if trouble == "damaged":
+        damage(world, last)
+    else:
+        monkeypatch.setattr(SegmentInfo, "is_frozen", property(lambda info: info.segment == last))
+    world.broker.committed("group").clear()
+    cut(world, 6, 20)
+    process = joined(world, consumer=FakeSourceConsumer(world.broker))
+    for _ in range(3):
+        settle(process)
+    assert str(last) in hold(process)
+    assert ("Put a good copy" if trouble == "damaged" else "make it readable") in hold(process)
+    assert world.ranges(P) == [(0, 4), (5, 9)]
+    assert str(source(Q)) not in process.stopped
+    monkeypatch.undo()
+    world.peek.delete_many([last])
+    world.peek.store(last, BytesIO(good), len(good))
+    process.later(60)
+    settle(process)
+    assert "ends at 6 now" in hold(process)
+    assert world.ranges(P) == [(0, 4), (5, 9)]
+
+
+def test_a_last_segment_that_was_merged_meanwhile_is_looked_for_again(world: World) -> None:
+    archived(world)
+    world.broker.committed("group").clear()
+    cut(world, 6, 20)
+    old = world.segments(P)
+    merged = Segment(source(P), 1, OffsetRange(0, 9))
+
+    def merge(key: str) -> None:
+        if "/t/0/0/" not in key:
+            world.objects.before["open"] = merge
+            return
+        sink = BytesIO()
+        writer = FORMAT.create(sink)
+        for segment in old:
+            with closing(FORMAT.open(world.peek.open(segment), segment)) as reader:
+                writer.write(list(reader.batches()))
+                origin = reader.footer.origin
+        writer.close(merged, origin)
+        world.peek.store(merged, sink, sink.tell())
+        world.peek.delete_many(old)
+
+    world.objects.before["open"] = merge
+    process = joined(world, P, consumer=FakeSourceConsumer(world.broker))
+    for _ in range(3):
+        settle(process)
+    assert "ends at 6 now" in hold(process)
+    assert world.segments(P) == [merged]
 
 
 # --- a new place ------------------------------------------------------------------------------------------------------
@@ -413,6 +518,57 @@ def test_a_partition_without_a_record_begins_where_it_was_positioned(world: Worl
         settle(process)
     world.expect(Q, 7, life=FORK1)
     world.expect(P, 5, life=FORK1)
+
+
+@pytest.mark.parametrize("forked", [False, True])
+def test_a_partition_that_is_added_behind_a_fork_is_read_from_its_beginning(world: World, forked: bool) -> None:
+    """Whatever the start policy: what was written before egress noticed it is not to be lost."""
+    world.rules = (rule("t", start="latest"),)
+    process = joined(world)
+    world.produce(P, 10)
+    world.produce(Q, 10)
+    settle(process)
+    if forked:
+        cut(world, 5, 20)
+        settle(process)
+        adopt(world)
+        process.later(31)
+        for _ in range(3):
+            settle(process)
+    assert process.stopped == {}
+    world.broker.create("t", partitions=3)
+    world.produce(R, 4)
+    process.later(31)
+    process.consumer.assign(R)
+    for _ in range(3):
+        settle(process)
+    life = FORK1 if forked else ""
+    found = world.control_peek.begin(source(R, life))
+    assert found is not None
+    assert found.offset == 0
+    world.expect(R, life=life)
+
+
+def test_what_retention_took_before_the_new_place_began_is_a_recorded_gap(world: World) -> None:
+    """Of a partition that did not fork, while egress was down."""
+    world.rules = (rule("t", on_gap="record"),)
+    archived(world)
+    cut(world, 5, 20)
+    process = joined(world)
+    settle(process)
+    adopt(world)
+    process.stop()
+    world.produce(Q, 10)
+    world.broker.trim(Q, 15)
+    process = joined(world, consumer=FakeSourceConsumer(world.broker))
+    for _ in range(3):
+        settle(process)
+    assert process.stopped == {}
+    assert list(world.control_peek.gap_ranges(source(Q, FORK1))) == [OffsetRange(10, 14)]
+    found = world.control_peek.begin(source(Q, FORK1))
+    assert found is not None
+    assert found.offset == 10
+    world.expect(Q, 15, life=FORK1)
 
 
 def test_a_fork_of_the_fork(world: World) -> None:
@@ -594,6 +750,91 @@ def test_accepted_before_anything_more_was_archived_an_expired_offset_does_not_b
     settle(process)
     assert process.stopped == {}
     assert world.values(P)[10:] == values_of_log(world, 10)
+
+
+@pytest.mark.parametrize("when", ["while it waits", "before anything more is archived", "while it is away"])
+def test_a_loss_that_goes_deeper_than_the_fork_that_was_accepted_is_held(world: World, when: str) -> None:
+    """What is archived at 2-4 is another log's by now, and was not accepted."""
+    archived(world)
+    old = world.values(P)
+    cut(world, 5, 7)
+    settle(process := joined(world))
+    if when == "while it waits":
+        cut(world, 2, 30)
+        process.later(60)
+    accept(world, 5, 9)
+    process.later(120, turns=5)
+    if when != "while it waits":
+        assert process.stopped == {}
+        assert world.ranges(P)[-1] == (5, 9), "nothing is archived behind it yet"
+        if when == "while it is away":
+            process.crash()
+        cut(world, 2, 30)
+        if when == "while it is away":
+            process = joined(world, consumer=FakeSourceConsumer(world.broker))
+    for _ in range(4):
+        settle(process)
+    assert "it reached offset 5 in leader epoch 0, which ends at 2 now" in hold(process)
+    assert "replicator gaps accept a/t/0 2-9" in hold(process)
+    assert sorted(forks(world)) == [(2, 10), (5, 10)]
+    assert world.values(P) == old
+    accept(world, 2, 9)
+    process.later(120)
+    for _ in range(3):
+        settle(process)
+    assert process.stopped == {}
+    assert world.values(P) == [*old, *values_of_log(world, 10)]
+    assert len(forks(world)) == 2
+
+
+def test_adopted_a_loss_that_goes_deeper_than_the_fork_that_was_accepted_is_followed(world: World) -> None:
+    archived(world)
+    cut(world, 5, 7)
+    settle(process := joined(world))
+    cut(world, 2, 30)
+    accept(world, 5, 9)
+    process.later(60)
+    settle(process)
+    assert "2-9" in hold(process)
+    assert adopt(world) == FORK1
+    process.later(120)
+    for _ in range(3):
+        settle(process)
+    assert process.stopped == {}
+    world.expect(P, 2, life=FORK1)
+
+
+def test_an_accepted_fork_waits_until_the_brokers_say_that_nothing_more_was_lost(world: World) -> None:
+    archived(world)
+    old = world.values(P)
+    cut(world, 5, 20)
+    settle(process := joined(world))
+    world.probe.silent.add(P)
+    accept(world, 5, 9)
+    process.later(60)
+    settle(process)
+    assert "the brokers do not say whether the log has lost more" in hold(process)
+    assert world.values(P) == old
+    world.probe.silent.clear()
+    process.later(120)
+    settle(process)
+    assert process.stopped == {}
+    assert world.values(P) == [*old, *values_of_log(world, 10)]
+
+
+def test_a_log_that_is_cut_just_after_it_was_asked_for_is_noticed(world: World) -> None:
+    """Its reader begins with the epoch in which the log had come there."""
+    archived(world)
+    cut(world, 5, 7)
+    settle(process := joined(world))
+    accept(world, 5, 9)
+    world.probe.after_answer = lambda: cut(world, 2, 30)
+    process.later(60)
+    for _ in range(3):
+        settle(process)
+    assert "which ends at 2 now" in hold(process)
+    assert (2, 10) in forks(world)
+    assert world.ranges(P)[-1] == (5, 9)
 
 
 # --- what is stored beyond the commit ---------------------------------------------------------------------------------
@@ -873,6 +1114,81 @@ def test_a_begin_that_cannot_be_read_is_not_the_absence_of_one(world: World) -> 
     assert "_control/v1/begins/" in hold(process)
 
 
+@pytest.mark.parametrize("kind", ["forks", "gaps", "begins"])
+def test_a_control_object_that_cannot_be_read_holds_up_its_own_partition_only(world: World, kind: str) -> None:
+    archived(world)
+    world.broker.create("other")
+    other = TopicPartition("other", 0)
+    keys = {name: f"data/a/_control/v1/{name}/t/0" for name in ("forks", "gaps", "begins")}
+    key = keys["begins"]
+    if kind != "begins":
+        cut(world, 5, 9)
+        settle(process := joined(world, P))
+        accept(world, 5, 9)
+        process.crash()
+        [key] = [item.key for item in world.objects.memory.list(keys[kind])]
+    content = world.objects.memory.open(key).read()
+    del world.broker.committed("group")[P]
+    replaced(world, key, b'{"v":2}')
+    process = joined(world, consumer=FakeSourceConsumer(world.broker))
+    world.produce(other, 5)
+    world.produce(Q, 5)
+    for _ in range(3):
+        settle(process)
+    assert list(process.stopped) == [str(source(P))]
+    assert "Restore that object" in hold(process)
+    assert ("[5,9]" if kind == "gaps" else key) in hold(process)
+    assert world.ranges(other) == [(0, 4)]
+    world.expect(Q)
+    replaced(world, key, content)
+    process.later(120)
+    settle(process)
+    assert process.stopped == {}
+
+
+def replaced(world: World, key: str, content: bytes) -> None:
+    world.objects.memory.delete_many([key])
+    world.objects.memory.put_new(key, BytesIO(content), len(content))
+
+
+@pytest.mark.parametrize("leaderless", [(P,), (P, Q)])
+def test_partitions_without_a_leader_hold_up_no_other(world: World, leaderless: tuple[TopicPartition, ...]) -> None:
+    world.broker.create("other")
+    other = TopicPartition("other", 0)
+    world.admin.leaderless.update(leaderless)
+    process = joined(world)
+    world.produce(other, 5)
+    world.produce(P, 5)
+    for _ in range(3):
+        settle(process)
+    assert world.ranges(other) == [(0, 4)]
+    assert "LEADER_NOT_AVAILABLE" in hold(process)
+    assert set(process.stopped) == {str(source(p)) for p in leaderless}
+    world.admin.leaderless.clear()
+    process.later(300)
+    settle(process)
+    assert process.stopped == {}
+    world.expect(P)
+
+
+def test_a_cluster_that_is_away_is_not_asked_for_each_partition(world: World) -> None:
+    world.broker.create("many", partitions=50)
+    world.rules = (rule("many"),)
+
+    class Vanishing(FakeAdmin):
+        def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
+            self.away = True
+            return super().watermarks(partitions)
+
+    world.admin = Vanishing(world.broker)
+    process = world.process()
+    process.turn(2)
+    process.consumer.assign_all()
+    process.turn(2)
+    assert world.admin.asked["watermarks"] == 1
+    assert process.stopped == {}
+
+
 def test_empty_partitions_take_a_request_each(world: World) -> None:
     """And a handful for the topic; a restart takes none for those that have a commit."""
     world.broker.create("many", partitions=200)
@@ -905,6 +1221,17 @@ def test_a_large_archive_is_not_listed_for_a_few_of_its_partitions(world: World)
     settle(process)
     assert len([key for key in listed if "/t/1/" in key and "_control" not in key]) <= 1000
     world.expect(P)
+
+
+def test_a_fork_that_contests_more_is_recorded_beside_the_first_at_its_offset(world: World) -> None:
+    def fork(end_offset: int | None) -> LogFork:
+        return LogFork(source=source(P), next_offset=9, leader_epoch=3, end_offset=end_offset, found_at=T0)
+
+    for end_offset in (5, 7, 5, 2, 3, None):
+        world.control.record_fork(fork(end_offset))
+    assert {f.end_offset for f in world.control.forks(source(P))} >= {5, 2, None}
+    assert fork(7) not in world.control.forks(source(P))
+    assert world.control.fork_sources("a") == [source(P)]
 
 
 def test_forks_survive_their_text(world: World) -> None:

@@ -250,7 +250,9 @@ def test_a_fork_holds_until_all_of_it_is_accepted() -> None:
                 high=500,
             )
             assert isinstance(answer, Start)
-            assert (answer.next_offset, answer.point) == (100, None), "the old epoch says nothing of this log"
+            assert (answer.next_offset, answer.point) == (100, LogPoint(100, 3)), (
+                "the old epoch says nothing of this log"
+            )
 
 
 def test_behind_an_accepted_fork_the_next_records_count_again() -> None:

@@ -33,6 +33,7 @@ from replicator.topics import TopicPattern, TopicRule
 from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeBroker, FakeSourceConsumer
+from tests.fakes.kafka_probe import BrokerProbe
 from tests.fakes.small_disk import Quota
 from tests.fakes.surroundings import CountedMetrics, FailingStore, HandClock
 
@@ -65,6 +66,7 @@ class World:
         self.clock = HandClock()
         self.broker = FakeBroker()
         self.admin = FakeAdmin(self.broker)
+        self.probe = BrokerProbe(self.broker)
         self.objects = FailingStore(self.clock)
         self.store = SegmentStore(self.objects, "data")
         self.peek = SegmentStore(self.objects.memory, "data")  # never fails
@@ -180,6 +182,7 @@ class Process:
             cluster_id=cluster_id,
             consumer=self.consumer,
             admin=world.admin,
+            probe=world.probe,
             archive=ArchiveLookup(world.store, world.control, format),
             control=world.control,
             places=places,

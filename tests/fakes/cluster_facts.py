@@ -50,4 +50,7 @@ class FakeProbe:
         return {p: self.stamped[p] for p in offsets if p in self.stamped}
 
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
-        return {p: LogTruncated(p, points[p], self.forked[p], "planned") for p in points if p in self.forked}
+        return {p: truncated for p, truncated in self.compared(points).items() if truncated is not None}
+
+    def compared(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
+        return {p: LogTruncated(p, points[p], self.forked[p], "planned") if p in self.forked else None for p in points}

@@ -30,6 +30,7 @@ class FakeAdmin:
     refuses: dict[str, str] = field(default_factory=dict)
     hides: dict[str, str] = field(default_factory=dict)
     hidden: set[TopicPartition] = field(default_factory=set)  # no broker tells their offsets (any more, or yet)
+    leaderless: set[TopicPartition] = field(default_factory=set)  # asking for their watermarks fails
     asked: Counter[str] = field(default_factory=Counter)
 
     def cluster_id(self) -> str:
@@ -76,6 +77,8 @@ class FakeAdmin:
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         self._ask("watermarks")
+        for partition in sorted(self.leaderless.intersection(partitions)):
+            raise BrokerUnavailable(f"list offsets of {partition}: LEADER_NOT_AVAILABLE")
         return {p: self.broker.watermarks(p) for p in partitions if p in self.broker.logs and p not in self.hidden}
 
     def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from replicator.acceptance import acceptable
 from replicator.control import ArchiveBegin, LogFork, Place, RecordedGap, decode_place, encode_place, incarnations
 from replicator.coverage import joined
-from replicator.forks import accepted_until, explain, fork_name, fork_number, newest_fork, unresolved
+from replicator.forks import accepted_until, agreed_point, explain, fork_name, fork_number, newest_fork, unresolved
+from replicator.protocols import LogPoint
 from replicator.segment import OffsetRange, SourcePartition
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -82,6 +83,26 @@ def test_a_fork_waits_until_all_that_it_contests_is_accepted(gaps: list[Recorded
     one = fork(100, 50)
     assert list(unresolved([one], gaps, [])) == ([one] if waits else [])
     assert accepted_until([one], gaps) == (-1 if waits else 100)
+
+
+@pytest.mark.parametrize(
+    ("forks", "gaps", "agreed"),
+    [
+        ([fork(100, 50)], [gap(50, 99)], LogPoint(50, 0)),
+        ([fork(100, 50)], [gap(50, 98)], None),  # it waits
+        ([fork(100, 50, None)], [gap(50, 99)], None),  # found by comparing records
+        ([fork(100, None)], [gap(0, 99)], None),  # nothing below it is archived of the same log
+        ([fork(100, 50), fork(200, 150, 3)], [gap(50, 99), gap(150, 199)], LogPoint(150, 3)),
+        ([fork(100, 50), fork(100, 20)], [gap(50, 99), gap(20, 99)], LogPoint(20, 0)),
+        ([fork(100, 50), fork(100, 20)], [gap(50, 99)], None),  # the deeper one is known, and waits
+        ([fork(100, 50, 2), fork(50, 30, 1)], [gap(50, 99), gap(30, 49)], LogPoint(30, 1)),
+        ([fork(100, 50, 2), fork(50, 30, None)], [gap(50, 99), gap(30, 49)], None),
+    ],
+)
+def test_the_last_point_at_which_the_log_was_the_archived_one(
+    forks: list[LogFork], gaps: list[RecordedGap], agreed: LogPoint | None
+) -> None:
+    assert agreed_point(forks, gaps) == agreed
 
 
 def test_what_was_found_by_records_waits_while_they_are_stored() -> None:
