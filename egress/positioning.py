@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from egress.held import Held
 from egress.positions import Hold
-from egress.resolver import Begin, Resolver, Wanted
+from egress.resolver import Begin, Resolver, Unknown, Wanted
 from egress.watcher import Selected
 from replicator import logkeys
 from replicator.errors import ReplicatorError
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 RETRY = timedelta(seconds=1)
 
-_Answers = Mapping[TopicPartition, Begin | Hold]
+_Answers = Mapping[TopicPartition, Begin | Hold | Unknown]
 
 
 @dataclass(slots=True)
@@ -56,14 +56,24 @@ class Positioning:
         try:
             answers = future.result()
         except ReplicatorError as error:
-            log.warning("positions_unknown", extra={logkeys.ERROR: str(error), logkeys.COUNT: len(helds)})
-            for held in helds:
-                held.failing.failed(Attempt.POSITION, str(error), now)
-                held.retry_at = now + RETRY
+            _unknown(helds, str(error), now)
             return []
+        found: list[tuple[Held, Begin | Hold]] = []
         for held in helds:
-            held.failing.worked(Attempt.POSITION)
-        return [(held, answers[held.partition]) for held in helds]
+            match answers[held.partition]:
+                case Unknown(reason=reason):
+                    _unknown([held], reason, now)
+                case answer:
+                    held.failing.worked(Attempt.POSITION)
+                    found.append((held, answer))
+        return found
+
+
+def _unknown(helds: Sequence[Held], why: str, now: datetime) -> None:
+    log.warning("positions_unknown", extra={logkeys.ERROR: why, logkeys.COUNT: len(helds)})
+    for held in helds:
+        held.failing.failed(Attempt.POSITION, why, now)
+        held.retry_at = now + RETRY
 
 
 def _question(held: Held, topics: Mapping[str, Selected], now: datetime) -> Wanted | None:

@@ -73,6 +73,13 @@ class Begin:
 
 
 @dataclass(frozen=True, slots=True)
+class Unknown:
+    """No broker says where its log ends, for now: a leader is elected, as a rule within seconds."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class _Known:
     """What was asked of group, source and archive, of all partitions at once."""
 
@@ -107,10 +114,10 @@ class Resolver:
     clock: Clock
     accept_missing_archive: bool
 
-    def resolve(self, wanted: Collection[Wanted], pool: Executor) -> Mapping[TopicPartition, Begin | Hold]:
+    def resolve(self, wanted: Collection[Wanted], pool: Executor) -> Mapping[TopicPartition, Begin | Hold | Unknown]:
         """`pool` asks the archive about partitions side by side; not the one this runs on."""
         lives = self._lives({w.partition.topic for w in wanted}, pool)
-        answers: dict[TopicPartition, Begin | Hold] = {}
+        answers: dict[TopicPartition, Begin | Hold | Unknown] = {}
         known: list[tuple[Wanted, Life]] = []
         for one in wanted:
             life = lives[one.partition.topic]
@@ -129,7 +136,7 @@ class Resolver:
         archived = self.archive.find(sources, pool)
         # last: whatever is archived or committed by now lies below the log's end
         marks, failed = marks_of(self.admin, [one.partition for one, _ in known], pool)
-        answers |= {p: Hold(f"{p}: {error}. It is asked again") for p, error in failed.items()}
+        answers |= {p: Unknown(error) for p, error in failed.items()}
         known = [(one, life) for one, life in known if one.partition not in failed]
         points = {w.partition: self._agreed(w, life, _Known(committed, archived, marks, {}, {})) for w, life in known}
         agreed = {partition: point for partition, point in points.items() if point is not None}
