@@ -682,6 +682,11 @@ def test_adopting_a_fork_that_is_not_there_is_refused(world: World) -> None:
     archived(world)
     with pytest.raises(TargetError, match="no fork of its log is recorded for a/t"):
         adopt(world)
+    world.admin.cluster = "other"
+    world.broker.create("u")
+    world.control_peek.claim("a", "u", Place(topic_id="", cluster_id="cluster", number=0, claimed_at=T0))
+    with pytest.raises(TargetError, match=r"adopt --fork u: .*other"):
+        adopt_fork(world.peek, world.admin, "a", "u", world.clock)
     with pytest.raises(TargetError, match="no such topic"):
         adopt_fork(world.peek, world.admin, "a", "absent", world.clock)
 

@@ -94,6 +94,10 @@ def test_committed_offset_wins_over_the_policy() -> None:
     assert offset(choose(ours(30), (seg(0, 29),), policy=100)) == 30
 
 
+def test_without_a_commit_the_first_gap_of_the_archive_is_filled_first() -> None:
+    assert offset(choose(None, (seg(0, 9), seg(20, 29), seg(40, 49)))) == 10
+
+
 def test_stored_but_not_committed_is_read_again() -> None:
     assert offset(choose(ours(30), (seg(0, 29), seg(30, 39), seg(50, 59)))) == 30
 
