@@ -48,6 +48,9 @@ class Notes:
         """In the order of the log."""
         return list(self._claims.values())
 
+    def copy(self) -> Notes:
+        return Notes(dict(self.parked), dict(self.waiting), dict(self.owners), dict(self._claims), dict(self._skipped))
+
     def put(self, key: bytes, value: bytes | None) -> bool:
         """False when the record is a position, and none of ours. Raises MalformedEvent; then nothing changed. A kind
         of a newer version is left out: it is no position for certain."""

@@ -52,6 +52,7 @@ class KafkaCheckpointStore:
         self._facts: LogFacts | None = None  # of the life of the topic that the table is about
         self._table: dict[CheckpointKey, Checkpoint | CheckpointConflict] = {}
         self._notes = Notes()
+        self._whole = Notes()  # the same at the end of the last reading that came to its end: no part of the topic
 
     def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
         """See CheckpointStore. After BrokerUnavailable, the next call goes on from where this one came to."""
@@ -67,28 +68,29 @@ class KafkaCheckpointStore:
                     if deadline.expired:
                         raise BrokerUnavailable(f"read {self._topic}: {error}") from error
                 else:
+                    self._whole = self._notes.copy()
                     return dict(self._table)
 
     def parked(self) -> Mapping[CheckpointKey, Parked]:
         with self._lock:
-            return dict(self._notes.parked)
+            return dict(self._whole.parked)
 
     def skipped(self) -> Sequence[Skipped]:
         with self._lock:
-            return self._notes.skipped
+            return self._whole.skipped
 
     def waiting(self) -> Mapping[CheckpointKey, Waiting]:
         with self._lock:
-            return dict(self._notes.waiting)
+            return dict(self._whole.waiting)
 
     def claims(self) -> Sequence[GroupClaim]:
         with self._lock:
-            return self._notes.claims
+            return self._whole.claims
 
     def owner(self, transactional_id: str) -> str | None:
         """As of the last `read`."""
         with self._lock:
-            return self._notes.owners.get(transactional_id)
+            return self._whole.owners.get(transactional_id)
 
     def close(self) -> None:
         with self._lock:

@@ -127,6 +127,24 @@ class TestKafkaCheckpointStore(CheckpointContract):
         store.read()
         assert store.parked() == {}
 
+    def test_a_reading_that_breaks_off_is_no_word_on_the_notes(
+        self, store: KafkaCheckpointStore, cluster: Cluster, topic: str, unique: Callable[[str], str]
+    ) -> None:
+        cluster.put(topic, encode_parked_key(key(0)), encode_parked(PARKED))
+        store.read()
+        cluster.cut(topic)  # so that all is read anew
+        with cluster.producer(**{"transactional.id": unique("tx")}) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.produce(topic, b"anything", b"anything", 0)
+            producer.flush()
+            with pytest.raises(BrokerUnavailable, match="a transaction is open"):
+                store.read()
+            assert store.parked() == {key(0): PARKED}
+            producer.abort_transaction()
+        store.read()
+        assert store.parked() == {}
+
     def test_only_committed_transactions_count(
         self, store: KafkaCheckpointStore, cluster: Cluster, topic: str, unique: Callable[[str], str]
     ) -> None:
