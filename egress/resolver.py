@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from egress.archived import Archived, ArchiveLookup
 from egress.asking import compared, marks_of
@@ -86,8 +86,10 @@ class _Known:
     committed: Mapping[TopicPartition, Committed]
     archived: Mapping[SourcePartition, Archived]
     marks: Mapping[TopicPartition, Watermarks]
-    agreed: Mapping[TopicPartition, LogPoint]  # points before accepted forks; only where nothing newer is archived
-    compared: Mapping[TopicPartition, LogTruncated | None]  # of those what the log says now; left out: nothing
+    # points before accepted forks; only where nothing newer is archived
+    agreed: Mapping[TopicPartition, LogPoint] = field(default_factory=dict)
+    # of those what the log says now; left out: nothing
+    compared: Mapping[TopicPartition, LogTruncated | None] = field(default_factory=dict)
 
     def with_(self, source: SourcePartition, archived: Archived) -> _Known:
         return replace(self, archived={**self.archived, source: archived})
@@ -138,10 +140,10 @@ class Resolver:
         marks, failed = marks_of(self.admin, [one.partition for one, _ in known], pool)
         answers |= {p: Unknown(error) for p, error in failed.items()}
         known = [(one, life) for one, life in known if one.partition not in failed]
-        points = {w.partition: self._agreed(w, life, _Known(committed, archived, marks, {}, {})) for w, life in known}
-        agreed = {partition: point for partition, point in points.items() if point is not None}
+        facts = _Known(committed, archived, marks)
+        agreed = {w.partition: point for w, life in known if (point := self._agreed(w, life, facts)) is not None}
         # behind the marks: a log that is cut after this is another one than they say, which its reader notices
-        facts = _Known(committed, archived, marks, agreed, compared(self.probe, agreed))
+        facts = replace(facts, agreed=agreed, compared=compared(self.probe, agreed))
         found = pool.map(lambda pair: self._one(pair[0], pair[1], facts), known)
         return answers | {one.partition: answer for (one, _), answer in zip(known, found, strict=True)}
 

@@ -257,13 +257,13 @@ def with_earlier_forks(store: SegmentStore, control: ControlStore, selection: Se
     wanted = wanted_of(store, control, selection)
     found = [source for sources in wanted.values() for source in sources]
     for life in wanted if selection.incarnation is None else ():
-        place, seen = life.place, {life.place}
-        while (claim := control.place(selection.region, place)) is not None and claim.forked_from not in {"", *seen}:
-            place = claim.forked_from
-            seen.add(place)
-            before = life_of(place)
-            numbers = store.partitions(selection.region, place)
+        claim, seen = life.claim, {life.place}  # known where the topic has several places: else no request is made
+        while claim is not None and claim.forked_from not in {"", *seen}:
+            before = life_of(claim.forked_from)
+            seen.add(before.place)
+            numbers = store.partitions(selection.region, before.place)
             found += [before.source(selection.region, n) for n in numbers if selection.wants(before.topic, n)]
+            claim = control.place(selection.region, before.place)
     return found
 
 

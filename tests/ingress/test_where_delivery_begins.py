@@ -451,7 +451,7 @@ def test_a_destination_created_again_before_the_next_incarnation_delivered_anyth
 # --- while the target is looked at ------------------------------------------------------------------------------------
 
 
-def looking(world: World, process: Process) -> None:
+def looking(process: Process) -> None:
     """Until the question is under way; it has its answer when the pool goes on."""
     process.pool.holding = True
     for _ in range(20):
@@ -474,7 +474,7 @@ def test_a_partition_that_leaves_meanwhile_is_not_stopped_here(world: World) -> 
     process = world.process()
     process.turn(2)
     process.placement.assign(C)
-    looking(world, process)
+    looking(process)
     process.placement.revoke(C)
     process.turn()
     go_on(process)
@@ -486,7 +486,7 @@ def test_a_destination_that_goes_meanwhile_ends_nothing(world: World) -> None:
     process = world.process()
     process.turn(2)
     process.placement.assign(C)
-    looking(world, process)
+    looking(process)
     asked = list(process.pool._jobs)
     process.pool._jobs.clear()
     process.pool.holding = False
@@ -505,7 +505,7 @@ def test_a_seed_that_is_written_meanwhile_counts(world: World, exactly_once: boo
     process = joined(world, C)
     assert "holds records" in process.stopped[str(SOURCE)]
     world.clock.advance(40)
-    looking(world, process)
+    looking(process)
     world.seed(10)  # all of it is there already: `checkpoints seed`, allowed since it is parked
     go_on(process)
     process.later(1, turns=8)
