@@ -128,10 +128,7 @@ class EgressController:
             self._look(now)
         for event in parts.consumer.poll(POLL):
             self._on(event, parts.clock.now())
-        if trouble := parts.consumer.trouble:
-            parts.health.stopped(GROUP, trouble)
-        else:
-            parts.health.resumed(GROUP)
+        parts.health.stopped(GROUP, parts.consumer.trouble)
         now = parts.clock.now()
         parts.confirmations.turn(now)
         for outcome in parts.assembly.outcomes():
@@ -172,17 +169,12 @@ class EgressController:
     def _tell_failures(self, now: datetime) -> None:
         """Failures in a row that last: it is tried as before, and an operator has to know of it."""
         health = self.parts.health
-        if alarm := self.parts.watcher.alarm(now):
-            health.problem(TOPICS, alarm)
-        else:
-            health.solved(TOPICS)
+        health.problem(TOPICS, self.parts.watcher.alarm(now))
         for held in self._holdings:
             alarm = held.failing.alarm(now)
-            if alarm and alarm != held.alarm:
+            if alarm != held.alarm:
+                held.alarm = alarm
                 health.problem(held.attempts, alarm)
-            elif held.alarm and not alarm:
-                health.solved(held.attempts)
-            held.alarm = alarm
 
     def _look(self, now: datetime) -> None:
         """The cluster may be another, a topic another life of its name, and the archive may go on in another place,

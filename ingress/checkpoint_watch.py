@@ -97,10 +97,7 @@ class CheckpointWatch:
             return False
         self._failures.worked(Attempt.CHECKPOINTS)
         self.is_read, self.positions, self.skipped = True, seen.positions, seen.skipped
-        if seen.problems:
-            self.health.problem(SUBJECT, "; ".join(seen.problems))
-        else:
-            self.health.solved(SUBJECT)
+        self.health.problem(SUBJECT, "; ".join(seen.problems))
         return True
 
     def _failed(self, error: ReplicatorError, now: datetime) -> None:

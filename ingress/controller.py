@@ -599,10 +599,7 @@ class IngressController:
             self.parts.health.stopped("delivery", reason + "partition without a leader, or below min.insync.replicas?")
         else:
             self.parts.health.resumed("delivery")
-        if trouble := self.parts.placement.trouble:
-            self.parts.health.stopped("group", trouble)
-        else:
-            self.parts.health.resumed("group")
+        self.parts.health.stopped("group", self.parts.placement.trouble)
         if trouble := self.parts.event_log.trouble:
             self.parts.health.problem(EVENTS, f"new segments are found by listings only: {trouble}")
         else:

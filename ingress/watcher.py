@@ -78,10 +78,7 @@ class DestinationWatcher:
 
     def tell_failures(self, now: datetime) -> None:
         """What is delivered goes on, and what is new is not seen."""
-        if alarm := self._failures.alarm(now):
-            self.health.problem(DESTINATIONS, alarm)
-        else:
-            self.health.solved(DESTINATIONS)
+        self.health.problem(DESTINATIONS, self._failures.alarm(now))
 
     def tell_refused(self, now: datetime) -> None:
         """What is refused, and what no more. Nothing of that may be held."""

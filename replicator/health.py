@@ -48,7 +48,10 @@ class Health:
             self._is_started = is_started
 
     def stopped(self, partition: str, reason: str) -> None:
-        """`partition` waits for an operator. Again with another reason replaces it."""
+        """`partition` waits for an operator. Again with another reason replaces it; empty: it goes on."""
+        if not reason:
+            self.resumed(partition)
+            return
         with self._lock:
             self._stopped[partition] = reason
 
@@ -59,7 +62,10 @@ class Health:
 
     def problem(self, subject: str, what: str) -> None:
         """`subject` goes on, but an operator has to look at it: records are missing, or a proof failed. Again with
-        another text replaces it."""
+        another text replaces it; empty: there is no problem."""
+        if not what:
+            self.solved(subject)
+            return
         with self._lock:
             self._problems[subject] = what
 
