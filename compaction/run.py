@@ -1,4 +1,6 @@
-"""One run of a compaction job: list, plan, have the plans carried out, list again, until nothing is left to do."""
+"""One run of a compaction job: list, plan, have the plans carried out, list again, until nothing is left to do.
+
+What egress stores behind the last segment of the first listing is the next run's, or a run might never end."""
 
 from __future__ import annotations
 
@@ -68,8 +70,9 @@ class Report:
 
 @dataclass(slots=True)
 class _Tried:
-    """What this run has had carried out: a plan that changed nothing would come again for ever."""
+    """What this run began with, and has had carried out: a plan that changed nothing would come again for ever."""
 
+    ends: dict[SourcePartition, int] = field(default_factory=dict)  # last offset of the first listing
     merges: set[Segment] = field(default_factory=set)
     kept: set[tuple[Segment, Segment]] = field(default_factory=set)  # keeper, and what it was not proved to hold
 
@@ -160,6 +163,8 @@ class Compactor:
                 if first:
                     report.objects += len(known)
                     report.size_bytes += sum(info.size_bytes for info in known)
+                    tried.ends[source] = max(info.segment.offsets.end for info in known)
+                known = [info for info in known if info.segment.offsets.start <= tried.ends.get(source, -1)]
                 fit = [info for info in known if not _is_of(quarantined.get(info.segment), info)]
                 yield from filter(None, map(tried.rest_of, self.make_plans(fit, job, now)))
 

@@ -38,6 +38,7 @@ from egress.runs import split
 from egress.watcher import Selected, TopicWatcher
 from replicator import logkeys
 from replicator.errors import BrokerUnavailable, OwnershipLost, SegmentsDiffer, TargetError
+from replicator.failing import Attempt
 from replicator.footer import SegmentOrigin
 from replicator.health import Health
 from replicator.lifecycle import Deadline, Stop
@@ -369,6 +370,7 @@ class EgressController:
         match outcome:
             case Stored(seal=seal):
                 held.failures = 0
+                held.failing.worked(Attempt.COMPARISON)
                 self.parts.health.solved(held.rereading)
                 held.doubted = held.doubted and not held.beside(seal.offsets)  # what was doubted agrees after all
                 report(self.parts.metrics, held, outcome)
@@ -385,6 +387,8 @@ class EgressController:
                 self._give_up(held, str(differ), now)
             case Refused(offsets=offsets, error=error):
                 if isinstance(error, TargetError):  # a question about it was refused: it is read and compared again
+                    # which begins like any other reading: that it fails has to be remembered until it did not
+                    held.failing.failed(Attempt.COMPARISON, str(error), now, is_refusal=True)
                     held.given_up = held.uploading = True
                 else:
                     # what is in the way lies beside it, or else under its own key: it is held until that is gone

@@ -21,8 +21,9 @@ def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str
     """Lets the archive go on behind the forks of a topic's log in a new place, for every partition of the topic: see
     `replicator.forks`. A running egress follows within minutes.
 
-    Repeating it changes nothing, unless the log forked again. Raises TargetError when there is no such topic, or no
-    fork of its log that waits for an operator, and what store and cluster raise.
+    Repeating it changes nothing, unless the log forked again. Raises TargetError when there is no such topic, no fork
+    of its log that waits for an operator, or egress has not positioned all partitions behind the fork before; and what
+    store and cluster raise.
     """
     facts, cluster_id = facts_of(admin, topic)
     control = ControlStore(store.objects, store.prefix)
@@ -31,12 +32,21 @@ def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str
     if isinstance(life, Hold):
         raise TargetError(f"adopt --fork {topic}: {life.reason}")
     place = life.source(region, 0).place
-    if not any(waiting_forks(store, control, source) for source in control.fork_sources(region, place)):
+    forked = {s.partition for s in control.fork_sources(region, place) if waiting_forks(store, control, s)}
+    if not forked:
         if life.before is not None:
             return life
         raise TargetError(
             f"adopt --fork {topic}: no fork of its log is recorded for {region}/{place} that waits for you: there is "
             "nothing to go on behind"
+        )
+    # The next place would not look past this one, and so read from its beginning what the place before this one holds.
+    missing = set(range(facts.partition_count)) - control.begun(region, place) - forked if life.before else set()
+    if missing:
+        raise TargetError(
+            f"adopt --fork {topic}: egress has not yet found where partitions {sorted(missing)} go on in "
+            f"{region}/{place}, behind the last fork. Let it run until they are archived there, or until /readyz names "
+            "what keeps them from it, which is to be mended first; then run this again"
         )
     later = incarnations(claimed, topic)
     number = len(later) + (topic in claimed)

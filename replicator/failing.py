@@ -21,6 +21,7 @@ class Attempt(StrEnum):
     CHECKPOINTS = "to read the checkpoint topic"
     TOPICS = "to look at the topics of the source"
     COMMIT = "to commit the position"
+    COMPARISON = "to compare a segment with the one stored before"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

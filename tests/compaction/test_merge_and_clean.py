@@ -429,6 +429,29 @@ def test_a_run_that_is_stopped_says_that_it_is_not_done() -> None:
     assert archive.read() == before
 
 
+def test_a_run_ends_although_egress_stores_faster_than_it_merges() -> None:
+    """What came meanwhile, also of partitions that were not there before, is the next run's."""
+    archive = Archive()
+    three(archive)
+    newer, at_work = SourcePartition(SOURCE.region, SOURCE.topic, SOURCE.partition + 1), archive.compactor()
+    stored = 0
+
+    def execute(rows: Sequence[str], one: CompactionJob) -> Sequence[str]:
+        nonlocal stored
+        stored += 1
+        assert stored < 10, "it goes on with what comes"
+        for source in (SOURCE, newer):
+            for start in (stored * 100, stored * 100 + 50):
+                archive.write(Segment(source, 0, OffsetRange(start, start + 49)), [])
+        return at_work.execute(rows, one)
+
+    replace(at_work, execute=execute).run(job(), ALL)
+    assert segment(0, 80, 1) in archive.segments()
+    assert segment(0, 19) not in archive.segments()
+    assert run(archive).outcomes != []
+    assert archive.read() == ROWS
+
+
 def test_the_store_is_only_asked_for_the_own_region() -> None:
     archive = Archive()
     foreign = SourcePartition("far-away", "orders", 3)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from replicator.protocols import TopicPartition
+from replicator.errors import TargetError
+from replicator.protocols import Committed, TopicPartition
+from replicator.segment import Segment
 from tests.egress.world import Process, World
 from tests.fakes.kafka_consumer import FakeSourceConsumer
 
@@ -135,3 +138,37 @@ def test_the_problem_of_reading_again_ends_in_another_place(world: World) -> Non
     later(process, 80)
     world.expect(P, life="id-t-1")
     assert problems(process) == {}
+
+
+def test_a_question_about_a_stored_segment_that_stays_refused_is_a_problem_all_the_time(world: World) -> None:
+    """Each time, the partition is read again as if nothing had happened: it does not wait for an operator then."""
+    world.produce(P, 5)
+    first = world.process()
+    first.join()
+    later(first, 20)
+    first.stop()
+    world.broker.compact(P, 1, 3)
+    world.broker.committed("group")[P] = Committed(0, "")
+    process = world.process()
+    refused = True
+
+    def may_thin(_: Segment) -> bool:
+        if refused:
+            raise TargetError("describe the settings of topic t: planned; allow DESCRIBE_CONFIGS on the topic")
+        return True
+
+    process.assembly._uploader = replace(process.assembly._uploader, may_thin=may_thin)
+    process.join()
+    later(process, 70)  # refused twice: once may be a right that was just given
+    unready = 0
+    for _ in range(100):
+        later(process, 1)
+        snapshot = process.health.snapshot()
+        unready += bool(snapshot.stopped or snapshot.problems)
+    assert unready == 100
+    assert "DESCRIBE_CONFIGS" in problems(process)["a/t/0 attempts"]
+    refused = False
+    later(process, 150)
+    assert problems(process) == {}
+    assert process.stopped == {}
+    assert world.position(P) == 5

@@ -596,6 +596,35 @@ def test_a_fork_of_the_fork(world: World) -> None:
     ]
 
 
+def test_a_fork_of_the_fork_before_every_partition_went_on_behind_the_first_is_not_adopted(world: World) -> None:
+    """Those would be read from their beginning: the next place looks at the one before it only."""
+    archived(world)
+    cut(world, 5, 20)
+    process = joined(world)
+    settle(process)
+    assert adopt(world) == FORK1
+    process.stop()
+    process = world.process()
+    process.join(P)  # and nobody has Q
+    settle(process)
+    settle(process)
+    cut(world, 3, 30)
+    settle(process)
+    assert forks(world, FORK1) == [(3, 25)]
+    with pytest.raises(TargetError, match=r"where partitions \[1\] go on in a/t@.*-fork1"):
+        adopt(world)
+    process.consumer.assign(Q)
+    settle(process)
+    settle(process)
+    assert adopt(world) == FORK2
+    process.later(31)
+    settle(process)
+    settle(process)
+    assert process.stopped == {}
+    world.expect(P, 3, life=FORK2)
+    assert world.values(Q, FORK2) == [], "the first place holds it"
+
+
 def test_a_loss_that_goes_deeper_while_the_first_one_waits(world: World) -> None:
     """The new place would begin at 5, and the log has lost more since: what lies between is in neither place."""
     archived(world)
