@@ -440,14 +440,15 @@ def test_a_run_ends_although_egress_stores_faster_than_it_merges() -> None:
         nonlocal stored
         stored += 1
         assert stored < 10, "it goes on with what comes"
-        for source in (SOURCE, newer):
-            for start in (stored * 100, stored * 100 + 50):
-                archive.write(Segment(source, 0, OffsetRange(start, start + 49)), [])
+        for start in (stored * 100, stored * 100 + 50):
+            archive.write(Segment(SOURCE, 0, OffsetRange(start, start + 49)), [])
+        archive.write(Segment(newer, 0, OffsetRange(0, stored)), [])
         return at_work.execute(rows, one)
 
     replace(at_work, execute=execute).run(job(), ALL)
     assert segment(0, 80, 1) in archive.segments()
     assert segment(0, 19) not in archive.segments()
+    assert len(SegmentStore(archive.memory, PREFIX).list(newer)) == stored
     assert run(archive).outcomes != []
     assert archive.read() == ROWS
 

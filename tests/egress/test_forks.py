@@ -1209,6 +1209,17 @@ def test_partitions_without_a_leader_hold_up_no_other(world: World, leaderless: 
     world.expect(P)
 
 
+def test_a_partition_without_a_leader_is_asked_for_again_after_a_second(world: World) -> None:
+    """And not in each turn, beside another that has one."""
+    world.admin.leaderless.add(P)
+    process = joined(world)
+    process.turn(10)
+    asked = world.admin.asked["watermarks"]
+    assert asked == 4, "of both at once, then of each, and once for the lag of the other"
+    process.later(1, turns=10)
+    assert world.admin.asked["watermarks"] == asked + 1
+
+
 def test_a_cluster_that_is_away_is_not_asked_for_each_partition(world: World) -> None:
     world.broker.create("many", partitions=50)
     world.rules = (rule("many"),)
