@@ -49,6 +49,7 @@ def test_the_first_record_that_differs_is_named(first: list[int], second: list[i
     assert found.difference is not None
     assert (found.same, found.difference.first_offset, found.difference.second_offset) == (at, at, 1_000 + 3 * at)
     assert found.difference.column == column
+    assert found.difference.text == f"offset {at} and offset {1_000 + 3 * at} differ in {column}"
     assert (found.first.count, found.second.count) == (COUNT, COUNT), "read to the end, for the digests"
 
 
@@ -61,4 +62,5 @@ def test_the_one_that_ends_early_is_named(first: list[int], second: list[int], c
     long = alongside(read(ROWS[:count], first), read(moved(ROWS), second))
     assert long.difference is not None
     assert (long.same, long.difference.first_offset) == (count, None)
-    assert "goes on at offset" in long.difference.text
+    assert long.difference.text == f"the second goes on at offset {1_000 + 3 * count} where the first ends"
+    assert short.difference.text == f"the second ends where the first goes on at offset {count}"

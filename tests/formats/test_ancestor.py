@@ -115,6 +115,17 @@ def test_every_key_counts(key: str) -> None:
             read(forged(keys))
 
 
+@pytest.mark.parametrize("key", sorted(key for key, value in KEYS.items() if value.isdigit()))
+def test_numbers_are_written_in_one_way_only(key: str) -> None:
+    """Python reads more notations of the same number than the ancestor writes."""
+    value = KEYS[key]
+    arabic = "".join(chr(0x660 + int(digit)) for digit in value)
+    assert int(arabic) == int(value)
+    for other in (arabic, f"+{value}", f" {value}"):
+        with pytest.raises(CorruptSegment):
+            read(forged(KEYS | {key: other}))
+
+
 @pytest.mark.parametrize(
     "other",
     [
