@@ -195,12 +195,11 @@ class _Sink:
 
     def __init__(self, target: BinaryIO) -> None:
         self._target = target
-        self._position = self._taken = 0
-        self._crc = 0
+        self._length = self._crc = 0  # of what was not yet taken
         self._held: list[bytes] | None = None
 
     def write(self, data: bytes) -> int:
-        self._position += len(data)
+        self._length += len(data)
         if self._held is not None:
             self._held.append(data)
             return len(data)
@@ -212,8 +211,8 @@ class _Sink:
 
     def take(self) -> tuple[int, int]:
         """Length and CRC of what was written since the last call, or the start."""
-        taken = self._position - self._taken, self._crc
-        self._taken, self._crc = self._position, 0
+        taken = self._length, self._crc
+        self._length = self._crc = 0
         return taken
 
     def hold(self) -> None:
@@ -223,9 +222,6 @@ class _Sink:
         """What was held back; from now on writes go through again."""
         held, self._held = b"".join(self._held or ()), None
         return held
-
-    def tell(self) -> int:
-        return self._position
 
     def flush(self) -> None: ...
 

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
 
 import pytest
@@ -23,7 +23,7 @@ from replicator.protocols import Fate, RunFailed, TargetRun, TopicPartition
 from replicator.segment import OffsetRange, Segment, SourcePartition
 from tests.fakes.executors import HandExecutor
 from tests.fakes.surroundings import CountedMetrics
-from tests.ingress.world import FORMAT, World, numbers
+from tests.ingress.world import FORMAT, STAMP, World, numbers
 
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
 
@@ -113,7 +113,9 @@ def test_piece_that_is_still_being_read_does_not_hold_up_the_others() -> None:
     hand.begin(world.put(0, 3), epoch=1)
     hand.begin(world.put(0, 3, partition=1), epoch=2)
     assert not hand.delivery.turn()
+    assert not hand.delivery._readings.is_any_at_hand, "its loop waits"
     hand.pool.run_next()
+    assert hand.delivery._readings.is_any_at_hand, "and does not, when one of them was read before it began to"
     assert hand.delivery.turn()
     assert (world.offsets(C), world.offsets(D)) == ([0, 1, 2, 3], [])
     assert not hand.delivery.turn()
@@ -572,6 +574,19 @@ def test_what_is_delivered_is_measured() -> None:
     assert hand.metrics.by_label("record_count", **labels) == 4
     assert hand.metrics.observed["replication_latency_seconds"] == [90.0]
     assert len(hand.metrics.observed["produce_latency_seconds"]) == 1
+
+
+def test_the_age_of_a_round_is_its_last_records() -> None:
+    world = World()
+    hand = Hand(world)
+    first, second = world.put(0, 1), world.put(2, 3)
+    world.clock.at = datetime.fromtimestamp((STAMP + 3 + 90_000) / 1000, UTC)
+    given = Assignment(first.source, C, "id", 1, clamp_timestamps=False)
+    hand.delivery.begin(given, [Piece(first, 0), Piece(second, 2)])
+    while hand.delivery.turn():
+        pass
+    assert hand.reports() == [Progressed(given, 4, True)], "one run, of two segments"
+    assert hand.metrics.observed["replication_latency_seconds"] == pytest.approx([90.0])
 
 
 def test_records_of_a_later_life_are_counted_for_themselves() -> None:

@@ -312,3 +312,11 @@ def test_events_keep_their_order(parts: list[tuple[object, object]], wrap: Any) 
     assert list(parsed.events) == [event for _, event in parts if event is not None]
     assert parsed.foreign == sum(event is None for _, event in parts)
     assert parsed.understood
+
+
+@pytest.mark.parametrize(
+    ("size", "shown"), [(-5, "-5"), ("5 é", r"'5 \xe9'"), ([1] * 1_000, "[" + "1, " * 66 + "1")], ids=str
+)
+def test_a_problem_shows_the_beginning_of_what_is_wrong(size: object, shown: str) -> None:
+    (problem,) = read(s3(record(size=size))).problems
+    assert problem.endswith(f"not a size: {shown}")
