@@ -28,6 +28,7 @@ from replicator.segment import OffsetRange, SourcePartition
 from tests.contracts.checkpoints import AT, checkpoint, key
 
 PARKED = Parked(7, "too large", AT)
+WAITING = Waiting(3, AT, is_beginning=False)
 
 
 def skipped(start: int, end: int, partition: int = 0) -> Skipped:
@@ -74,14 +75,17 @@ def test_skipped_ranges_are_kept_apart_and_in_order() -> None:
         (encode_parked_key(key(0)), b"{}"),
         (encode_parked_key(key(0)), encode_parked(PARKED).replace(b'"v":1', b'"v":2')),
         (encode_skipped_key(skipped(3, 5)).replace(b'"start":3', b'"start":6'), encode_skipped(skipped(3, 5))),
+        (encode_waiting_key(key(0)), b"{}"),
+        (encode_waiting_key(key(0)), encode_waiting(WAITING).replace(b'"v":1', b'"v":2')),
     ],
 )
 def test_what_says_nothing_changes_nothing(record_key: bytes, value: bytes) -> None:
     notes = Notes()
     notes.put(encode_parked_key(key(0)), encode_parked(PARKED))
+    notes.put(encode_waiting_key(key(0)), encode_waiting(WAITING))
     with pytest.raises(MalformedEvent):
         notes.put(record_key, value)
-    assert (notes.parked, notes.skipped) == ({key(0): PARKED}, [])
+    assert (notes.parked, notes.skipped, notes.waiting) == ({key(0): PARKED}, [], {key(0): WAITING})
 
 
 @settings(deadline=None)

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import pytest
 
+from ingress import restore_planner
 from ingress.destinations import CREATED_WITH
 from ingress.objections import Objection
 from ingress.restore_plan import RestorePlan, TopicPlan
@@ -70,6 +71,24 @@ def said(topic: TopicPlan) -> Mapping[Objection, str]:
 def begin(world: World, next_offset: int = 5, *, topic_id: str = "id-t", partition: int = 0) -> None:
     key = CheckpointKey(SourcePartition(REGION, "t", partition), "t")
     world.target.checkpoints[key] = Checkpoint(next_offset, topic_id, world.clock.at)
+
+
+# --- whether there is anything to restore ---------------------------------------------------------------------------
+
+
+def test_a_window_of_time_that_no_record_lies_in_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless there is too much to look at, or it cannot be looked at now: then the restore finds out."""
+    world = World()
+    world.put(0, 9, stamp=1_000)
+    world.put(10, 19, stamp=2_000)
+    for stamps, is_empty in ((Span(1_500, 1_900), True), (Span(1_500, 2_000), False), (Span(2_001), True)):
+        assert plan(world, select(stamps=stamps)).is_empty == is_empty
+    assert not plan(world).is_empty
+    assert plan(world, select(offsets=Span(50, 60))).is_empty
+    monkeypatch.setattr(restore_planner, "STAMPED", 2)
+    assert plan(world, select(stamps=Span(2_001))).is_empty
+    monkeypatch.setattr(restore_planner, "STAMPED", 1)
+    assert not plan(world, select(stamps=Span(2_001))).is_empty
 
 
 # --- which topics -----------------------------------------------------------------------------------------------------
