@@ -578,7 +578,12 @@ class IngressController:
     # --- what fails ---
 
     def _watch_failures(self, held: Held, now: datetime) -> None:
-        """A failure in a row that lasts stops the partition for operators; it is tried as before."""
+        """A failure in a row that lasts stops the partition for operators; it is tried as before. So is a wait for a
+        segment that lasts a problem."""
+        late = held.late_since(now)
+        if late != held.late:
+            held.late = late
+            self.parts.health.problem(held.lateness, late)
         alarm = held.failures.alarm(now)
         if alarm and held.sequencer is not None and held.sequencer.exhausted:
             held.failures.worked(Attempt.DELIVERY)  # what could not be delivered is not there any more

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from ingress.listings import Listing, Stored
 from ingress.reports import Assignment
@@ -17,6 +17,8 @@ from replicator.metrics import Metrics
 from replicator.segment import SourcePartition
 from replicator.undelivered import Undelivered, before_begin
 from replicator.view import SegmentView
+
+LATE_ALARM = timedelta(minutes=5)  # replication may bring segments out of order, for a while
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +42,7 @@ class Held:
     stopped: str = ""  # why it waits for an operator
     failures: Failures = field(default_factory=Failures)
     alarm: str = ""  # of the failures, if it was stopped because of them
+    late: str = ""  # of the segment that it waits for, if that lasts
     checkpointed: int | None = None  # next offset of the last checkpoint that was read or written here
     is_forgotten: bool = False  # that checkpoint is gone from its topic
 
@@ -68,6 +71,27 @@ class Held:
         span = before_begin(begun_at)
         if self.passed is None or self.passed.span != span:
             self.passed = None if span is None else Undelivered(span)
+
+    @property
+    def lateness(self) -> str:
+        """Subject of the problem that a segment is waited for."""
+        return f"{self.assignment.source} waits"
+
+    def late_since(self, now: datetime) -> str:
+        """What an operator has to know of the segment that is waited for; empty: nothing, or not for long."""
+        missing = self.sequencer.waits_for() if self.sequencer is not None else None
+        if missing is None or now - missing[1] < LATE_ALARM:
+            return ""
+        (offsets, since), source = missing, self.assignment.source
+        until = since + self.policy.lost_timeout
+        ends = "passes over them" if self.policy.skip_lost else "stops"
+        return (
+            f"offsets {offsets} are in no segment, and no gap was recorded for them; delivery waits since "
+            f"{since.isoformat(timespec='seconds')}, and {ends} at {until.isoformat(timespec='seconds')}. If "
+            "replication does not bring them, restore the objects from a copy; or accept the loss, with "
+            f"`replicator gaps accept {source} {offsets.start}-{offsets.end} --reason TEXT --yes` and a file of the "
+            "region that archives it. The next listing sees either, within relist_interval"
+        )
 
     def stored(self, stored: Stored) -> None:
         """What a listing found where nothing is delivered any more."""

@@ -69,6 +69,7 @@ class Holdings:
             for before in held.left_behind:
                 self._after.pop(before, None)
             self.health.resumed(str(source))
+            self.health.solved(held.lateness)
             for about in (source, *held.left_behind):
                 self.health.solved(subject_of(about))
                 self.metrics.forget("undelivered_offsets", **labels_of(about))

@@ -369,6 +369,14 @@ class Sequencer:
         at = min(now + pause, end) if gap.retries < self.policy.late_retries else end
         self.wake_at = max(at, now)  # the timeout may have passed during a partial listing: a full one decides, at once
 
+    def waits_for(self) -> tuple[OffsetRange, datetime] | None:
+        """Offsets that no segment holds, as a listing confirmed, and since when they are waited for; not those that
+        were given up as lost."""
+        gap = self._gap
+        return (
+            (gap.offsets, gap.since) if gap is not None and gap.looked and not gap.lost and self._still(gap) else None
+        )
+
     def _still(self, gap: _Gap) -> bool:
         """The gap is as it was: nothing known covers its first offset, something known lies behind it."""
         step = next_step(self.view.segments, gap.offsets.start) if gap.offsets.start == self.next_offset else None

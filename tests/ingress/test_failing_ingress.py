@@ -239,3 +239,68 @@ def test_a_record_that_is_refused_after_an_outage_of_the_archive_stays_named() -
     for _ in range(6):
         process.later(5, turns=8)
         assert "POISON" in process.stopped[NAME]
+
+
+def problems(process: Process) -> dict[str, str]:
+    return dict(process.health.snapshot().problems)
+
+
+def waiting_for_a_segment(world: World) -> Process:
+    """It knows of what lies behind offsets [5,9]."""
+    process = delivered(world)
+    world.put(10, 14)
+    process.later(1)
+    return process
+
+
+def test_a_segment_that_is_waited_for_is_a_problem_after_some_minutes_until_it_comes() -> None:
+    world = World()
+    process = waiting_for_a_segment(world)
+    since = world.clock.at
+    process.later(290)
+    assert process.ready, "replication brings segments out of order, for a while"
+    process.later(15)
+    assert not process.ready
+    assert process.stopped == {}
+    ((subject, what),) = problems(process).items()
+    assert subject == f"{NAME} waits"
+    assert what.startswith("offsets [5,9] are in no segment, and no gap was recorded for them; delivery waits since")
+    assert f"and stops at {(since + timedelta(seconds=LOST)).isoformat(timespec='minutes')[:16]}" in what
+    assert f"replicator gaps accept {NAME} 5-9 --reason TEXT --yes" in what
+    world.put(5, 9, notify=False)
+    process.later(RELIST)
+    process.later(5)
+    assert world.offsets(C) == numbers((0, 14))
+    assert (problems(process), process.ready) == ({}, True)
+
+
+def test_a_segment_that_never_came_stops_its_partition_instead() -> None:
+    world = World()
+    process = waiting_for_a_segment(world)
+    process.later(310)
+    assert problems(process) != {}
+    process.later(LOST)
+    process.later(5)
+    assert problems(process) == {}
+    assert "offsets [5,9] are in no segment, and did not appear" in process.stopped[NAME]
+
+
+def test_a_wait_is_no_problem_of_a_process_that_gave_the_partition_away() -> None:
+    world = World()
+    process = waiting_for_a_segment(world)
+    process.later(310)
+    assert problems(process) != {}
+    process.placement.revoke(C)
+    process.turn(2)
+    assert problems(process) == {}
+
+
+def test_an_accepted_loss_is_seen_by_the_next_listing() -> None:
+    world = World()
+    process = waiting_for_a_segment(world)
+    process.later(310)
+    world.record_gap(5, 9)
+    process.later(RELIST)
+    process.later(5)
+    assert world.offsets(C) == numbers((0, 4), (10, 14))
+    assert (problems(process), process.ready) == ({}, True)
