@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote_plus
@@ -320,3 +321,10 @@ def test_events_keep_their_order(parts: list[tuple[object, object]], wrap: Any) 
 def test_a_problem_shows_the_beginning_of_what_is_wrong(size: object, shown: str) -> None:
     (problem,) = read(s3(record(size=size))).problems
     assert problem.endswith(f"not a size: {shown}")
+
+
+def test_what_is_too_deep_to_be_shown_is_a_problem_like_any_other() -> None:
+    """Up to what can just be read: that depends on the interpreter, and showing it takes place deeper in the stack."""
+    for depth in range(sys.getrecursionlimit()):
+        body = s3(record(size=0)).replace('"size": 0', f'"size": {"[" * depth}0{"]" * depth}')
+        assert len(read(body).problems) == bool(depth)

@@ -58,3 +58,9 @@ def test_what_is_wanted_of_the_offsets() -> None:
     assert Wanted(region="a").offset_range == ALL
     assert Wanted(region="a", offsets=Span(-5, 7)).offset_range == OffsetRange(0, 7)
     assert Wanted(region="a", offsets=Span(8, 7)).offset_range is None
+
+
+def test_spans_overlap_when_they_share_a_number() -> None:
+    span = Span(5, 9)
+    for low, high, wanted in ((0, 4, False), (0, 5, True), (6, 7, True), (9, 20, True), (10, 20, False), (0, 20, True)):
+        assert span.overlaps(low, high) == wanted, (low, high)

@@ -594,3 +594,11 @@ def test_the_proof_of_an_archive_takes_in_what_lies_before_a_fork(forked: World)
     of_one = with_earlier_forks(forked.store, forked.control, select(partitions=[1]))
     assert list(of_one) == [last[1], before[1]]
     assert list(with_earlier_forks(forked.store, forked.control, select(incarnation="id-fork1"))) == last
+
+
+def test_a_fork_of_a_fork_has_two_places_before_it(forked: World) -> None:
+    again = Place(topic_id="id", cluster_id="c", number=2, claimed_at=forked.clock.at, fork=2, forked_from="t@id-fork1")
+    forked.control.claim(REGION, "t@id-fork2", again)
+    forked.put(120, 129, life="id-fork2")
+    found = with_earlier_forks(forked.store, forked.control, select(partitions=[0]))
+    assert list(found) == [SourcePartition(REGION, "t", 0, life) for life in ("id-fork2", "id-fork1", "")]

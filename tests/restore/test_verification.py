@@ -5,16 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from enum import Enum
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.scope import Scope
-from ingress.report import entry_of, line_of, report
+from ingress.report import check, entry_of, line_of, report
 from ingress.verification import ArchiveVerdict, Proven, SourceVerdict, Verifier
 from replicator.control import RETENTION, ArchiveBegin, LogFork, Place, RecordedGap
 from replicator.control_store import ControlStore
+from replicator.errors import DataError
 from replicator.protocols import TopicPartition
 from replicator.segment import OffsetRange, Segment, SourcePartition
 from tests.ingress.world import FORMAT, REGION, World, records
@@ -272,3 +274,34 @@ def test_a_fork_that_was_accepted_is_a_recorded_gap() -> None:
     control.record_gap(gap)
     verdict = look(world)
     assert (verdict.is_whole, list(verdict.recorded)) == (True, [gap])
+
+
+def written(*equal: bool) -> dict[str, Any]:
+    entries = [{"source": f"a/t/{n}", "equal": one} for n, one in enumerate(equal)]
+    return dict(report(entries, World().clock.at, program="test", key=b"key"))
+
+
+def test_a_report_is_equal_when_all_of_it_is() -> None:
+    for equal in ([True], [True, True], [True, False], [False, True], [False]):
+        said = written(*equal)
+        assert said["equal"] == all(equal)
+        check(said, b"key")
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"equal": True},
+        {"chain": "0" * 64},
+        {"program": "another"},
+        {"entries": []},
+        {"signature": "0" * 64},
+        {"signature": None},
+        {"v": 0},
+        {"entries": None},
+    ],
+    ids=str,
+)
+def test_a_report_that_was_changed_is_refused(forged: dict[str, Any]) -> None:
+    with pytest.raises(DataError):
+        check(written(True, False) | forged, b"key")
