@@ -158,6 +158,22 @@ def test_refused_record_is_found_and_nothing_else_waits(exactly_once: bool, pois
         assert world.offsets(C) == [*range(poison)]
 
 
+@pytest.mark.parametrize(("fate", "shared"), [(Fate.STALLED, False), (Fate.RETRY, True)])
+def test_only_a_partition_that_stalls_goes_by_itself_until_it_goes_on(fate: Fate, shared: bool) -> None:
+    world = World()
+    hand = Hand(world)
+    hand.begin(world.put(0, 3), epoch=1)
+    world.target.fail_next(C, fate=fate)
+    hand.delivery.turn()
+    assert [r.fate for r in hand.reports() if isinstance(r, Failed)] == [fate]
+    hand.begin(world.put(0, 3, partition=1), epoch=2)
+    hand.begin(world.put(4, 7), epoch=3)
+    before = len(world.target.rounds)
+    while hand.delivery.turn():
+        pass
+    assert len(world.target.rounds) - before == (1 if shared else 2)
+
+
 @pytest.mark.parametrize("exactly_once", [True, False])
 def test_a_topic_that_is_denied_stops_its_own_partitions_only(exactly_once: bool) -> None:
     world = World()

@@ -602,3 +602,12 @@ def test_a_fork_of_a_fork_has_two_places_before_it(forked: World) -> None:
     forked.put(120, 129, life="id-fork2")
     found = with_earlier_forks(forked.store, forked.control, select(partitions=[0]))
     assert list(found) == [SourcePartition(REGION, "t", 0, life) for life in ("id-fork2", "id-fork1", "")]
+
+
+@pytest.mark.parametrize(("low", "begin"), [(0, 10), (10, 10), (15, 15)])
+def test_where_the_archive_begins_matters_from_where_it_is_wanted(low: int, begin: int) -> None:
+    world = World()
+    world.put(10, 29)
+    world.record_begin(10)
+    [partition] = only(plan(world, select(offsets=Span(low)))).partitions
+    assert partition.archive_begin == begin

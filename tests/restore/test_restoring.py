@@ -127,6 +127,17 @@ def test_no_more_than_the_width_are_under_way() -> None:
     assert all(world.offsets(target) == numbers((0, 9)) for target in TARGETS)
 
 
+def test_the_share_of_a_part_counts_from_its_begin() -> None:
+    world = restorable()
+    world.put(80, 99)
+    restoring = Restoring(world, offsets=Span(80, 99))
+    seen: set[tuple[int, float]] = set()
+    restoring.restorer.told = lambda partitions: seen.add((partitions[0].next_offset, partitions[0].share))
+    restoring.finish()
+    assert len(seen) > 2
+    assert all(share == (next_offset - 80) / 20 for next_offset, share in seen)
+
+
 def test_progress_is_told_in_every_turn_and_stopping_ends_it() -> None:
     world = restorable()
     world.put(0, 99)

@@ -19,6 +19,7 @@ from replicator.control_store import ControlStore
 from replicator.errors import DataError
 from replicator.protocols import TopicPartition
 from replicator.segment import OffsetRange, Segment, SourcePartition
+from replicator.stretches import Span
 from tests.ingress.world import FORMAT, REGION, World, records
 
 SOURCE = SourcePartition(REGION, "t", 0)
@@ -305,3 +306,12 @@ def test_a_report_is_equal_when_all_of_it_is() -> None:
 def test_a_report_that_was_changed_is_refused(forged: dict[str, Any]) -> None:
     with pytest.raises(DataError):
         check(written(True, False) | forged, b"key")
+
+
+def test_the_records_of_an_archive_begin_with_the_first() -> None:
+    world = World()
+    world.put(0, 9)
+    for low, high in ((0, 9), (0, 3), (4, 9), (-5, 2)):
+        batches = verifier(world).records(SOURCE, Scope(offsets=Span(low, high)))
+        found = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+        assert found == list(range(max(low, 0), high + 1))
