@@ -97,4 +97,6 @@ def operator_of(reach: Reach) -> Operator:
         groups=reach.groups,
         group_id=reach.ingress.group_id,
         claim=reach.claim,
+        store=reach.store,
+        control=reach.control,
     )

@@ -18,7 +18,7 @@ from replicator.checkpoint import (
 )
 from replicator.config import IngressSettings
 from replicator.control_store import ControlStore
-from replicator.coverage import Extent, joined
+from replicator.coverage import Extent, end_of, joined
 from replicator.describing import describe_each
 from replicator.errors import CheckpointConflict
 from replicator.group_claim import is_copied, standing, why_copied
@@ -246,6 +246,8 @@ def judged(
     waits_for = refused or (f"the end of {behind}, the incarnation before it" if behind and configured else "")
     if checkpoint is not None and configured:
         problems += _undelivered(key, checkpoint, extent, [s.offsets for s in skipped], is_over=is_over)
+    if checkpoint is not None and configured and not is_over:
+        problems += _beyond_end(key, checkpoint, extent, [*gaps, *(s.offsets for s in skipped)])
     if configured and proof is not None and not proof.is_whole:
         problems.append(f"verify found its archive here not whole at {proof.at.isoformat(timespec='seconds')}")
     if configured and stands is None and not is_over and not waits_for:
@@ -297,6 +299,22 @@ def _undelivered(
         yield told_before_begin(source, destination, checkpoint.begun_at or 0, left)
     if is_over and (left := undelivered(behind_end(checkpoint.next_offset), extent.runs, given_up)):
         yield told_behind_end(source, destination, left)
+
+
+def _beyond_end(
+    key: CheckpointKey, checkpoint: Checkpoint, extent: Extent, explained: Sequence[OffsetRange]
+) -> Iterator[str]:
+    """A position that no delivery from this archive gives. Without a segment the end is not known: retention removes
+    the last one, too. `explained`: gaps and skipped offsets, behind which delivery goes on."""
+    end = end_of([*extent.runs, *explained])
+    if extent.runs and checkpoint.next_offset > end:
+        yield (
+            f"the checkpoint, {checkpoint.next_offset}, lies beyond the end of the archive, {end}: records that are "
+            "archived between the two from now on are not delivered. Unless it was taken over from another replicator, "
+            "and the archive has yet to come there: stop ingress, and say where the destination goes on, "
+            f"`replicator checkpoints seed {key.source} --offset {end}` or a smaller offset; if the archive lost its "
+            "last objects, restore those"
+        )
 
 
 def _is_other(then: str, now: str) -> bool:

@@ -237,6 +237,24 @@ def test_what_came_behind_its_incarnation_is_a_problem_and_no_lag() -> None:
     assert "offsets [4,9] of a/t/0 are stored, and are not delivered" in problem
 
 
+def test_a_checkpoint_beyond_the_end_of_its_archive_is_a_problem() -> None:
+    """What comes between the two is dropped, and the lag is 0."""
+    target = Target()
+    target.world.put(0, 9)
+    target.world.set_checkpoint(10)
+    assert target.look().problems == []
+    target.world.set_checkpoint(13)
+    (problem,) = target.look().problems
+    assert problem.startswith("a/t/0 -> copy: the checkpoint, 13, lies beyond the end of the archive, 10: ")
+    assert "`replicator checkpoints seed a/t/0 --offset 10`" in problem
+    target.world.record_gap(10, 11)
+    assert "the end of the archive, 12" in target.look().problems[0]
+    target.world.target.skipped += [
+        Skipped(key=key(), offsets=OffsetRange(12, 12), reason="x", at=target.world.clock.at)
+    ]
+    assert target.look().problems == []
+
+
 def test_whose_the_checkpoint_topic_is() -> None:
     target = Target()
     assert (target.look().owner, target.look().problems) == ("", [])
