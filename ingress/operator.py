@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, still_parked
+from replicator.checkpoint import SEED, Author, Checkpoint, CheckpointKey, Parked, Skipped, still_parked
 from replicator.control_store import ControlStore
 from replicator.coverage import covered_count, end_of
 from replicator.errors import CheckpointConflict, OtherGroup, TargetError
@@ -180,10 +180,18 @@ class Operator:
             editor.seed(key, said)
         return said
 
-    def plan_release(self, key: CheckpointKey) -> Parked | None:
-        """What is said of it now; None when it is not parked."""
-        self._read()
-        return self.checkpoints.parked().get(key)
+    def plan_release(self, key: CheckpointKey, *, delivered: bool = True) -> Parked | None:
+        """What is said of it now; None when it is not parked. `delivered`: the configuration delivers it there. Refused
+        when only a seed lets it go on: the note would be gone, without which the seed is refused, and the stop not. Of
+        what is not delivered there any more, only the note is left."""
+        known = self._read()
+        parked = self.checkpoints.parked().get(key)
+        if delivered and (stands := _parked(parked, known.get(key))) is not None and stands.wants_seed:
+            raise TargetError(
+                f"{key.source} to {key.destination_topic} is parked without a position, and a release gives it none: "
+                f"say where it goes on, `{SEED} {key.source} --offset N`. {stands.reason}"
+            )
+        return parked
 
     def release(self, key: CheckpointKey) -> None:
         """The owner tries again by itself; if it still cannot go on, it says so again."""

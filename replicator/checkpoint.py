@@ -47,6 +47,9 @@ class Checkpoint:
     begun_at: int | None = None  # where this delivery began; None: an operator said where to go on, or it is not known
 
 
+SEED = "replicator checkpoints seed"  # in each reason that it remedies
+
+
 @dataclass(frozen=True, slots=True)
 class Parked:
     """A partition that waits for an operator, or for its cause to go."""
@@ -55,6 +58,12 @@ class Parked:
     reason: str
     since: datetime  # UTC
     blames_target: bool = False  # no record is at fault: the next one would fare no better
+
+    @property
+    def wants_seed(self) -> bool:
+        """Whether nothing but a seed lets it go on. What the configuration refuses has no position either, and waits
+        for another configuration; so the reason decides, which names the remedy."""
+        return self.next_offset is None and SEED in self.reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ingress.wishes import WishFinder
+from replicator.checkpoint import SEED
 from replicator.commands.reach import Reach
 from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
 from replicator.commands.terminal import (
@@ -78,7 +79,17 @@ def status(
         raise typer.Exit(DIFFERENCES)
 
 
+def seed_command(key_of: IngressPartition, option: Sequence[str]) -> str:
+    """Empty unless nothing else lets it go on."""
+    if key_of.parked is None or not key_of.parked.wants_seed or not key_of.configured:
+        return ""
+    return shlex.join([*SEED.split(), str(key_of.key.source), "--offset", "N", "--yes", *option])
+
+
 def release_command(key_of: IngressPartition, option: Sequence[str]) -> str:
+    """Empty when that would only remove the note."""
+    if seed_command(key_of, option):
+        return ""
     return shlex.join(["replicator", "release", *_where(key_of), "--yes", *option])
 
 
@@ -203,6 +214,9 @@ def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], 
     for waits in status.waiting:
         print_text(waits)
     for p in status.parked:
+        if seed := seed_command(p, option):
+            print_text(f"\n{p.key.source}, with the source offset N where the destination goes on: {seed}")
+            continue
         print_text(f"\n{p.key.source}, when the cause is gone: {release_command(p, option)}")
         if skip := skip_command(p, option):
             print_text(f"or to go on without that record: {skip}")
@@ -298,7 +312,8 @@ def _ingress_json(status: IngressStatus, now: datetime, option: Sequence[str]) -
                 "next_offset": p.parked.next_offset,
                 "since": p.parked.since.isoformat(),
                 "reason": p.parked.reason,
-                "release": release_command(p, option),
+                "release": release_command(p, option) or None,
+                "seed": seed_command(p, option) or None,
                 "skip": skip_command(p, option) or None,
             },
             "waits_since": p.waits_since and p.waits_since.isoformat(),

@@ -363,3 +363,19 @@ class TestRelease:
         operator.release(key())
         assert (desk.target.parked, desk.world.checkpoint()) == ({}, 4)
         assert operator.plan_release(key()) is None
+
+    def test_not_where_only_a_seed_helps(self) -> None:
+        """The note would be gone, without which the seed is refused while ingress runs; the stop would remain."""
+        desk = Desk(members=1)
+        desk.target.parked[key()] = Parked(None, "gone: `replicator checkpoints seed a/t/0 --offset N`", T0)
+        with pytest.raises(TargetError, match="parked without a position, and a release gives it none"):
+            desk.operator().plan_release(key())
+        assert desk.operator().plan_release(key(), delivered=False), "only the note is left of it"
+        desk.world.clock.advance(1)
+        desk.world.set_checkpoint(4)  # since the note
+        assert desk.operator().plan_release(key()) is not None
+
+    def test_what_the_configuration_refuses_waits_for_no_seed(self) -> None:
+        desk = Desk(members=1)
+        desk.target.parked[key()] = Parked(None, "set allow_merge = true", T0)
+        assert desk.operator().plan_release(key()) is not None
