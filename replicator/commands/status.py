@@ -180,8 +180,7 @@ def _print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) ->
 
 def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], *, by_partition: bool) -> None:
     print_text(f"\ningress: {_group(status.group_id, status.group)}")
-    owner = f"group {status.owner}" if status.owner else "no group yet"
-    print_text(f"checkpoint topic {status.checkpoint_topic} belongs to {owner}")
+    print_text(topic_text(status))
     rows: list[Sequence[object]] = []
     head: Sequence[str]
     if by_partition:
@@ -220,6 +219,15 @@ def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], 
         print_text(f"\n{p.key.source}, when the cause is gone: {release_command(p, option)}")
         if skip := skip_command(p, option):
             print_text(f"or to go on without that record: {skip}")
+
+
+def topic_text(status: IngressStatus) -> str:
+    """Of the checkpoints. Where it is missed, a problem says so, too."""
+    topic = f"checkpoint topic {status.checkpoint_topic}"
+    if not status.has_topic:
+        missed = status.group.members or status.destinations
+        return f"{topic} does not exist" if missed else f"{topic} does not exist yet: ingress creates it when it starts"
+    return f"{topic} belongs to {f'group {status.owner}' if status.owner else 'no group yet'}"
 
 
 def _group(group_id: str, group: GroupFacts) -> str:
@@ -326,7 +334,11 @@ def _ingress_json(status: IngressStatus, now: datetime, option: Sequence[str]) -
     ]
     return {
         "group": _group_json(status.group_id, status.group),
-        "checkpoint_topic": {"name": status.checkpoint_topic, "group": status.owner or None},
+        "checkpoint_topic": {
+            "name": status.checkpoint_topic,
+            "exists": status.has_topic,
+            "group": status.owner or None,
+        },
         "partitions": rows,
         "problems": status.problems,
     }

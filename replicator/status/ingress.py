@@ -79,6 +79,8 @@ class IngressStatus:
     group_id: str
     group: GroupFacts
     checkpoint_topic: str
+    has_topic: bool  # it exists, as far as the cluster shows
+    destinations: tuple[str, ...]  # of what is archived, those that exist
     owner: str  # the group that the checkpoint topic belongs to; empty: none yet
     copied: str  # why the checkpoint topic is another cluster's; empty: it is not, as far as its claim says
     partitions: tuple[IngressPartition, ...]
@@ -86,6 +88,8 @@ class IngressStatus:
     @property
     def problems(self) -> list[str]:
         found = [f"{p.key.source} -> {p.key.destination_topic}: {w}" for p in self.partitions for w in p.problems]
+        if not self.has_topic and (self.group.members or self.destinations):
+            found.append(self._without_topic())
         if self.copied:
             found.append(self.copied)
         if self.owner and self.owner != self.group_id:
@@ -97,6 +101,22 @@ class IngressStatus:
         if waiting and not self.group.members:
             found.append(f"no ingress process is in group {self.group_id}, and {waiting} offsets wait")
         return found
+
+    def _without_topic(self) -> str:
+        missing = f"checkpoint topic {self.checkpoint_topic} does not exist, although"
+        if self.group.members:
+            return (
+                f"{missing} group {self.group_id} has members: it was deleted while they run. Create it again, "
+                "compacted and with one partition: what is being delivered goes on. Each partition that stops, which "
+                "/readyz names, needs its position: `replicator checkpoints seed REGION/TOPIC/PARTITION --offset N`"
+            )
+        more = f" and {len(self.destinations) - 1} more" if len(self.destinations) > 1 else ""
+        return (
+            f"{missing} destination {self.destinations[0]}{more} does. If nothing was delivered from here yet, start "
+            "ingress, which creates it. If it was deleted, the positions are gone: partitions whose destination holds "
+            "records stop when ingress is started, until "
+            "`replicator checkpoints seed REGION/TOPIC/PARTITION --offset N`"
+        )
 
     @property
     def waiting(self) -> list[str]:
@@ -132,6 +152,7 @@ class IngressSources:
         group = pool.submit(self.groups.facts, self.settings.group_id)
         positions = pool.submit(self.checkpoints.read)
         planned = pool.submit(self.plan)
+        own = pool.submit(describe_each, self.admin, [self.settings.checkpoint_topic])
         cluster_id = pool.submit(self.admin.cluster_id)
         regions = {s.region for s in self.settings.sources}
         wanted: dict[tuple[str, str], str] = {}  # (region, place) -> destination
@@ -190,6 +211,8 @@ class IngressSources:
             group_id=self.settings.group_id,
             group=group.result(),
             checkpoint_topic=topic,
+            has_topic=any(topic in seen for seen in own.result()),  # one that may not be described may exist
+            destinations=tuple(sorted(facts)),
             owner=owner.group_id if owner is not None else "",
             copied=why_copied(topic, owner, cluster_id.result()) if owner is not None and is_other else "",
             partitions=tuple(partitions),

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped
+from replicator.commands.status import topic_text
 from replicator.control import RecordedGap
 from replicator.control_store import ControlStore
 from replicator.errors import StoreUnavailable
@@ -267,6 +268,38 @@ def test_whose_the_checkpoint_topic_is() -> None:
     assert target.look().problems == [
         "checkpoint topic replicator.checkpoint belongs to group another: processes of replicator.ingress are refused"
     ]
+
+
+@pytest.mark.parametrize(
+    ("members", "destination", "although"),
+    [
+        (1, True, "group replicator.ingress has members: it was deleted while they run"),
+        (1, False, "group replicator.ingress has members"),
+        (0, True, "destination copy does"),
+        (0, False, None),
+    ],
+)
+def test_without_the_checkpoint_topic(members: int, destination: bool, although: str | None) -> None:
+    """Before ingress is started for the first time, nothing is wrong."""
+    target = Target(members=members)
+    assert target.look().has_topic
+    if destination:
+        target.world.put(0, 9)
+    target.world.broker.delete("replicator.checkpoint")
+    status = target.look()
+    assert not status.has_topic
+    told = [p for p in status.problems if p.startswith("checkpoint topic replicator.checkpoint does not exist")]
+    assert [f"does not exist, although {although}" in p and "checkpoints seed" in p for p in told] == (
+        [] if although is None else [True]
+    )
+    yet = " yet: ingress creates it when it starts" if although is None else ""
+    assert topic_text(status) == f"checkpoint topic replicator.checkpoint does not exist{yet}"
+
+
+def test_a_checkpoint_topic_that_may_not_be_described_may_exist() -> None:
+    target = Target()
+    target.world.admin.hides["replicator.checkpoint"] = "no DESCRIBE"
+    assert target.look().has_topic
 
 
 def test_nobody_at_work() -> None:
