@@ -150,7 +150,7 @@ def _planned(settings: Config, ingress: IngressSettings, reach: Reach) -> Planne
 
 
 def _print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) -> None:
-    print_text(f"\negress: {_group(status.group_id, status.group)}")
+    print_text(f"\negress: {group_text(status.group_id, status.group)}")
     rows: list[Sequence[object]] = []
     head: Sequence[str]
     if by_partition:
@@ -179,7 +179,7 @@ def _print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) ->
 
 
 def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], *, by_partition: bool) -> None:
-    print_text(f"\ningress: {_group(status.group_id, status.group)}")
+    print_text(f"\ningress: {group_text(status.group_id, status.group)}")
     print_text(topic_text(status))
     rows: list[Sequence[object]] = []
     head: Sequence[str]
@@ -230,7 +230,9 @@ def topic_text(status: IngressStatus) -> str:
     return f"{topic} belongs to {f'group {status.owner}' if status.owner else 'no group yet'}"
 
 
-def _group(group_id: str, group: GroupFacts) -> str:
+def group_text(group_id: str, group: GroupFacts) -> str:
+    if not group.is_known:
+        return f"group {group_id} has no members yet, or none any more: the cluster does not know it"
     return f"group {group_id} is {group.state}, members {group.members}, partitions held {len(group.partitions)}"
 
 

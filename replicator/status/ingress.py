@@ -99,7 +99,8 @@ class IngressStatus:
             )
         waiting = sum(p.lag for p in self.partitions)
         if waiting and not self.group.members:
-            found.append(f"no ingress process is in group {self.group_id}, and {waiting} offsets wait")
+            joins = "" if self.group.is_known else "; one that runs joins it with the first topic that it finds"
+            found.append(f"no ingress process is in group {self.group_id}, and {waiting} offsets wait{joins}")
         return found
 
     def _without_topic(self) -> str:

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped
-from replicator.commands.status import topic_text
+from replicator.commands.status import group_text, topic_text
 from replicator.control import RecordedGap
 from replicator.control_store import ControlStore
 from replicator.errors import StoreUnavailable
@@ -306,6 +306,25 @@ def test_nobody_at_work() -> None:
     target = Target(members=0)
     target.world.put(0, 9)
     assert target.look().problems == ["no ingress process is in group replicator.ingress, and 10 offsets wait"]
+
+
+def test_a_group_that_the_cluster_does_not_know_is_not_dead() -> None:
+    """A process joins it with the first topic, and may run and be ready before."""
+    target = Target()
+    target.groups.unknown.add(GROUP)
+    target.world.put(0, 9)
+    status = target.look()
+    assert group_text(GROUP, status.group) == (
+        "group replicator.ingress has no members yet, or none any more: the cluster does not know it"
+    )
+    assert status.problems == [
+        "no ingress process is in group replicator.ingress, and 10 offsets wait; one that runs joins it with the first "
+        "topic that it finds"
+    ]
+    target.groups.unknown.clear()
+    assert group_text(GROUP, target.look().group) == (
+        "group replicator.ingress is stable, members 1, partitions held 0"
+    )
 
 
 def test_what_cannot_be_read_is_no_answer() -> None:
