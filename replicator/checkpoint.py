@@ -50,6 +50,14 @@ class Checkpoint:
 SEED = "replicator checkpoints seed"  # in each reason that it remedies
 
 
+def seed_at_the_end_of(source: SourcePartition) -> str:
+    """The command for a destination whose position is gone, and where its offset comes from."""
+    return (
+        f"`{SEED} {source} --offset N`, where N is the archive's offset at which the destination ends, as "
+        f"`replicator verify {source.topic} --target FILE` says"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Parked:
     """A partition that waits for an operator, or for its cause to go."""

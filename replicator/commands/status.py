@@ -214,7 +214,7 @@ def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], 
         print_text(waits)
     for p in status.parked:
         if seed := seed_command(p, option):
-            print_text(f"\n{p.key.source}, with the source offset N where the destination goes on: {seed}")
+            print_text(f"\n{p.key.source}, with the archive's offset N at which the destination ends: {seed}")
             continue
         print_text(f"\n{p.key.source}, when the cause is gone: {release_command(p, option)}")
         if skip := skip_command(p, option):
