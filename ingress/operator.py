@@ -12,7 +12,7 @@ from datetime import datetime
 
 from replicator.checkpoint import SEED, Author, Checkpoint, CheckpointKey, Parked, Skipped, still_parked
 from replicator.control_store import ControlStore
-from replicator.coverage import covered_count, end_of
+from replicator.coverage import covered_count, end_of, joined
 from replicator.errors import CheckpointConflict, OtherGroup, TargetError
 from replicator.group_claim import standing
 from replicator.protocols import (
@@ -144,7 +144,10 @@ class Operator:
         if _is_left_behind(key, offsets, known):
             return Skip(skipped=skipped, before=before, after=None)
         if parked is None:
-            raise TargetError(f"{key.source} to {key.destination_topic} is not parked: there is nothing to skip")
+            waits = self._waits(key.source, before)
+            raise TargetError(
+                f"{key.source} to {key.destination_topic} is not parked: {waits or 'there is nothing to skip'}"
+            )
         if parked.next_offset != offsets.start:
             where = "without a position" if parked.next_offset is None else f"at {parked.next_offset}"
             raise TargetError(
@@ -153,6 +156,19 @@ class Operator:
         after = Checkpoint(offsets.next_offset, target.topic_id, now, Author.SEED, given_at=offsets.start)
         begun_at = offsets.start if before is None else before.begun_at
         return Skip(skipped=skipped, before=before, after=replace(after, begun_at=begun_at))
+
+    def _waits(self, source: SourcePartition, before: Checkpoint | None) -> str:
+        """For what it waits behind its position, and what to do; empty when nothing is missing there."""
+        if before is None:
+            return ""
+        known = [*(info.segment.offsets for info in self.store.list(source)), *self.control.gap_ranges(source)]
+        missing = joined(known).missing_at(before.next_offset)
+        if missing is None:
+            return ""
+        return (
+            f"it waits for offsets {missing}, which are in no segment. Find or restore the segment; if none will ever "
+            f"have them, `replicator gaps accept {source} {missing.start}-{missing.end} --reason TEXT --yes`"
+        )
 
     def skip(self, skip: Skip) -> Checkpoint | None:
         """The position that holds then: another one when its owner got past the record by itself, or goes on."""

@@ -279,6 +279,18 @@ class TestSkip:
         with pytest.raises(CheckpointConflict):
             desk.operator().plan_skip(key(), ONE, "poison", NOW)
 
+    def test_what_waits_for_a_lost_segment_is_accepted_as_a_gap(self) -> None:
+        desk = Desk()
+        desk.world.put(1010, 1019)
+        desk.world.set_checkpoint(1000)
+        wanted = "is not parked: it waits for offsets .1000,1009., which are in no segment"
+        with pytest.raises(TargetError, match=wanted) as caught:
+            desk.operator().plan_skip(key(), OffsetRange(1000, 1009), "lost", NOW)
+        assert "`replicator gaps accept a/t/0 1000-1009 --reason TEXT --yes`" in str(caught.value)
+        desk.world.record_gap(1000, 1009)
+        with pytest.raises(TargetError, match="is not parked: there is nothing to skip"):
+            desk.operator().plan_skip(key(), OffsetRange(1000, 1009), "lost", NOW)
+
     def test_away(self) -> None:
         desk = Desk()
         desk.park()
