@@ -32,7 +32,7 @@ from ingress.sequencer import Begin, Deliver, Effect, Finished, Late, Lost, Pass
 from ingress.stored_lag import StoredLag
 from ingress.watcher import DestinationWatcher
 from replicator import logkeys
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey
+from replicator.checkpoint import Author, Checkpoint, CheckpointKey, seed_at_the_end_of
 from replicator.control_store import ControlStore
 from replicator.errors import CheckpointConflict, ReplicatorError
 from replicator.events import Created, Removed
@@ -344,8 +344,8 @@ class IngressController:
             return ""
         return (
             f"its checkpoint is gone, the last one known is {held.checkpointed}: the checkpoint topic was deleted, or "
-            "created again, while this partition was being delivered. Compare the end of the destination with the "
-            f"archive, and say where to go on: `replicator checkpoints seed {held.assignment.source} --offset N`"
+            "created again, while this partition was being delivered. Say where to go on: "
+            f"{seed_at_the_end_of(held.assignment.source)}"
         )
 
     def _park(self, held: Held, reason: str, offset: int | None, now: datetime, *, blames_target: bool) -> None:

@@ -21,6 +21,7 @@ from ingress.delivery import Delivery
 from ingress.held import Held
 from ingress.positioning import Positions, has_only_begun_elsewhere
 from ingress.sequencer import Sequencer
+from replicator.checkpoint import seed_at_the_end_of
 from replicator.errors import ReplicatorError
 from replicator.failing import Attempt
 from replicator.protocols import CheckpointStore, Occupancy, TargetRecords, TopicPartition
@@ -121,7 +122,7 @@ def foreign_data(held: Held, checkpoint_topic: str, occupancy: Occupancy) -> str
     return (
         f"{what}, and checkpoint topic {checkpoint_topic} has no position of {source} there. If they were delivered "
         "from here, and the checkpoint topic was deleted or is another one than then, write down where to go on: "
-        f"`replicator checkpoints seed {source} --offset N`. If they are somebody else's, name another "
+        f"{seed_at_the_end_of(source)}. If they are somebody else's, name another "
         'destination_topic, or set on_foreign_data = "append" for this source, which adds everything archived behind '
         "them"
     )

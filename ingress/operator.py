@@ -10,7 +10,9 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, still_parked
+from replicator.checkpoint import SEED, Author, Checkpoint, CheckpointKey, Parked, Skipped, still_parked
+from replicator.control_store import ControlStore
+from replicator.coverage import covered_count, end_of, joined
 from replicator.errors import CheckpointConflict, OtherGroup, TargetError
 from replicator.group_claim import standing
 from replicator.protocols import (
@@ -22,6 +24,7 @@ from replicator.protocols import (
     TopicPartition,
 )
 from replicator.segment import OffsetRange, SourcePartition
+from replicator.store import SegmentStore
 from replicator.undelivered import later_incarnations
 
 
@@ -32,6 +35,8 @@ class Seed:
     after: Checkpoint
     parked: bool
     claimed: bool  # nobody delivers there, and nobody must begin to while it is written
+    archive_end: int  # next offset behind the last one stored or recorded as a gap; 0: nothing is
+    passed_over: int  # archived offsets from the position before up to the seed, which nobody delivers then
 
     @property
     def target(self) -> TopicPartition:
@@ -51,7 +56,8 @@ class Skip:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One thread. Planning reads only; raises BrokerUnavailable, and TargetError for what must not be done."""
+    """One thread. Planning reads only; raises BrokerUnavailable, StoreUnavailable, and TargetError for what must not be
+    done."""
 
     checkpoints: CheckpointStore
     open_editor: Callable[[], CheckpointEditor]  # called when something is written, and not before
@@ -60,28 +66,48 @@ class Operator:
     groups: ConsumerGroups
     group_id: str  # of the workers
     claim: Claim
+    store: SegmentStore
+    control: ControlStore
 
     # --- seed ---
 
     def plan_seeds(
-        self, next_offsets: Mapping[SourcePartition, int], destination: str, now: datetime, *, force: bool
+        self,
+        next_offsets: Mapping[SourcePartition, int],
+        destination: str,
+        now: datetime,
+        *,
+        force: bool,
+        may_lead: bool = False,
     ) -> list[Seed]:
         """Refused while ingress runs, unless the partition is parked: an owner would go on where it is, and its next
-        checkpoint would contradict the seed."""
+        checkpoint would contradict the seed.
+
+        Refused beyond the archive's end, too: what is archived up to the seed later would be dropped, and nothing would
+        show it. `may_lead`: the positions are another program's, which may be ahead of the archive, and right.
+        """
         target = self._target(destination, next_offsets)
         known = self._read()
         parked = self.checkpoints.parked()
         members = 0 if force else self.groups.facts(self.group_id).members
-        seeds = [
-            Seed(
-                key=key,
-                before=known.get(key),
-                after=_seeded(known.get(key), Checkpoint(next_offset, target.topic_id, now, Author.SEED)),
-                parked=_parked(parked.get(key), known.get(key)) is not None,
-                claimed=not force and not members,
+        seeds: list[Seed] = []
+        for source, next_offset in sorted(next_offsets.items()):
+            key = CheckpointKey(source, destination)
+            before = known.get(key)
+            stored = [info.segment.offsets for info in self.store.list(source)]
+            seeds.append(
+                Seed(
+                    key=key,
+                    before=before,
+                    after=_seeded(before, Checkpoint(next_offset, target.topic_id, now, Author.SEED)),
+                    parked=_parked(parked.get(key), before) is not None,
+                    claimed=not force and not members,
+                    archive_end=end_of([*stored, *self.control.gap_ranges(source)]),
+                    passed_over=_passed_over(before, next_offset, stored),
+                )
             )
-            for key, next_offset in ((CheckpointKey(s, destination), n) for s, n in sorted(next_offsets.items()))
-        ]
+        if not may_lead and (ahead := [seed for seed in seeds if seed.after.next_offset > seed.archive_end]):
+            raise TargetError("; ".join(_beyond(seed) for seed in ahead))
         going = [seed for seed in seeds if not seed.parked]
         if going and members:
             raise TargetError(
@@ -118,7 +144,10 @@ class Operator:
         if _is_left_behind(key, offsets, known):
             return Skip(skipped=skipped, before=before, after=None)
         if parked is None:
-            raise TargetError(f"{key.source} to {key.destination_topic} is not parked: there is nothing to skip")
+            waits = self._waits(key.source, before)
+            raise TargetError(
+                f"{key.source} to {key.destination_topic} is not parked: {waits or 'there is nothing to skip'}"
+            )
         if parked.next_offset != offsets.start:
             where = "without a position" if parked.next_offset is None else f"at {parked.next_offset}"
             raise TargetError(
@@ -127,6 +156,19 @@ class Operator:
         after = Checkpoint(offsets.next_offset, target.topic_id, now, Author.SEED, given_at=offsets.start)
         begun_at = offsets.start if before is None else before.begun_at
         return Skip(skipped=skipped, before=before, after=replace(after, begun_at=begun_at))
+
+    def _waits(self, source: SourcePartition, before: Checkpoint | None) -> str:
+        """For what it waits behind its position, and what to do; empty when nothing is missing there."""
+        if before is None:
+            return ""
+        known = [*(info.segment.offsets for info in self.store.list(source)), *self.control.gap_ranges(source)]
+        missing = joined(known).missing_at(before.next_offset)
+        if missing is None:
+            return ""
+        return (
+            f"it waits for offsets {missing}, which are in no segment. Find or restore the segment; if none will ever "
+            f"have them, `replicator gaps accept {source} {missing.start}-{missing.end} --reason TEXT --yes`"
+        )
 
     def skip(self, skip: Skip) -> Checkpoint | None:
         """The position that holds then: another one when its owner got past the record by itself, or goes on."""
@@ -154,10 +196,18 @@ class Operator:
             editor.seed(key, said)
         return said
 
-    def plan_release(self, key: CheckpointKey) -> Parked | None:
-        """What is said of it now; None when it is not parked."""
-        self._read()
-        return self.checkpoints.parked().get(key)
+    def plan_release(self, key: CheckpointKey, *, delivered: bool = True) -> Parked | None:
+        """What is said of it now; None when it is not parked. `delivered`: the configuration delivers it there. Refused
+        when only a seed lets it go on: the note would be gone, without which the seed is refused, and the stop not. Of
+        what is not delivered there any more, only the note is left."""
+        known = self._read()
+        parked = self.checkpoints.parked().get(key)
+        if delivered and (stands := _parked(parked, known.get(key))) is not None and stands.wants_seed:
+            raise TargetError(
+                f"{key.source} to {key.destination_topic} is parked without a position, and a release gives it none: "
+                f"say where it goes on, `{SEED} {key.source} --offset N`. {stands.reason}"
+            )
+        return parked
 
     def release(self, key: CheckpointKey) -> None:
         """The owner tries again by itself; if it still cannot go on, it says so again."""
@@ -198,6 +248,30 @@ def _parked(parked: Parked | None, word: Checkpoint | CheckpointConflict | None)
     """What still holds of it; a conflict is beyond nothing."""
     checkpoint = word if isinstance(word, Checkpoint) else None
     return parked if parked is not None and still_parked(parked, checkpoint) else None
+
+
+def _passed_over(
+    before: Checkpoint | CheckpointConflict | None, next_offset: int, stored: Collection[OffsetRange]
+) -> int:
+    """Archived offsets between the two positions; none without one before, or when the seed does not go forward."""
+    if not isinstance(before, Checkpoint) or next_offset <= before.next_offset:
+        return 0
+    return covered_count(stored, OffsetRange(before.next_offset, next_offset - 1))
+
+
+def _beyond(seed: Seed) -> str:
+    """Why such a seed is refused, and what to do."""
+    source, next_offset = seed.key.source, seed.after.next_offset
+    if not seed.archive_end:
+        return (
+            f"{source}: nothing of it is archived yet, so records archived below {next_offset} later would be left "
+            "out. Check region, topic and partition, or seed when the archive has reached that offset"
+        )
+    return (
+        f"{source}: offset {next_offset} lies beyond the end of its archive, {seed.archive_end}: records that are "
+        f"archived between the two later would be left out. Name an offset up to {seed.archive_end}, which delivers "
+        "everything that is archived from now on"
+    )
 
 
 def _seeded(before: Checkpoint | CheckpointConflict | None, after: Checkpoint) -> Checkpoint:

@@ -47,6 +47,17 @@ class Checkpoint:
     begun_at: int | None = None  # where this delivery began; None: an operator said where to go on, or it is not known
 
 
+SEED = "replicator checkpoints seed"  # in each reason that it remedies
+
+
+def seed_at_the_end_of(source: SourcePartition) -> str:
+    """The command for a destination whose position is gone, and where its offset comes from."""
+    return (
+        f"`{SEED} {source} --offset N`, where N is the archive's offset at which the destination ends, as "
+        f"`replicator verify {source.topic} --target FILE` says"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Parked:
     """A partition that waits for an operator, or for its cause to go."""
@@ -55,6 +66,12 @@ class Parked:
     reason: str
     since: datetime  # UTC
     blames_target: bool = False  # no record is at fault: the next one would fare no better
+
+    @property
+    def wants_seed(self) -> bool:
+        """Whether nothing but a seed lets it go on. What the configuration refuses has no position either, and waits
+        for another configuration; so the reason decides, which names the remedy."""
+        return self.next_offset is None and SEED in self.reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,17 @@ def uncovered(covered: Iterable[OffsetRange], within: OffsetRange) -> list[Offse
     return found
 
 
+def covered_count(covered: Iterable[OffsetRange], within: OffsetRange) -> int:
+    """How many offsets of `within` any of `covered` holds. O(n log n)."""
+    holes = uncovered(covered, within)
+    return within.next_offset - within.start - sum(hole.next_offset - hole.start for hole in holes)
+
+
+def end_of(ranges: Iterable[OffsetRange]) -> int:
+    """Next offset behind the one that reaches furthest; 0 without any."""
+    return max((offsets.next_offset for offsets in ranges), default=0)
+
+
 @dataclass(frozen=True, slots=True)
 class Extent:
     """Covered offsets as runs: in order, none touching the next. Empty when nothing is stored."""

@@ -568,6 +568,12 @@ class GroupFacts:
     members: int
     partitions: frozenset[TopicPartition]  # assigned to any of them
 
+    @property
+    def is_known(self) -> bool:
+        """Whether the cluster has it: not before its first member, nor once it was empty for long. Kafka calls that
+        "dead", also while a process runs that has found no topic to join for yet."""
+        return self.state != "dead"
+
 
 class ConsumerGroups(Protocol):
     """Questions about groups, from outside. Safe to call from several threads. Raises BrokerUnavailable; an

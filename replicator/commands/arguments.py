@@ -82,6 +82,12 @@ def key_of(settings: IngressSettings, source: SourcePartition, given: str | None
     return CheckpointKey(source, destination_of(settings, source_name(str(source)), given))
 
 
+def is_delivered(settings: IngressSettings, key: CheckpointKey) -> bool:
+    """Whether the file delivers this source to this destination."""
+    source = settings.source_of(key.source.region, key.source.topic)
+    return source is not None and source.destination(key.source.topic, key.source.incarnation) == key.destination_topic
+
+
 def instant(text: str) -> datetime:
     """Raises typer.BadParameter."""
     try:

@@ -44,6 +44,7 @@ from replicator.segment import SourcePartition
 
 if TYPE_CHECKING:
     from ingress.foreign_positions import ForeignPartition, Record
+    from ingress.operator import Seed
 
 checkpoints_app = group("How far each source partition was delivered: show it, or say where to go on.")
 
@@ -162,7 +163,7 @@ def seed(
     """Say where the delivery of a source partition goes on, by exactly one of the options that name a position.
 
     Records between the old and the new position are left out, or delivered again. Refused while ingress has members,
-    unless the partition is parked.
+    unless the partition is parked; and --offset beyond the end of the archive, always.
     """
     name = source_name(source)
     given = [
@@ -209,12 +210,27 @@ def seed(
         if not found:
             raise TargetError(f"{given[0]} says nothing of {name}: nothing to seed")
         operator = operator_of(reach)
-        seeds = operator.plan_seeds(found, destination, SystemClock().now(), force=force)
+        from_others = offset is None and at is None
+        seeds = operator.plan_seeds(found, destination, SystemClock().now(), force=force, may_lead=from_others)
         if yes:
             operator.seed(seeds)
-    changes = [f"{one.key.source} to {destination}: {_told(one.before)} -> {one.after.next_offset}" for one in seeds]
+    changes = [change_text(one) for one in seeds]
     written = [Written(key=encode_key(one.key), value=encode(one.after)) for one in seeds]
     tell(changes, written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
+
+
+def change_text(one: Seed) -> str:
+    """With what it leaves out, and so what to check before --yes."""
+    next_offset = one.after.next_offset
+    told = f"{one.key.source} to {one.key.destination_topic}: {_told(one.before)} -> {next_offset}"
+    if one.passed_over:
+        told += f"; passes over {one.passed_over} archived offsets, which are not delivered"
+    if next_offset > one.archive_end:
+        told += (
+            f"; lies beyond the end of its archive, {one.archive_end}: what is archived up to {next_offset} later is "
+            "not delivered"
+        )
+    return told
 
 
 def _told(word: Checkpoint | CheckpointConflict | None) -> str:

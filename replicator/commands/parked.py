@@ -8,7 +8,7 @@ import typer
 
 from ingress.operator import Operator
 from replicator.checkpoint import encode, encode_key, encode_parked_key, encode_skipped, encode_skipped_key
-from replicator.commands.arguments import key_of, one_partition
+from replicator.commands.arguments import is_delivered, key_of, one_partition
 from replicator.commands.reach import Reach
 from replicator.commands.terminal import AsJson, ConfigFile, Yes, load_config, print_json, print_text
 from replicator.commands.writing import Written, tell
@@ -69,14 +69,14 @@ def skip(
 def release(source: Where, to: To = None, config: ConfigFile = None, yes: Yes = False, as_json: AsJson = False) -> None:
     """Say that the cause is gone: the partition is not shown as parked any more, and its owner tries again by itself.
 
-    If it still cannot go on, it is parked again.
+    If it still cannot go on, it is parked again. Refused where it has no position: `checkpoints seed` gives it one.
     """
     settings = load_config(config)
     partition = one_partition(source)
     with Reach(settings) as reach:
         operator = operator_of(reach)
         key = key_of(reach.ingress, partition, to)
-        parked = operator.plan_release(key)
+        parked = operator.plan_release(key, delivered=is_delivered(reach.ingress, key))
         if parked is not None and yes:
             operator.release(key)
     if parked is None:
@@ -97,4 +97,6 @@ def operator_of(reach: Reach) -> Operator:
         groups=reach.groups,
         group_id=reach.ingress.group_id,
         claim=reach.claim,
+        store=reach.store,
+        control=reach.control,
     )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ingress.wishes import WishFinder
+from replicator.checkpoint import SEED
 from replicator.commands.reach import Reach
 from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
 from replicator.commands.terminal import (
@@ -78,7 +79,17 @@ def status(
         raise typer.Exit(DIFFERENCES)
 
 
+def seed_command(key_of: IngressPartition, option: Sequence[str]) -> str:
+    """Empty unless nothing else lets it go on."""
+    if key_of.parked is None or not key_of.parked.wants_seed or not key_of.configured:
+        return ""
+    return shlex.join([*SEED.split(), str(key_of.key.source), "--offset", "N", "--yes", *option])
+
+
 def release_command(key_of: IngressPartition, option: Sequence[str]) -> str:
+    """Empty when that would only remove the note."""
+    if seed_command(key_of, option):
+        return ""
     return shlex.join(["replicator", "release", *_where(key_of), "--yes", *option])
 
 
@@ -139,7 +150,7 @@ def _planned(settings: Config, ingress: IngressSettings, reach: Reach) -> Planne
 
 
 def _print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) -> None:
-    print_text(f"\negress: {_group(status.group_id, status.group)}")
+    print_text(f"\negress: {group_text(status.group_id, status.group)}")
     rows: list[Sequence[object]] = []
     head: Sequence[str]
     if by_partition:
@@ -168,9 +179,8 @@ def _print_egress(status: EgressStatus, now: datetime, *, by_partition: bool) ->
 
 
 def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], *, by_partition: bool) -> None:
-    print_text(f"\ningress: {_group(status.group_id, status.group)}")
-    owner = f"group {status.owner}" if status.owner else "no group yet"
-    print_text(f"checkpoint topic {status.checkpoint_topic} belongs to {owner}")
+    print_text(f"\ningress: {group_text(status.group_id, status.group)}")
+    print_text(topic_text(status))
     rows: list[Sequence[object]] = []
     head: Sequence[str]
     if by_partition:
@@ -203,12 +213,26 @@ def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], 
     for waits in status.waiting:
         print_text(waits)
     for p in status.parked:
+        if seed := seed_command(p, option):
+            print_text(f"\n{p.key.source}, with the archive's offset N at which the destination ends: {seed}")
+            continue
         print_text(f"\n{p.key.source}, when the cause is gone: {release_command(p, option)}")
         if skip := skip_command(p, option):
             print_text(f"or to go on without that record: {skip}")
 
 
-def _group(group_id: str, group: GroupFacts) -> str:
+def topic_text(status: IngressStatus) -> str:
+    """Of the checkpoints. Where it is missed, a problem says so, too."""
+    topic = f"checkpoint topic {status.checkpoint_topic}"
+    if not status.has_topic:
+        missed = status.group.members or status.destinations
+        return f"{topic} does not exist" if missed else f"{topic} does not exist yet: ingress creates it when it starts"
+    return f"{topic} belongs to {f'group {status.owner}' if status.owner else 'no group yet'}"
+
+
+def group_text(group_id: str, group: GroupFacts) -> str:
+    if not group.is_known:
+        return f"group {group_id} has no members yet, or none any more: the cluster does not know it"
     return f"group {group_id} is {group.state}, members {group.members}, partitions held {len(group.partitions)}"
 
 
@@ -298,7 +322,8 @@ def _ingress_json(status: IngressStatus, now: datetime, option: Sequence[str]) -
                 "next_offset": p.parked.next_offset,
                 "since": p.parked.since.isoformat(),
                 "reason": p.parked.reason,
-                "release": release_command(p, option),
+                "release": release_command(p, option) or None,
+                "seed": seed_command(p, option) or None,
                 "skip": skip_command(p, option) or None,
             },
             "waits_since": p.waits_since and p.waits_since.isoformat(),
@@ -311,7 +336,11 @@ def _ingress_json(status: IngressStatus, now: datetime, option: Sequence[str]) -
     ]
     return {
         "group": _group_json(status.group_id, status.group),
-        "checkpoint_topic": {"name": status.checkpoint_topic, "group": status.owner or None},
+        "checkpoint_topic": {
+            "name": status.checkpoint_topic,
+            "exists": status.has_topic,
+            "group": status.owner or None,
+        },
         "partitions": rows,
         "problems": status.problems,
     }

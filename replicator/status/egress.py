@@ -72,7 +72,8 @@ class EgressStatus:
         found += [f"{p.source}: {problem}" for p in self.partitions for problem in p.problems]
         waiting = sum(p.lag for p in self.partitions)
         if waiting and not self.group.members:
-            found.append(f"no egress process is in group {self.group_id}, and {waiting} offsets wait")
+            joins = "" if self.group.is_known else "; one that runs joins it with the first topic that it finds"
+            found.append(f"no egress process is in group {self.group_id}, and {waiting} offsets wait{joins}")
         return found
 
 

@@ -18,7 +18,7 @@ from replicator.checkpoint import (
 )
 from replicator.config import IngressSettings
 from replicator.control_store import ControlStore
-from replicator.coverage import Extent, joined
+from replicator.coverage import Extent, end_of, joined
 from replicator.describing import describe_each
 from replicator.errors import CheckpointConflict
 from replicator.group_claim import is_copied, standing, why_copied
@@ -79,6 +79,8 @@ class IngressStatus:
     group_id: str
     group: GroupFacts
     checkpoint_topic: str
+    has_topic: bool  # it exists, as far as the cluster shows
+    destinations: tuple[str, ...]  # of what is archived, those that exist
     owner: str  # the group that the checkpoint topic belongs to; empty: none yet
     copied: str  # why the checkpoint topic is another cluster's; empty: it is not, as far as its claim says
     partitions: tuple[IngressPartition, ...]
@@ -86,6 +88,8 @@ class IngressStatus:
     @property
     def problems(self) -> list[str]:
         found = [f"{p.key.source} -> {p.key.destination_topic}: {w}" for p in self.partitions for w in p.problems]
+        if not self.has_topic and (self.group.members or self.destinations):
+            found.append(self._without_topic())
         if self.copied:
             found.append(self.copied)
         if self.owner and self.owner != self.group_id:
@@ -95,8 +99,25 @@ class IngressStatus:
             )
         waiting = sum(p.lag for p in self.partitions)
         if waiting and not self.group.members:
-            found.append(f"no ingress process is in group {self.group_id}, and {waiting} offsets wait")
+            joins = "" if self.group.is_known else "; one that runs joins it with the first topic that it finds"
+            found.append(f"no ingress process is in group {self.group_id}, and {waiting} offsets wait{joins}")
         return found
+
+    def _without_topic(self) -> str:
+        missing = f"checkpoint topic {self.checkpoint_topic} does not exist, although"
+        if self.group.members:
+            return (
+                f"{missing} group {self.group_id} has members: it was deleted while they run. Create it again, "
+                "compacted and with one partition: what is being delivered goes on. Each partition that stops, which "
+                "/readyz names, needs its position: `replicator checkpoints seed REGION/TOPIC/PARTITION --offset N`"
+            )
+        more = f" and {len(self.destinations) - 1} more" if len(self.destinations) > 1 else ""
+        return (
+            f"{missing} destination {self.destinations[0]}{more} does. If nothing was delivered from here yet, start "
+            "ingress, which creates it. If it was deleted, the positions are gone: partitions whose destination holds "
+            "records stop when ingress is started, until "
+            "`replicator checkpoints seed REGION/TOPIC/PARTITION --offset N`"
+        )
 
     @property
     def waiting(self) -> list[str]:
@@ -132,6 +153,7 @@ class IngressSources:
         group = pool.submit(self.groups.facts, self.settings.group_id)
         positions = pool.submit(self.checkpoints.read)
         planned = pool.submit(self.plan)
+        own = pool.submit(describe_each, self.admin, [self.settings.checkpoint_topic])
         cluster_id = pool.submit(self.admin.cluster_id)
         regions = {s.region for s in self.settings.sources}
         wanted: dict[tuple[str, str], str] = {}  # (region, place) -> destination
@@ -190,6 +212,8 @@ class IngressSources:
             group_id=self.settings.group_id,
             group=group.result(),
             checkpoint_topic=topic,
+            has_topic=any(topic in seen for seen in own.result()),  # one that may not be described may exist
+            destinations=tuple(sorted(facts)),
             owner=owner.group_id if owner is not None else "",
             copied=why_copied(topic, owner, cluster_id.result()) if owner is not None and is_other else "",
             partitions=tuple(partitions),
@@ -246,6 +270,8 @@ def judged(
     waits_for = refused or (f"the end of {behind}, the incarnation before it" if behind and configured else "")
     if checkpoint is not None and configured:
         problems += _undelivered(key, checkpoint, extent, [s.offsets for s in skipped], is_over=is_over)
+    if checkpoint is not None and configured and not is_over:
+        problems += _beyond_end(key, checkpoint, extent, [*gaps, *(s.offsets for s in skipped)])
     if configured and proof is not None and not proof.is_whole:
         problems.append(f"verify found its archive here not whole at {proof.at.isoformat(timespec='seconds')}")
     if configured and stands is None and not is_over and not waits_for:
@@ -297,6 +323,22 @@ def _undelivered(
         yield told_before_begin(source, destination, checkpoint.begun_at or 0, left)
     if is_over and (left := undelivered(behind_end(checkpoint.next_offset), extent.runs, given_up)):
         yield told_behind_end(source, destination, left)
+
+
+def _beyond_end(
+    key: CheckpointKey, checkpoint: Checkpoint, extent: Extent, explained: Sequence[OffsetRange]
+) -> Iterator[str]:
+    """A position that no delivery from this archive gives. Without a segment the end is not known: retention removes
+    the last one, too. `explained`: gaps and skipped offsets, behind which delivery goes on."""
+    end = end_of([*extent.runs, *explained])
+    if extent.runs and checkpoint.next_offset > end:
+        yield (
+            f"the checkpoint, {checkpoint.next_offset}, lies beyond the end of the archive, {end}: records that are "
+            "archived between the two from now on are not delivered. Unless it was taken over from another replicator, "
+            "and the archive has yet to come there: stop ingress, and say where the destination goes on, "
+            f"`replicator checkpoints seed {key.source} --offset {end}` or a smaller offset; if the archive lost its "
+            "last objects, restore those"
+        )
 
 
 def _is_other(then: str, now: str) -> bool:

@@ -20,12 +20,15 @@ from replicator.protocols import Committed, GroupFacts, LogEnds, LogPoint, LogTr
 @dataclass(slots=True)
 class FakeGroups:
     members: dict[str, int] = field(default_factory=dict)
+    unknown: set[str] = field(default_factory=set)  # groups that the cluster does not have
     offsets: dict[str, dict[TopicPartition, Committed]] = field(default_factory=dict)
     away: bool = False
 
     def facts(self, group_id: str) -> GroupFacts:
         self._ask()
         members = self.members.get(group_id, 0)
+        if group_id in self.unknown:
+            return GroupFacts(state="dead", members=0, partitions=frozenset())
         return GroupFacts(state="stable" if members else "empty", members=members, partitions=frozenset())
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:

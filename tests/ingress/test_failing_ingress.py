@@ -170,6 +170,7 @@ def test_a_checkpoint_that_is_gone_is_not_taken_for_one_that_never_was() -> None
     process.later(1)
     assert world.offsets(C) == numbers((0, 4))
     assert "its checkpoint is gone, the last one known is 5" in process.stopped[NAME]
+    assert "as `replicator verify t --target FILE` says" in process.stopped[NAME], "where N comes from"
     assert "checkpoints seed" in process.stopped[NAME]
     world.set_checkpoint(5)
     process.later(40, turns=8)

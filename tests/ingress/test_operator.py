@@ -28,6 +28,8 @@ class Desk:
     def __init__(self, *, members: int = 0) -> None:
         self.world = World()
         self.world.broker.create("copy", partitions=2)
+        for partition in range(2):
+            self.world.put(0, 999, partition=partition)
         self.groups = FakeGroups(members={GROUP: members})
         self.claims: list[tuple[set[TopicPartition], int, int]] = []  # what, edits before, edits at its end
         self.came_first = False  # a worker that joined while seeds were planned
@@ -45,6 +47,8 @@ class Desk:
             groups=self.groups,
             group_id=GROUP,
             claim=self.claim,
+            store=self.world.store,
+            control=self.world.control,
         )
 
     @contextmanager
@@ -148,6 +152,47 @@ class TestSeed:
         with pytest.raises(TargetError, match="none for a/t/2"):
             desk.operator().plan_seeds(sources(1, 2, 3), "copy", NOW, force=False)
 
+    def test_not_beyond_the_end_of_the_archive(self) -> None:
+        """What is archived up to there later would be dropped, and nothing would say so."""
+        desk = Desk(members=1)
+        for force in (False, True):
+            with pytest.raises(TargetError, match="a/t/1: offset 1001 lies beyond the end of its archive, 1000"):
+                desk.operator().plan_seeds(sources(1000, 1001), "copy", NOW, force=force)
+        assert [s.archive_end for s in desk.operator().plan_seeds(sources(1000), "copy", NOW, force=True)] == [1000]
+
+    def test_a_recorded_gap_is_part_of_the_archive(self) -> None:
+        desk = Desk()
+        desk.world.record_gap(1000, 1009)
+        (seed,) = desk.operator().plan_seeds(sources(1010), "copy", NOW, force=False)
+        assert seed.archive_end == 1010
+        with pytest.raises(TargetError, match="beyond the end of its archive, 1010"):
+            desk.operator().plan_seeds(sources(1011), "copy", NOW, force=False)
+
+    def test_not_where_nothing_is_archived(self) -> None:
+        desk = Desk()
+        elsewhere = SourcePartition("a", "typo", 0)
+        with pytest.raises(TargetError, match="a/typo/0: nothing of it is archived yet"):
+            desk.operator().plan_seeds({elsewhere: 1}, "copy", NOW, force=False)
+        assert desk.operator().plan_seeds({elsewhere: 0}, "copy", NOW, force=False)
+
+    def test_the_position_of_another_program_may_lead(self) -> None:
+        desk = Desk()
+        (seed,) = desk.operator().plan_seeds(sources(1001), "copy", NOW, force=False, may_lead=True)
+        assert (seed.after.next_offset, seed.archive_end) == (1001, 1000)
+
+    @pytest.mark.parametrize(
+        ("before", "after", "passed_over"),
+        [(None, 900, 0), (900, 900, 0), (900, 4, 0), (900, 950, 50), (990, 1020, 15)],
+    )
+    def test_what_it_passes_over_is_counted(self, before: int | None, after: int, passed_over: int) -> None:
+        """What is archived of it: 1000 to 1014 are in no segment."""
+        desk = Desk()
+        desk.world.put(1015, 1020)
+        if before is not None:
+            desk.world.set_checkpoint(before)
+        (seed,) = desk.operator().plan_seeds(sources(after), "copy", NOW, force=False)
+        assert seed.passed_over == passed_over
+
 
 class TestSkip:
     def test_the_record_is_given_up_and_written_down(self) -> None:
@@ -234,6 +279,18 @@ class TestSkip:
         with pytest.raises(CheckpointConflict):
             desk.operator().plan_skip(key(), ONE, "poison", NOW)
 
+    def test_what_waits_for_a_lost_segment_is_accepted_as_a_gap(self) -> None:
+        desk = Desk()
+        desk.world.put(1010, 1019)
+        desk.world.set_checkpoint(1000)
+        wanted = "is not parked: it waits for offsets .1000,1009., which are in no segment"
+        with pytest.raises(TargetError, match=wanted) as caught:
+            desk.operator().plan_skip(key(), OffsetRange(1000, 1009), "lost", NOW)
+        assert "`replicator gaps accept a/t/0 1000-1009 --reason TEXT --yes`" in str(caught.value)
+        desk.world.record_gap(1000, 1009)
+        with pytest.raises(TargetError, match="is not parked: there is nothing to skip"):
+            desk.operator().plan_skip(key(), OffsetRange(1000, 1009), "lost", NOW)
+
     def test_away(self) -> None:
         desk = Desk()
         desk.park()
@@ -318,3 +375,19 @@ class TestRelease:
         operator.release(key())
         assert (desk.target.parked, desk.world.checkpoint()) == ({}, 4)
         assert operator.plan_release(key()) is None
+
+    def test_not_where_only_a_seed_helps(self) -> None:
+        """The note would be gone, without which the seed is refused while ingress runs; the stop would remain."""
+        desk = Desk(members=1)
+        desk.target.parked[key()] = Parked(None, "gone: `replicator checkpoints seed a/t/0 --offset N`", T0)
+        with pytest.raises(TargetError, match="parked without a position, and a release gives it none"):
+            desk.operator().plan_release(key())
+        assert desk.operator().plan_release(key(), delivered=False), "only the note is left of it"
+        desk.world.clock.advance(1)
+        desk.world.set_checkpoint(4)  # since the note
+        assert desk.operator().plan_release(key()) is not None
+
+    def test_what_the_configuration_refuses_waits_for_no_seed(self) -> None:
+        desk = Desk(members=1)
+        desk.target.parked[key()] = Parked(None, "set allow_merge = true", T0)
+        assert desk.operator().plan_release(key()) is not None

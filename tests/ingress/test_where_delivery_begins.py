@@ -316,6 +316,7 @@ def test_no_checkpoint_but_records_there_stops_that_partition_only(world: World)
     process = joined(world)
     assert (world.offsets(C), world.offsets(D)) == ([], numbers((0, 3)))
     reason = process.stopped[str(SOURCE)]
+    assert "N is the archive's offset at which the destination ends, as `replicator verify t --target FILE`" in reason
     for what in ("copy/0 holds records", "replicator.checkpoint", f"checkpoints seed {SOURCE} --offset N", "append"):
         assert what in reason
     assert world.target.parked == {key(): Parked(None, reason, world.clock.at)}

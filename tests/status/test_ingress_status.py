@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from replicator.checkpoint import Checkpoint, CheckpointKey, Parked, Skipped
+from replicator.commands.status import group_text, topic_text
 from replicator.control import RecordedGap
 from replicator.control_store import ControlStore
 from replicator.errors import StoreUnavailable
@@ -237,6 +238,24 @@ def test_what_came_behind_its_incarnation_is_a_problem_and_no_lag() -> None:
     assert "offsets [4,9] of a/t/0 are stored, and are not delivered" in problem
 
 
+def test_a_checkpoint_beyond_the_end_of_its_archive_is_a_problem() -> None:
+    """What comes between the two is dropped, and the lag is 0."""
+    target = Target()
+    target.world.put(0, 9)
+    target.world.set_checkpoint(10)
+    assert target.look().problems == []
+    target.world.set_checkpoint(13)
+    (problem,) = target.look().problems
+    assert problem.startswith("a/t/0 -> copy: the checkpoint, 13, lies beyond the end of the archive, 10: ")
+    assert "`replicator checkpoints seed a/t/0 --offset 10`" in problem
+    target.world.record_gap(10, 11)
+    assert "the end of the archive, 12" in target.look().problems[0]
+    target.world.target.skipped += [
+        Skipped(key=key(), offsets=OffsetRange(12, 12), reason="x", at=target.world.clock.at)
+    ]
+    assert target.look().problems == []
+
+
 def test_whose_the_checkpoint_topic_is() -> None:
     target = Target()
     assert (target.look().owner, target.look().problems) == ("", [])
@@ -251,10 +270,61 @@ def test_whose_the_checkpoint_topic_is() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("members", "destination", "although"),
+    [
+        (1, True, "group replicator.ingress has members: it was deleted while they run"),
+        (1, False, "group replicator.ingress has members"),
+        (0, True, "destination copy does"),
+        (0, False, None),
+    ],
+)
+def test_without_the_checkpoint_topic(members: int, destination: bool, although: str | None) -> None:
+    """Before ingress is started for the first time, nothing is wrong."""
+    target = Target(members=members)
+    assert target.look().has_topic
+    if destination:
+        target.world.put(0, 9)
+    target.world.broker.delete("replicator.checkpoint")
+    status = target.look()
+    assert not status.has_topic
+    told = [p for p in status.problems if p.startswith("checkpoint topic replicator.checkpoint does not exist")]
+    assert [f"does not exist, although {although}" in p and "checkpoints seed" in p for p in told] == (
+        [] if although is None else [True]
+    )
+    yet = " yet: ingress creates it when it starts" if although is None else ""
+    assert topic_text(status) == f"checkpoint topic replicator.checkpoint does not exist{yet}"
+
+
+def test_a_checkpoint_topic_that_may_not_be_described_may_exist() -> None:
+    target = Target()
+    target.world.admin.hides["replicator.checkpoint"] = "no DESCRIBE"
+    assert target.look().has_topic
+
+
 def test_nobody_at_work() -> None:
     target = Target(members=0)
     target.world.put(0, 9)
     assert target.look().problems == ["no ingress process is in group replicator.ingress, and 10 offsets wait"]
+
+
+def test_a_group_that_the_cluster_does_not_know_is_not_dead() -> None:
+    """A process joins it with the first topic, and may run and be ready before."""
+    target = Target()
+    target.groups.unknown.add(GROUP)
+    target.world.put(0, 9)
+    status = target.look()
+    assert group_text(GROUP, status.group) == (
+        "group replicator.ingress has no members yet, or none any more: the cluster does not know it"
+    )
+    assert status.problems == [
+        "no ingress process is in group replicator.ingress, and 10 offsets wait; one that runs joins it with the first "
+        "topic that it finds"
+    ]
+    target.groups.unknown.clear()
+    assert group_text(GROUP, target.look().group) == (
+        "group replicator.ingress is stable, members 1, partitions held 0"
+    )
 
 
 def test_what_cannot_be_read_is_no_answer() -> None:
