@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import signal
+from typing import Any
+
 import pytest
 
 from ingress.restore_plan import RestorePlan
+from ingress.restored import Outcome
 from replicator.commands import restore_progress
+from replicator.commands.restore import exit_code
 from replicator.commands.restore_progress import Standing, progress
+from replicator.commands.terminal import ended_and_told
+from replicator.lifecycle import Stop
 from tests.restore.restoring import Restoring, restorable
 
 
@@ -31,7 +38,54 @@ def test_where_it_stands() -> None:
     assert seen[1].endswith("50 %, 0 of 2 partitions are over")
     assert seen[2].startswith("80 records, ")
     assert seen[2].endswith("100 %, 2 of 2 partitions are over")
-    assert standing.standing().endswith("; the same command goes on where this one stands")
+
+
+def outcome(name: str, records: int, **more: Any) -> Outcome:
+    return Outcome(source=name, target=name, records=records, size_bytes=1, next_offset=0, **{"is_done": False, **more})
+
+
+def test_what_was_delivered_after_the_last_turn_counts_where_it_stood() -> None:
+    restoring, plan = running()
+    standing = Standing({partition.key: 100 for partition in plan.partitions}, False, lambda _: None)
+    restoring.turn(3)
+    standing.told(list(restoring.partitions.values()))
+    text = standing.stopped([outcome("a/t/0", 30_000), outcome("a/t/1", 10_000)])
+    assert text == (
+        "stopped with 40,000 records, 2 B restored, 0 of 2 partitions over; "
+        "the same command goes on where this one stood"
+    )
+
+
+STOPPED, DONE, BROKEN = outcome("a", 1), outcome("b", 1, is_done=True), outcome("c", 1, failed="corrupt")
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "signals", "follow", "code"),
+    [
+        ([DONE], [], False, 0),
+        ([DONE, STOPPED], [signal.SIGINT], False, 130),
+        ([BROKEN, STOPPED], [signal.SIGINT], False, 130),
+        ([DONE], [signal.SIGINT], False, 0),
+        ([BROKEN, DONE], [signal.SIGINT], False, 3),
+        ([DONE, STOPPED], [signal.SIGTERM], False, 1),
+        ([BROKEN, STOPPED], [signal.SIGTERM], False, 3),
+        ([STOPPED], [signal.SIGINT], True, 130),
+        ([STOPPED], [signal.SIGTERM], True, 0),
+        ([BROKEN, DONE], [], False, 3),
+    ],
+)
+def test_the_exit_code(outcomes: list[Outcome], signals: list[int], follow: bool, code: int) -> None:
+    assert exit_code(outcomes, signals, follow=follow) == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_is_answered_at_once_and_remembered(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
+    stop, before = Stop(), signal.getsignal(number)
+    with ended_and_told(stop, "the rest follows") as signals:
+        signal.raise_signal(number)
+        assert stop.is_set()
+        assert capfd.readouterr().err == "\nreplicator: stopping; the rest follows\n"
+    assert (list(signals), signal.getsignal(number)) == ([number], before)
 
 
 def test_on_spark_only_whole_partitions_are_known() -> None:
