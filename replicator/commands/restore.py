@@ -144,7 +144,7 @@ def restore(  # noqa: PLR0917 -- options of a command
             raise typer.Exit(DIFFERENCES if plan.refused else 0)
         if thaw and any(topic.frozen for topic in plan.topics):
             count = restoring.thaw(plan, thaw_days)
-            complain(f"asked for {count} archived objects; in some hours, the same command restores from them")
+            complain(f"asked for {count:,} archived objects; in some hours, the same command restores from them")
             raise typer.Exit(DIFFERENCES)
         if not as_json:
             print_plan(plan, rate)

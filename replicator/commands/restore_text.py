@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from replicator.commands.terminal import print_text, size_text, table
+from replicator.commands.terminal import count_text, print_text, size_text, table
 
 if TYPE_CHECKING:
     from ingress.objections import Objected
@@ -21,7 +21,15 @@ if TYPE_CHECKING:
 def print_plan(plan: RestorePlan, rate: int | None) -> None:
     print_text(f"restore {plan.id}")
     rows = [
-        [str(p.source), str(p.target), _range(p), len(p.left), size_text(p.size_bytes), len(p.recorded), len(p.missing)]
+        [
+            str(p.source),
+            str(p.target),
+            _range(p),
+            count_text(len(p.left)),
+            size_text(p.size_bytes),
+            len(p.recorded),
+            len(p.missing),
+        ]
         for p in plan.partitions
     ]
     print_text(table(["from", "to", "offsets left", "objects", "stored", "recorded gaps", "missing"], rows))
@@ -77,7 +85,9 @@ def _print_given_up(plan: RestorePlan) -> None:
 
 
 def print_result(plan: RestorePlan, outcomes: Sequence[Outcome], transforms: Sequence[str], took: timedelta) -> None:
-    rows = [[o.source, o.target, o.records, size_text(o.size_bytes), o.next_offset, _state(o)] for o in outcomes]
+    rows = [
+        [o.source, o.target, count_text(o.records), size_text(o.size_bytes), o.next_offset, _state(o)] for o in outcomes
+    ]
     print_text(table(["from", "to", "records", "size", "next offset", "state"], rows))
     records, size_bytes = sum(o.records for o in outcomes), sum(o.size_bytes for o in outcomes)
     rate = size_bytes / max(took.total_seconds(), 0.001)
