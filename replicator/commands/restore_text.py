@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from replicator.commands.terminal import count_text, print_text, size_text, table
+from replicator.coverage import joined
 
 if TYPE_CHECKING:
     from ingress.objections import Objected
@@ -27,12 +28,12 @@ def print_plan(plan: RestorePlan, rate: int | None) -> None:
             _range(p),
             count_text(len(p.left)),
             size_text(p.size_bytes),
-            len(p.recorded),
-            len(p.missing),
+            count_text(_within(p, p.recorded)),
+            count_text(_within(p, p.missing)),
         ]
         for p in plan.partitions
     ]
-    print_text(table(["from", "to", "offsets left", "objects", "stored", "recorded gaps", "missing"], rows))
+    print_text(table(["from", "to", "offsets left", "objects", "stored", "in recorded gaps", "missing"], rows))
     for topic in plan.topics:
         if topic.facts is None:
             made = "".join(f", {name}={value}" for name, value in topic.configs.items())
@@ -180,6 +181,12 @@ def result_json(
             for outcome in outcomes
         ],
     }
+
+
+def _within(plan: PartitionPlan, gaps: Iterable[OffsetRange]) -> int:
+    """How many of the offsets that are wanted, each once, are in `gaps`."""
+    runs = joined(gaps).runs
+    return sum(max(min(r.end, plan.last_offset) - max(r.start, plan.wanted_from) + 1, 0) for r in runs)
 
 
 def _range(plan: PartitionPlan) -> str:
