@@ -91,7 +91,8 @@ def restore(  # noqa: PLR0917 -- options of a command
 
     Stopped or killed, it goes on where it stood when the same command is given again. Exit code 3 when something could
     not be restored, is corrupt, is missing or was accepted as missing; with --dry-run, when something speaks against
-    it. Ctrl-C ends it in order, and says where it stood; a second one ends it at once.
+    it, which without --dry-run is code 1, and nothing is begun. Ctrl-C ends it in order, and says where it stood; a
+    second one ends it at once.
     """
     from replicator.config.units import parse_duration, parse_size
     from replicator.lifecycle import Stop
