@@ -1,0 +1,68 @@
+"""Names that an operator gives to `gaps accept` and `adopt`, and that are not those of this file's archive."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from infra.objects import MemoryObjectStore
+from replicator import cli
+from replicator.commands.reach import Reach
+from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
+from tests.fakes.kafka_admin import FakeAdmin, FakeBroker
+
+Run = Callable[..., tuple[int | str | None, str, str]]
+
+CONFIG = """
+region = "{region}"
+[kafka]
+"bootstrap.servers" = "localhost:9092"
+[s3]
+bucket = "b"
+[sqs]
+queue = "q"
+[[ingress.sources]]
+region = "{other}"
+topic = "orders"
+"""
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> MemoryObjectStore:
+    """Of region a: orders, partitions 0 and 1, without 10 to 14."""
+    store = MemoryObjectStore()
+    for partition in (0, 1):
+        for offsets in (OffsetRange(0, 9), OffsetRange(15, 19)):
+            key = format_key("data", Segment(SourcePartition("a", "orders", partition), 0, offsets))
+            store.put_new(key, io.BytesIO(b"x"), 1)
+    monkeypatch.setattr(Reach, "objects", store)
+    monkeypatch.setattr(Reach, "admin", FakeAdmin(FakeBroker()))
+    return store
+
+
+@pytest.fixture
+def run(store: MemoryObjectStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    for region, other in (("a", "b"), ("b", "a")):
+        (tmp_path / f"{region}.toml").write_text(CONFIG.format(region=region, other=other))
+
+    def call(region: str, *arguments: str) -> tuple[int | str | None, str, str]:
+        with pytest.raises(SystemExit) as caught:
+            cli.main([*arguments, "--config", str(tmp_path / f"{region}.toml")])
+        out, err = capsys.readouterr()
+        return caught.value.code, out, err
+
+    return call
+
+
+@pytest.mark.parametrize("fork", [[], ["--fork"]])
+def test_adopt_with_the_file_of_another_region(run: Run, fork: list[str]) -> None:
+    code, _, err = run("b", "adopt", *fork, "orders")
+    assert (code, "archived by region a, and this file is of b: run it with the file of that region" in err) == (
+        1,
+        True,
+    )
+    code, _, err = run("b", "adopt", *fork, "nope")
+    assert (code, "adopt nope: there is no such topic in this cluster" in err) == (1, True)
