@@ -57,6 +57,19 @@ def run(store: MemoryObjectStore, tmp_path: Path, capsys: pytest.CaptureFixture[
     return call
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("a/nope/0", "there is no topic nope in the archive of region a"),
+        ("a/orders/7", "the archive of region a has no partition 7 of orders: the last one is 1"),
+        ("a/orders/0", "neither contested by a fork nor a gap of the archive; what can be accepted is 10-14"),
+    ],
+)
+def test_what_is_not_in_the_archive(run: Run, name: str, why: str) -> None:
+    code, out, err = run("a", "gaps", "accept", name, "894-991", "--reason", "x")
+    assert (code, out, why in err) == (1, "", True), err
+
+
 @pytest.mark.parametrize("fork", [[], ["--fork"]])
 def test_adopt_with_the_file_of_another_region(run: Run, fork: list[str]) -> None:
     code, _, err = run("b", "adopt", *fork, "orders")
