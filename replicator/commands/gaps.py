@@ -101,7 +101,8 @@ def accept(
         key = gap_key(settings.s3.prefix, partition, wanted)
         if plan is not None and yes:
             _record(reach, plan)
-    what = f"{partition} {wanted}: {_offsets(wanted)} accepted as missing"
+    done = "accepted" if yes else "would be accepted"
+    what = f"{partition} {wanted}: {_offsets(wanted)} {done} as missing"
     if plan is None:
         what, written = f"{partition} {wanted} is accepted already", {}
     else:

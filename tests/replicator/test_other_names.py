@@ -70,6 +70,17 @@ def test_what_is_not_in_the_archive(run: Run, name: str, why: str) -> None:
     assert (code, out, why in err) == (1, "", True), err
 
 
+def test_accepted_only_when_it_is_written(run: Run, store: MemoryObjectStore) -> None:
+    accept = ("gaps", "accept", "a/orders/0", "10-14", "--reason", "x")
+    before = list(store.list(""))
+    code, out, _ = run("a", *accept)
+    assert (code or 0, out.splitlines()[0]) == (0, "a/orders/0 [10,14]: 5 offsets would be accepted as missing")
+    assert out.splitlines()[-1] == "nothing was written; to write it, add --yes"
+    assert list(store.list("")) == before
+    code, out, _ = run("a", *accept, "--yes")
+    assert (code or 0, out.splitlines()[0]) == (0, "a/orders/0 [10,14]: 5 offsets accepted as missing")
+
+
 @pytest.mark.parametrize("fork", [[], ["--fork"]])
 def test_adopt_with_the_file_of_another_region(run: Run, fork: list[str]) -> None:
     code, _, err = run("b", "adopt", *fork, "orders")
