@@ -94,7 +94,7 @@ class Collector:
             planned = sum(plan.size_bytes for plan in report.plans if plan.source.topic == topic)
             if planned * 100 > size_bytes * limit:
                 report.refused[self._place(topic)] = (
-                    f"{planned:_} of its {size_bytes:_} bytes would go, more than max_delete_percent, {limit}: look at "
+                    f"{planned:,} of its {size_bytes:,} bytes would go, more than max_delete_percent, {limit}: look at "
                     "them with --dry-run; if they are to go, add --allow-large"
                 )
 

@@ -89,7 +89,7 @@ def readiness(snapshot: HealthSnapshot) -> tuple[int, dict[str, object]]:
     if not snapshot.is_started:
         status = "not started"
     elif snapshot.stopped:
-        status = "stopped partitions"
+        status = "stopped"
     else:
         status = "problems" if snapshot.problems else "ready"
     detail: dict[str, object] = {

@@ -260,11 +260,15 @@ class DestinationFinder:
         return self._stored[where]
 
     def _too_few_partitions(self, destination: Destination) -> Mapping[SourcePartition, str]:
+        """Each reason names what all of them need: partitions are added once."""
         count = destination.facts.partition_count
+        wanted = max(
+            (p + 1 for r in destination.routes for life in r.lives for p in self._partitions(r.region, life)), default=0
+        )
         return {
             life.source(route.region, p): (
                 f"destination topic {destination.topic} has {count} partitions, and partition i goes to partition i: "
-                f"add partitions to it, at least {p + 1}"
+                f"add partitions to it, at least {wanted}"
             )
             for route in destination.routes
             for life in route.lives

@@ -88,10 +88,12 @@ def against_fork(life: Life, partitions: Iterable[PartitionPlan]) -> Iterator[Ob
 def against_frozen(frozen: Sequence[SegmentInfo], thawing: int) -> Iterator[Objected]:
     if frozen:
         size = sum(info.size_bytes for info in frozen)
-        why = f"{len(frozen)} objects, {size} bytes, are archived (Glacier): --thaw asks for them, which takes hours"
+        why = (
+            f"{len(frozen):,} objects, {size:,} bytes, are archived (Glacier): --thaw asks for them, which takes hours"
+        )
         yield Objected(what=Objection.FROZEN, why=why)
     if thawing:
-        yield Objected(what=Objection.FROZEN, why=f"{thawing} objects were asked for and are not there yet: wait")
+        yield Objected(what=Objection.FROZEN, why=f"{thawing:,} objects were asked for and are not there yet: wait")
 
 
 def against_topic(
@@ -138,7 +140,9 @@ def against_settings(
         yield Objected(what=Objection.COMPACTED, why=f"{why}cleanup.policy to delete until you need it")
         keyless = sum(f.keyless_count or 0 for f in footers)
         if keyless:
-            why = f"at least {keyless} records have no key, and {name} is compacted, so it takes none of them: set its "
+            why = (
+                f"at least {keyless:,} records have no key, and {name} is compacted, so it takes none of them: set its "
+            )
             yield Objected(
                 what=Objection.KEYLESS, why=f"{why}cleanup.policy to delete, or give them keys (--map MODULE:FUNCTION)"
             )

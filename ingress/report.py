@@ -124,7 +124,7 @@ def line_of(entry: Mapping[str, Any]) -> str:
     match entry["kind"]:
         case "archive":
             told = [
-                f"{entry['objects']} objects, {entry['read']} read, {entry['proven_before']} proven before",
+                f"{entry['objects']:,} objects, {entry['read']:,} read, {entry['proven_before']:,} proven before",
                 *(f"corrupt: {name}: {why}" for name, why in entry["corrupt"].items()),
                 *(f"differ: {what}" for what in entry["disagreeing"]),
                 *(f"missing: {_shown(gap)}" for gap in entry["missing"]),
@@ -133,19 +133,19 @@ def line_of(entry: Mapping[str, Any]) -> str:
             ]
             return f"{say}archive {entry['source']} {_shown(entry['offsets'])}: {'; '.join(told)}"
         case "source":
-            told = [f"{entry['records']} records equal"]
+            told = [f"{entry['records']:,} records equal"]
             if entry["differs_at"] is not None:
                 told.append(f"offset {entry['differs_at']} differs in {entry['differs_in']}")
             if entry["only_in_source"]:
-                told.append(f"{entry['only_in_source']} are not in the archive")
+                told.append(f"{entry['only_in_source']:,} are not in the archive")
             if entry["only_in_archive"]:
-                told.append(f"{entry['only_in_archive']} are in the archive only")
+                told.append(f"{entry['only_in_archive']:,} are in the archive only")
             told += [f"recorded gap: {_shown(gap)} ({gap[2]})" for gap in entry["recorded_gaps"]]
             told += [entry["unreadable"]] if entry["unreadable"] else []
             return f"{say}archive {entry['source']} = {entry['topic']} {_shown(entry['offsets'])}: {'; '.join(told)}"
         case _:
             wanted, found = entry["wanted"], entry["found"]
-            told = [f"{entry['records']} records equal"]
+            told = [f"{entry['records']:,} records equal"]
             told += [entry["difference"]] if entry["difference"] else []
             told += [entry["unreadable"]] if entry["unreadable"] else []
             sides = f"{_shown(wanted and wanted['offsets'])} = {entry['target']} {_shown(found and found['offsets'])}"

@@ -1,5 +1,5 @@
-"""The state of a running process: whether its loops turn, whether it started, which partitions stopped, and what an
-operator has to look at although everything goes on."""
+"""The state of a running process: whether its loops turn, whether it started, what stopped, and what an operator has to
+look at although everything goes on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from datetime import datetime
 class HealthSnapshot:
     turns: Mapping[str, datetime] = field(default_factory=dict)  # loop → when it last turned, UTC
     is_started: bool = False
-    stopped: Mapping[str, str] = field(default_factory=dict)  # partition → reason, in the order they stopped
+    stopped: Mapping[str, str] = field(default_factory=dict)  # subject → reason, in the order they stopped
     problems: Mapping[str, str] = field(default_factory=dict)  # subject → what is wrong, in the order they were found
 
     @property
@@ -47,18 +47,19 @@ class Health:
         with self._lock:
             self._is_started = is_started
 
-    def stopped(self, partition: str, reason: str) -> None:
-        """`partition` waits for an operator. Again with another reason replaces it; empty: it goes on."""
+    def stopped(self, subject: str, reason: str) -> None:
+        """`subject` waits for an operator: a partition, a topic, or what partitions need ("notifications"). Again
+        with another reason replaces it; empty: it goes on."""
         if not reason:
-            self.resumed(partition)
+            self.resumed(subject)
             return
         with self._lock:
-            self._stopped[partition] = reason
+            self._stopped[subject] = reason
 
-    def resumed(self, partition: str) -> None:
+    def resumed(self, subject: str) -> None:
         """It goes on, or moved away. No error when it never stopped."""
         with self._lock:
-            self._stopped.pop(partition, None)
+            self._stopped.pop(subject, None)
 
     def problem(self, subject: str, what: str) -> None:
         """`subject` goes on, but an operator has to look at it: records are missing, or a proof failed. Again with

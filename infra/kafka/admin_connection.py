@@ -74,7 +74,7 @@ class AdminConnection:
                     raise
                 self.client.poll(0)
                 kind = ClusterUnreachable if self._unreachable.is_down else BrokerUnavailable
-                raise kind(f"{doing}: {error_of(error).name()}: {self._unreachable.text()}") from error
+                raise kind(f"{doing}: {self._unreachable.text()}") from error
             else:
                 self._answered()
                 return result
@@ -85,11 +85,16 @@ class AdminConnection:
             if why := self._unreachable.verdict(asked_at, now, patience):
                 raise ClusterUnreachable(f"{doing}: no broker can be reached: {why}")
             if now - asked_at >= (self._timeout + GRACE).total_seconds():
-                raise BrokerUnavailable(f"{doing}: no answer within {self._timeout}: {self._unreachable.text()}")
+                raise BrokerUnavailable(
+                    f"{doing}: no answer within {self._timeout.total_seconds():g} s: {self._unreachable.text()}"
+                )
             if not warned and now - asked_at >= FIRST_CONTACT.total_seconds():
                 warned = True
                 text = f"{doing}: {self._unreachable.text()}"
-                log.warning("cluster_does_not_answer", extra={REASON: text, NEXT: f"it gets {self._timeout} in all"})
+                log.warning(
+                    "cluster_does_not_answer",
+                    extra={REASON: text, NEXT: f"waiting for it, {self._timeout.total_seconds():g} s in all"},
+                )
 
     def wait_for(self, call: Callable[[], T], doing: str) -> T:
         """The same for a `call` of the client that blocks: it runs on a thread of its own, which is left behind."""

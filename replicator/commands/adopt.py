@@ -10,7 +10,11 @@ from egress.fork_adoption import adopt_fork
 from egress.places import adopt as adopt_life
 from replicator.commands.reach import Reach
 from replicator.commands.terminal import AsJson, ConfigFile, load_config, print_json, print_text
+from replicator.config import Config
+from replicator.control_store import ControlStore
+from replicator.errors import TargetError
 from replicator.lifecycle import SystemClock
+from replicator.protocols import ClusterAdmin
 
 
 def adopt(
@@ -24,7 +28,7 @@ def adopt(
     """Say that the segments under a topic's name are of the topic that is there now: egress goes on behind them.
 
     If that place was claimed for an earlier life of the topic, it gets a place of its own. Saying it again changes
-    nothing, but where brokers have no topic ids: there it begins the next life.
+    nothing, but where brokers have no topic ids: there it begins the next life. It writes at once.
 
     With --fork: the source's log lost records that were archived, and egress holds the partition. The archive goes on
     in a new place, which begins where the two logs differ, and partitions whose log did not fork go on there, too.
@@ -32,6 +36,7 @@ def adopt(
     """
     settings = load_config(config)
     with Reach(settings) as reach:
+        refuse_foreign(reach.control, reach.admin, settings, topic)
         if fork:
             life = adopt_fork(reach.store, reach.admin, settings.region, topic, SystemClock())
         else:
@@ -41,3 +46,16 @@ def adopt(
         print_json({"topic": topic, "place": place, "topic_id": life.topic_id, "cluster_id": life.cluster_id})
     else:
         print_text(f"{settings.region}/{place} is of topic id {life.topic_id} in cluster {life.cluster_id}")
+
+
+def refuse_foreign(control: ControlStore, admin: ClusterAdmin, settings: Config, topic: str) -> None:
+    """Raises TargetError for a topic that is not in this file's cluster, and that a region which is delivered here
+    archives."""
+    if settings.ingress is None or topic in admin.describe([topic]):
+        return
+    for region in sorted({source.region for source in settings.ingress.sources} - {settings.region}):
+        if control.place(region, topic) is not None or control.occupied(region, topic):
+            raise TargetError(
+                f"adopt {topic}: {region}/{topic} is archived by region {region}, and this file is of "
+                f"{settings.region}: run it with the file of that region"
+            )

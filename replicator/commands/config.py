@@ -62,7 +62,7 @@ def config_check(
             print_text(f"{one.source}: no problems; {', '.join(_parts(one))}")
         for problem in between:
             complain(problem)
-        if len(paths) > 1 and not between:
+        if len(paths) > 1 and not refused and not between:
             print_text(f"{len(found)} files: they do not contradict each other")
     if refused or between:
         raise typer.Exit(USAGE)

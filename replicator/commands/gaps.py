@@ -101,7 +101,8 @@ def accept(
         key = gap_key(settings.s3.prefix, partition, wanted)
         if plan is not None and yes:
             _record(reach, plan)
-    what = f"{partition} {wanted}: {_offsets(wanted)} accepted as missing"
+    done = "accepted" if yes else "would be accepted"
+    what = f"{partition} {wanted}: {_offsets(wanted)} {done} as missing"
     if plan is None:
         what, written = f"{partition} {wanted} is accepted already", {}
     else:
@@ -120,10 +121,13 @@ def accept(
 def _plan(reach: Reach, source: SourcePartition, wanted: OffsetRange, reason: str) -> RecordedGap | None:
     """None when it was accepted before. Raises TargetError for offsets that are not missing."""
     recorded = reach.control.gaps(source)
+    covered = joined(info.segment.offsets for info in reach.store.list(source))
+    forks, begin = reach.control.forks(source), reach.control.begin(source)
+    if not (recorded or covered.runs or forks or begin):
+        raise TargetError(_not_archived(reach, source))
     if any(gap.is_accepted and gap.offsets == wanted for gap in recorded):
         return None
-    covered = joined(info.segment.offsets for info in reach.store.list(source))
-    choices = acceptable(reach.control.forks(source), recorded, covered, reach.control.begin(source))
+    choices = acceptable(forks, recorded, covered, begin)
     if wanted not in choices:
         named = " or ".join(f"{o.start}-{o.end}" for o in choices)
         raise TargetError(
@@ -139,6 +143,13 @@ def _plan(reach: Reach, source: SourcePartition, wanted: OffsetRange, reason: st
         recorded_at=SystemClock().now(),
         is_accepted=True,
     )
+
+
+def _not_archived(reach: Reach, source: SourcePartition) -> str:
+    where = f"the archive of region {source.region}"
+    if found := reach.store.partitions(source.region, source.place):
+        return f"{where} has no partition {source.partition} of {source.place}: the last one is {found[-1]}"
+    return f"there is no topic {source.place} in {where}"
 
 
 def _record(reach: Reach, gap: RecordedGap) -> None:
@@ -162,7 +173,7 @@ def _gap_text(gap: RecordedGap) -> str:
 
 def _offsets(offsets: OffsetRange) -> str:
     count = offsets.next_offset - offsets.start
-    return "1 offset" if count == 1 else f"{count} offsets"
+    return "1 offset" if count == 1 else f"{count:,} offsets"
 
 
 def _gap_json(gap: RecordedGap) -> dict[str, object]:

@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,7 +29,9 @@ from replicator.commands.selecting import (
 )
 from replicator.commands.terminal import (
     DIFFERENCES,
+    DONE,
     FAILED,
+    INTERRUPTED,
     USAGE,
     AsJson,
     ConfigFile,
@@ -43,7 +47,9 @@ from replicator.commands.terminal import (
 if TYPE_CHECKING:
     from ingress.objections import Objection
     from ingress.restore_plan import RestorePlan
+    from ingress.restored import Outcome
 
+FINISHES = "what is under way is delivered first; a second signal ends it at once"
 SAMPLE = 5  # records that --dry-run shows before and after
 
 Accept = Annotated[
@@ -85,11 +91,12 @@ def restore(  # noqa: PLR0917 -- options of a command
 
     Stopped or killed, it goes on where it stood when the same command is given again. Exit code 3 when something could
     not be restored, is corrupt, is missing or was accepted as missing; with --dry-run, when something speaks against
-    it. Ctrl-C ends it in order, and says where it stands; a second one ends it at once.
+    it, which without --dry-run is code 1, and nothing is begun. Ctrl-C ends it in order, and says where it stood; a
+    second one ends it at once.
     """
     from replicator.config.units import parse_duration, parse_size
     from replicator.lifecycle import Stop
-    from replicator.restore import Options, Restore, Wishes
+    from replicator.restore import Options, Restore, RestoreStopped, Wishes
 
     settings = load_config(config)
     set_up_work(settings)
@@ -138,7 +145,7 @@ def restore(  # noqa: PLR0917 -- options of a command
             raise typer.Exit(DIFFERENCES if plan.refused else 0)
         if thaw and any(topic.frozen for topic in plan.topics):
             count = restoring.thaw(plan, thaw_days)
-            complain(f"asked for {count} archived objects; in some hours, the same command restores from them")
+            complain(f"asked for {count:,} archived objects; in some hours, the same command restores from them")
             raise typer.Exit(DIFFERENCES)
         if not as_json:
             print_plan(plan, rate)
@@ -149,18 +156,32 @@ def restore(  # noqa: PLR0917 -- options of a command
             complain("this restore would not end well, so nothing was begun")
             raise typer.Exit(FAILED)
         began = time.monotonic()
-        with progress(plan, follow=follow, quiet=as_json) as shown, ended_and_told(stop, shown.standing):
-            outcomes = restoring.run(plan, shown.told, shown.told_on_spark)
+        with progress(plan, follow=follow, quiet=as_json) as shown, ended_and_told(stop, FINISHES) as signals:
+            try:
+                outcomes = restoring.run(plan, shown.told, shown.told_on_spark)
+            except RestoreStopped as error:
+                complain(str(error))
+                raise typer.Exit(INTERRUPTED if signal.SIGINT in signals else FAILED) from None
         took = timedelta(seconds=time.monotonic() - began)
     if as_json:
         print_json(result_json(plan, selection.transforms, outcomes, took))
     else:
         print_result(plan, outcomes, selection.transforms, took)
+    code = exit_code(outcomes, signals, follow=follow)
+    if code in {FAILED, INTERRUPTED}:
+        complain(shown.stopped(outcomes))
+    if code != DONE:
+        raise typer.Exit(code)
+
+
+def exit_code(outcomes: Sequence[Outcome], signals: Collection[int], *, follow: bool) -> int:
+    """`signals`: those that came. A restore that was over when Ctrl-C came was not ended by it."""
+    is_cut_short = follow or not all(outcome.is_done or outcome.failed for outcome in outcomes)
+    if signal.SIGINT in signals and is_cut_short:
+        return INTERRUPTED
     if not all(outcome.is_whole for outcome in outcomes):
-        raise typer.Exit(DIFFERENCES)
-    if not follow and not all(outcome.is_done for outcome in outcomes):
-        complain("stopped before the end; the same command goes on where this one stood")
-        raise typer.Exit(FAILED)
+        return DIFFERENCES
+    return DONE if follow or all(outcome.is_done for outcome in outcomes) else FAILED
 
 
 def _refuse_empty(plan: RestorePlan, *, follow: bool) -> None:

@@ -1,4 +1,4 @@
-"""How far a restore is: a bar where somebody looks, a line now and then elsewhere, and a word for a signal."""
+"""How far a restore is: a bar where somebody looks, a line now and then elsewhere, and where it stood when it ended."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 
@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from replicator.commands.terminal import size_text
+from replicator.commands.terminal import count_text, size_text
 
 if TYPE_CHECKING:
     from ingress.restore_plan import RestorePlan
-    from ingress.restored import Partition
+    from ingress.restored import Outcome, Partition
     from replicator.checkpoint import CheckpointKey
 
 LINE_EVERY = 10.0  # seconds, where no terminal shows a bar
@@ -25,7 +25,7 @@ LINE_EVERY = 10.0  # seconds, where no terminal shows a bar
 
 @dataclass(slots=True)
 class Standing:
-    """Where a restore stands. Written by the thread that carries it out; a signal asks at any moment."""
+    """Where a restore stands, and where it stood when it was stopped. One thread."""
 
     sizes: Mapping[CheckpointKey, int]  # stored bytes that were left when it began, by partition
     follow: bool
@@ -59,14 +59,21 @@ class Standing:
         self.show(self)
 
     def text(self) -> str:
-        delivered = f"{self.records:_} records, {size_text(self.size_bytes)} restored"
+        delivered = f"{count_text(self.records)} records, {size_text(self.size_bytes)} restored"
         if self.follow:
             return f"{delivered} so far, following {self.partitions} partitions"
         over = f"{self.partitions_done} of {self.partitions} partitions are over"
         return f"{delivered}, {100 * self.done_bytes // self.whole_bytes} %, {over}" if self.is_counted else over
 
-    def standing(self) -> str:
-        return f"{self.text()}; the same command goes on where this one stands"
+    def stopped(self, outcomes: Sequence[Outcome]) -> str:
+        """What `outcomes` add up to: the last turn does not know what was delivered after it."""
+        records, size_bytes = sum(o.records for o in outcomes), sum(o.size_bytes for o in outcomes)
+        over = sum(o.is_done or bool(o.failed) for o in outcomes)
+        how = f"following {self.partitions} partitions" if self.follow else f"{over} of {len(outcomes)} partitions over"
+        return (
+            f"stopped with {count_text(records)} records, {size_text(size_bytes)} restored, {how}; "
+            "the same command goes on where this one stood"
+        )
 
 
 @contextmanager

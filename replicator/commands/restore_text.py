@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from replicator.commands.terminal import print_text, size_text, table
+from replicator.commands.terminal import count_text, print_text, size_text, table
+from replicator.coverage import joined
 
 if TYPE_CHECKING:
     from ingress.objections import Objected
@@ -21,10 +22,18 @@ if TYPE_CHECKING:
 def print_plan(plan: RestorePlan, rate: int | None) -> None:
     print_text(f"restore {plan.id}")
     rows = [
-        [str(p.source), str(p.target), _range(p), len(p.left), size_text(p.size_bytes), len(p.recorded), len(p.missing)]
+        [
+            str(p.source),
+            str(p.target),
+            _range(p),
+            count_text(len(p.left)),
+            size_text(p.size_bytes),
+            count_text(_within(p, p.recorded)),
+            count_text(_within(p, p.missing)),
+        ]
         for p in plan.partitions
     ]
-    print_text(table(["from", "to", "offsets left", "objects", "stored", "recorded gaps", "missing"], rows))
+    print_text(table(["from", "to", "offsets left", "objects", "stored", "in recorded gaps", "missing"], rows))
     for topic in plan.topics:
         if topic.facts is None:
             made = "".join(f", {name}={value}" for name, value in topic.configs.items())
@@ -77,7 +86,9 @@ def _print_given_up(plan: RestorePlan) -> None:
 
 
 def print_result(plan: RestorePlan, outcomes: Sequence[Outcome], transforms: Sequence[str], took: timedelta) -> None:
-    rows = [[o.source, o.target, o.records, size_text(o.size_bytes), o.next_offset, _state(o)] for o in outcomes]
+    rows = [
+        [o.source, o.target, count_text(o.records), size_text(o.size_bytes), o.next_offset, _state(o)] for o in outcomes
+    ]
     print_text(table(["from", "to", "records", "size", "next offset", "state"], rows))
     records, size_bytes = sum(o.records for o in outcomes), sum(o.size_bytes for o in outcomes)
     rate = size_bytes / max(took.total_seconds(), 0.001)
@@ -170,6 +181,12 @@ def result_json(
             for outcome in outcomes
         ],
     }
+
+
+def _within(plan: PartitionPlan, gaps: Iterable[OffsetRange]) -> int:
+    """How many of the offsets that are wanted, each once, are in `gaps`."""
+    runs = joined(gaps).runs
+    return sum(max(min(r.end, plan.last_offset) - max(r.start, plan.wanted_from) + 1, 0) for r in runs)
 
 
 def _range(plan: PartitionPlan) -> str:

@@ -130,9 +130,9 @@ def on_sigterm(act: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def ended_and_told(stop: Stop, standing: Callable[[], str]) -> Iterator[None]:
-    """SIGTERM and Ctrl-C set `stop`, and are answered at once by where the work stands; a second one leaves at once,
-    with 128 + its number. Main thread only."""
+def ended_and_told(stop: Stop, what_follows: str) -> Iterator[Sequence[int]]:
+    """SIGTERM and Ctrl-C set `stop`, and are answered at once by `what_follows`; a second one leaves at once, with
+    128 + its number. Yields the numbers of those that came. Main thread only."""
     seen: list[int] = []
 
     def on_signal(number: int, _frame: object) -> None:
@@ -141,11 +141,11 @@ def ended_and_told(stop: Stop, standing: Callable[[], str]) -> Iterator[None]:
             os._exit(128 + number)
         stop.set()
         # past the streams, one of which the main thread may be writing to
-        os.write(2, f"\nreplicator: stopping; {standing()}\n".encode())
+        os.write(2, f"\nreplicator: stopping; {what_follows}\n".encode())
 
     previous = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        yield
+        yield seen
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

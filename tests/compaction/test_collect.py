@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -239,7 +240,9 @@ class TestRefused:
         large = Segment(replace(SOURCE, topic="another"), 0, OffsetRange(0, 0))
         archive.memory.put_new(format_key(PREFIX, large), io.BytesIO(bytes(3 << 20)), 3 << 20)
         careful = replace(WEEK, max_delete_percent=29)
-        assert "--allow-large" in self.refused(archive, careful)
+        why = self.refused(archive, careful)
+        assert "--allow-large" in why
+        assert re.match(r"\d,\d{3} of its \d{1,2},\d{3} bytes would go", why), why
 
     def test_a_topic_that_is_refused_keeps_no_other_from_going(self) -> None:
         archive = ten_days()

@@ -151,12 +151,24 @@ def test_stopped_partitions_with_their_reasons(server: HealthServer, health: Hea
     health.stopped("r/t/1", "digest differs")
     health.stopped("r/t/0", "still lost")
     status, detail = ask(server, "/readyz")
-    assert (status, detail["status"], detail["ready"], detail["started"]) == (503, "stopped partitions", False, True)
+    assert (status, detail["status"], detail["ready"], detail["started"]) == (503, "stopped", False, True)
     assert detail["stopped"] == {"r/t/0": "still lost", "r/t/1": "digest differs"}
     health.resumed("r/t/0")
     health.resumed("r/t/1")
     health.resumed("never stopped")
     assert ask(server, "/readyz")[0] == 200
+
+
+def test_what_is_stopped_need_not_be_a_partition(server: HealthServer, health: Health) -> None:
+    health.started(True)
+    health.stopped("notifications", "new segments are found by listings only")
+    status, detail = ask(server, "/readyz")
+    assert (status, detail["status"], list(detail)) == (
+        503,
+        "stopped",
+        ["status", "ready", "started", "stopped", "problems"],
+    )
+    assert detail["stopped"] == {"notifications": "new segments are found by listings only"}
 
 
 def test_a_problem_is_not_ready_although_everything_goes_on(server: HealthServer, health: Health) -> None:

@@ -5,17 +5,22 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import closing
 from datetime import timedelta
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from infra.kafka import admin_connection
 from infra.kafka.admin import KafkaAdmin
+from infra.kafka.admin_connection import AdminConnection
 from infra.kafka.groups import KafkaGroups
 from infra.kafka.unreachable import SETTLING, Failure, Unreachable, parse_failure
 from replicator.errors import BrokerUnavailable
+from replicator.logkeys import NEXT
 
 AT_ONCE = 20.0  # seconds on a busy machine; it takes two, and a call gets 30
 HEAD = "FAIL [rdkafka#producer-1] [thrd:{0}/bootstrap]: {0}/bootstrap: "
@@ -91,6 +96,25 @@ def test_a_line_names_broker_reason_and_remedy(broker: str, line: str, advice: s
 @pytest.mark.parametrize("line", ["", "CONFWARN [rdkafka#producer-1] [thrd:app]: something", "REQTMOUT of nothing"])
 def test_other_lines_tell_of_nothing(line: str) -> None:
     assert parse_failure(line) is None
+
+
+def test_an_error_is_told_without_the_client_s_code() -> None:
+    connection = AdminConnection({"bootstrap.servers": "127.0.0.1:1"}, timeout=timedelta(seconds=30))
+    answer: Future[None] = Future()
+    answer.set_exception(KafkaException(KafkaError(KafkaError._TRANSPORT)))
+    with pytest.raises(BrokerUnavailable, match=r"^describe the cluster: .*127\.0\.0\.1:1") as caught:
+        connection.wait(answer, "describe the cluster")
+    assert "_TRANSPORT" not in str(caught.value)
+
+
+def test_while_it_waits_it_says_for_how_long(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_connection, "FIRST_CONTACT", timedelta())
+    monkeypatch.setattr(admin_connection, "GRACE", timedelta())
+    connection = AdminConnection({"bootstrap.servers": "127.0.0.1:1"}, timeout=timedelta(milliseconds=500))
+    with pytest.raises(BrokerUnavailable):
+        connection.wait(Future(), "describe the cluster")
+    [record] = [r for r in caplog.records if r.getMessage() == "cluster_does_not_answer"]
+    assert vars(record)[NEXT] == "waiting for it, 0.5 s in all"
 
 
 EVENTS = st.lists(

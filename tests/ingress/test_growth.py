@@ -22,6 +22,18 @@ def test_a_partition_without_a_place_is_named_by_the_event_of_its_first_segment(
     assert list(world.target.parked) == [key(2)]
 
 
+def test_every_partition_without_a_place_names_what_all_of_them_need() -> None:
+    world = World()
+    world.broker.create("copy", partitions=2)
+    for partition in range(4):
+        world.put(0, 3, partition=partition, partitions=4)
+    process = joined(world)
+    process.later(1)
+    assert sorted(process.stopped) == ["a/t/2", "a/t/3"]
+    for reason in process.stopped.values():
+        assert "add partitions to it, at least 4" in reason
+
+
 def test_a_lost_notification_only_delays_it() -> None:
     world = World()
     world.put(0, 3)

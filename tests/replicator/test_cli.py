@@ -229,6 +229,8 @@ class TestConfigFile:
         assert result.code == 2
         assert str(broken) in result.err
         assert str(file) in result.out
+        assert "contradict" not in result.out, "what the broken one says is not known"
+        assert run("config", "check", str(broken), str(tmp_path / "none.toml")).out == ""
         assert run("config", "check", str(file), "--config", str(other)).code == 2
 
 

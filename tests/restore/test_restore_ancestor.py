@@ -30,4 +30,4 @@ def test_an_archive_of_the_ancestor_is_restored_and_verified(
     assert code == 0, text
     assert place.restored(name, 0) == expected([after_its_losses(record) for record in truth()])
     code, text = commands.run("verify", *selection, "--target", str(place.file))
-    assert (code, f"{len(truth())} records equal" in text) == (0, True), text
+    assert (code, f"{len(truth()):,} records equal" in text) == (0, True), text

@@ -141,7 +141,9 @@ def test_beside_its_topic_only_what_somebody_decided_is_passed_over(blocks: list
     inside = [b for n, b in enumerate(blocks) if held and held.overlaps(OffsetRange(n * TEN, n * TEN + TEN - 1))]
     assert verdict.is_equal == (set(inside) <= COSTS_NOTHING)
     assert len(verdict.recorded) == sum(b in (Became.REMOVED, Became.PUT_BACK, Became.GIVEN_UP) for b in inside)
-    line = line_of(entry_of(verdict))
+    entry = entry_of(verdict)
+    assert "48,960 records equal" in line_of({**entry, "records": 48_960})
+    line = line_of(entry)
     assert line.startswith("ok  " if verdict.is_equal else "BAD ")
     assert ("recorded gap" in line) == bool(verdict.recorded)
 
