@@ -383,6 +383,8 @@ def test_a_look_that_fails_is_made_again(world: World) -> None:
     world.target.away = False
     process.later(2, turns=8)
     assert (process.stopped, world.offsets(C)) == ({}, numbers((0, 3)))
+    process.later(120)
+    assert process.stopped == {}, "it does not fail any more"
 
 
 def test_nothing_is_asked_of_partitions_without_a_segment(world: World) -> None:
