@@ -145,7 +145,8 @@ class _Level:
                     break
                 found.behind.append(info)
             elif len(found.before) == PAGE:  # many small ones: what is left of them is searched, not read
-                found.before = self._last_in(info.segment.offsets.start, position)
+                last = self._last_in(info.segment.offsets.start, position)
+                found.before = last if len(last) >= BACK / 2 else found.before + last  # few: all behind those read
                 found.behind = list(self._from(position, most + 1))
                 found.is_cut = len(found.behind) > most
                 del found.behind[most:]

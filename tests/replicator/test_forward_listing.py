@@ -98,6 +98,14 @@ def segments_of(found: Ahead) -> list[Segment]:
 
 @pytest.mark.usefixtures("small")
 class TestAgainstAll:
+    @pytest.mark.parametrize("begin", [0, 100])
+    def test_few_behind_a_page_do_not_hide_those_in_it(self, begin: int) -> None:
+        """One more than a page before the position, of which the last but one reaches it."""
+        ranges = [*((n, n) for n in range(5)), (5, 7), (6, 6)]
+        segments = [Segment(SOURCE, 0, OffsetRange(begin + start, begin + end)) for start, end in ranges]
+        found = ahead(stored(segments), SOURCE, begin + 7, reach={0: 7})
+        assert segments_of(found) == [segments[5]]
+
     @settings(max_examples=400, deadline=None)
     @given(archives(), st.data(), st.integers(1, 6), st.dictionaries(st.sampled_from(LEVELS), st.integers(1, 10**10)))
     def test_what_is_needed_is_not_missed(
