@@ -578,12 +578,9 @@ class IngressController:
     # --- what fails ---
 
     def _watch_failures(self, held: Held, now: datetime) -> None:
-        """A failure in a row that lasts stops the partition for operators; it is tried as before. So is a wait for a
-        segment that lasts a problem."""
-        late = held.late_since(now)
-        if late != held.late:
-            held.late = late
-            self.parts.health.problem(held.lateness, late)
+        """A failure in a row that lasts stops the partition for operators; it is tried as before. A wait for a segment
+        that lasts is a problem."""
+        self.parts.health.problem(held.lateness, held.late_since(now))
         alarm = held.failures.alarm(now)
         if alarm and held.sequencer is not None and held.sequencer.exhausted:
             held.failures.worked(Attempt.DELIVERY)  # what could not be delivered is not there any more

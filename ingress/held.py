@@ -42,7 +42,6 @@ class Held:
     stopped: str = ""  # why it waits for an operator
     failures: Failures = field(default_factory=Failures)
     alarm: str = ""  # of the failures, if it was stopped because of them
-    late: str = ""  # of the segment that it waits for, if that lasts
     checkpointed: int | None = None  # next offset of the last checkpoint that was read or written here
     is_forgotten: bool = False  # that checkpoint is gone from its topic
 

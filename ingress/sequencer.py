@@ -373,9 +373,9 @@ class Sequencer:
         """Offsets that no segment holds, as a listing confirmed, and since when they are waited for; not those that
         were given up as lost."""
         gap = self._gap
-        return (
-            (gap.offsets, gap.since) if gap is not None and gap.looked and not gap.lost and self._still(gap) else None
-        )
+        if gap is None or gap.lost or not gap.looked or not self._still(gap):
+            return None
+        return gap.offsets, gap.since
 
     def _still(self, gap: _Gap) -> bool:
         """The gap is as it was: nothing known covers its first offset, something known lies behind it."""
