@@ -16,6 +16,7 @@ from replicator import logkeys
 from replicator.config import CompactionJob
 from replicator.control import Quarantined
 from replicator.control_store import ControlStore
+from replicator.coverage import end_of
 from replicator.errors import ReplicatorError
 from replicator.lifecycle import Stop
 from replicator.protocols import Clock
@@ -72,7 +73,7 @@ class Report:
 class _Tried:
     """What this run began with, and has had carried out: a plan that changed nothing would come again for ever."""
 
-    ends: dict[SourcePartition, int] = field(default_factory=dict)  # last offset of the first listing
+    ends: dict[SourcePartition, int] = field(default_factory=dict)  # of the first listing: next offsets behind it
     merges: set[Segment] = field(default_factory=set)
     kept: set[tuple[Segment, Segment]] = field(default_factory=set)  # keeper, and what it was not proved to hold
 
@@ -163,8 +164,8 @@ class Compactor:
                 if first:
                     report.objects += len(known)
                     report.size_bytes += sum(info.size_bytes for info in known)
-                    tried.ends[source] = max(info.segment.offsets.end for info in known)
-                known = [info for info in known if info.segment.offsets.start <= tried.ends.get(source, -1)]
+                    tried.ends[source] = end_of(info.segment.offsets for info in known)
+                known = [info for info in known if info.segment.offsets.start < tried.ends.get(source, 0)]
                 fit = [info for info in known if not _is_of(quarantined.get(info.segment), info)]
                 yield from filter(None, map(tried.rest_of, self.make_plans(fit, job, now)))
 

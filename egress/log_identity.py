@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from replicator.control import LogFork
-from replicator.coverage import uncovered
+from replicator.coverage import end_of, uncovered
 from replicator.errors import SegmentsDiffer
 from replicator.protocols import LogPoint, LogTruncated
 from replicator.segment import OffsetRange, SourcePartition
@@ -58,8 +58,7 @@ class ForkEvidence:
         """None when the archive holds nothing that the log has not. Contested is also what lies behind the first offset
         that the archive lacks although it has later ones: going on behind those would pass it over."""
         covered = list(archived)
-        end = max((o.next_offset for o in covered), default=0)
-        end = max(end, self.committed)
+        end = max(end_of(covered), self.committed)
         missing = uncovered(covered, OffsetRange(self.committed, end - 1)) if self.committed < end else []
         agreed = None if self.agreed is None else min(self.agreed, *(o.start for o in missing[:1]), end)
         if end <= (agreed or 0):

@@ -28,7 +28,7 @@ from replicator.commit_note import Note, read_note
 from replicator.config import EgressTopicSettings
 from replicator.control import ArchiveBegin, LogFork, RecordedGap
 from replicator.control_store import ControlStore
-from replicator.coverage import covered_until
+from replicator.coverage import covered_until, end_of
 from replicator.describing import describe_each
 from replicator.durable import Step, durable
 from replicator.errors import DataError
@@ -241,7 +241,7 @@ class Resolver:
         group, and records that follow may be a long time in coming."""
         here, marks = known.archived[self._source(wanted, life)], known.marks[wanted.partition]
         committed = _believed(known.committed.get(wanted.partition), life)
-        end = max((offsets.next_offset for offsets in here.stored), default=0)
+        end = end_of(here.stored)
         if committed is None or committed.next_offset > marks.high or end <= marks.high or here.waiting:
             return None
         if end <= accepted_until(here.forks, here.details):

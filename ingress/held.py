@@ -12,6 +12,7 @@ from ingress.sequencer import LatePolicy, Sequencer
 from replicator import logkeys
 from replicator.checkpoint import Checkpoint
 from replicator.config import IngressSource
+from replicator.coverage import end_of
 from replicator.failing import Failures
 from replicator.metrics import Metrics
 from replicator.segment import SourcePartition
@@ -104,7 +105,7 @@ class Held:
         """How far delivery is behind what is known to be stored."""
         next_offset = self.sequencer.next_offset if self.sequencer else self.view.next_offset or None
         waiting = [i for i in self.view.infos if next_offset is None or i.segment.offsets.end >= next_offset]
-        end = max((i.segment.offsets.next_offset for i in waiting), default=0)
+        end = end_of(i.segment.offsets for i in waiting)
         begin = next_offset or min((i.segment.offsets.start for i in waiting), default=0)
         oldest = min((i.stored_at for i in waiting), default=now)
         metrics.gauge("ingress_lag_records", max(end - begin, 0), **self.labels)
