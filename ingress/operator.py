@@ -14,6 +14,7 @@ from replicator.checkpoint import SEED, Author, Checkpoint, CheckpointKey, Parke
 from replicator.control_store import ControlStore
 from replicator.coverage import covered_count, end_of, joined
 from replicator.errors import CheckpointConflict, OtherGroup, TargetError
+from replicator.forward_listing import covered
 from replicator.group_claim import standing
 from replicator.protocols import (
     CheckpointEditor,
@@ -94,7 +95,7 @@ class Operator:
         for source, next_offset in sorted(next_offsets.items()):
             key = CheckpointKey(source, destination)
             before = known.get(key)
-            stored = [info.segment.offsets for info in self.store.list(source)]
+            stored = covered(self.store, source).runs
             seeds.append(
                 Seed(
                     key=key,
@@ -161,8 +162,8 @@ class Operator:
         """For what it waits behind its position, and what to do; empty when nothing is missing there."""
         if before is None:
             return ""
-        known = [*(info.segment.offsets for info in self.store.list(source)), *self.control.gap_ranges(source)]
-        missing = joined(known).missing_at(before.next_offset)
+        known = joined([*covered(self.store, source).runs, *self.control.gap_ranges(source)])
+        missing = known.missing_at(before.next_offset)
         if missing is None:
             return ""
         return (

@@ -15,9 +15,9 @@ from replicator.commands.interrupt import WRITES_ONCE, interruptible
 from replicator.commands.reach import Reach
 from replicator.commands.terminal import DIFFERENCES, AsJson, ConfigFile, Yes, load_config, print_json, print_text
 from replicator.control import RecordedGap, encode_gap, gap_key
-from replicator.coverage import joined
 from replicator.durable import Step, durable
 from replicator.errors import TargetError
+from replicator.forward_listing import covered
 from replicator.lifecycle import SystemClock
 from replicator.segment import OffsetRange, SourcePartition
 
@@ -121,13 +121,13 @@ def accept(
 def _plan(reach: Reach, source: SourcePartition, wanted: OffsetRange, reason: str) -> RecordedGap | None:
     """None when it was accepted before. Raises TargetError for offsets that are not missing."""
     recorded = reach.control.gaps(source)
-    covered = joined(info.segment.offsets for info in reach.store.list(source))
+    stored = covered(reach.store, source)
     forks, begin = reach.control.forks(source), reach.control.begin(source)
-    if not (recorded or covered.runs or forks or begin):
+    if not (recorded or stored.runs or forks or begin):
         raise TargetError(_not_archived(reach, source))
     if any(gap.is_accepted and gap.offsets == wanted for gap in recorded):
         return None
-    choices = acceptable(forks, recorded, covered, begin)
+    choices = acceptable(forks, recorded, stored, begin)
     if wanted not in choices:
         named = " or ".join(f"{o.start}-{o.end}" for o in choices)
         raise TargetError(
@@ -138,8 +138,8 @@ def _plan(reach: Reach, source: SourcePartition, wanted: OffsetRange, reason: st
         source=source,
         offsets=wanted,
         reason=reason,
-        low=covered.start or 0,
-        high=covered.next_offset or 0,
+        low=stored.start or 0,
+        high=stored.next_offset or 0,
         recorded_at=SystemClock().now(),
         is_accepted=True,
     )
