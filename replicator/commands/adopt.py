@@ -8,6 +8,7 @@ import typer
 
 from egress.fork_adoption import adopt_fork
 from egress.places import adopt as adopt_life
+from replicator.commands.arguments import of_another_region
 from replicator.commands.reach import Reach
 from replicator.commands.terminal import AsJson, ConfigFile, load_config, print_json, print_text
 from replicator.config import Config
@@ -55,7 +56,4 @@ def refuse_foreign(control: ControlStore, admin: ClusterAdmin, settings: Config,
         return
     for region in sorted({source.region for source in settings.ingress.sources} - {settings.region}):
         if control.place(region, topic) is not None or control.occupied(region, topic):
-            raise TargetError(
-                f"adopt {topic}: {region}/{topic} is archived by region {region}, and this file is of "
-                f"{settings.region}: run it with the file of that region"
-            )
+            raise TargetError(f"adopt {topic}: {of_another_region(f'{region}/{topic}', region, settings.region)}")

@@ -88,6 +88,11 @@ def is_delivered(settings: IngressSettings, key: CheckpointKey) -> bool:
     return source is not None and source.destination(key.source.topic, key.source.incarnation) == key.destination_topic
 
 
+def of_another_region(what: str, region: str, here: str) -> str:
+    """`what` is archived by `region`, and the file is of `here`."""
+    return f"{what} is archived by region {region}, and this file is of {here}: run it with the file of that region"
+
+
 def instant(text: str) -> datetime:
     """Raises typer.BadParameter."""
     try:

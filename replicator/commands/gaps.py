@@ -10,7 +10,7 @@ import typer
 
 from replicator.acceptance import acceptable
 from replicator.checkpoint import Skipped
-from replicator.commands.arguments import offset_range, one_partition
+from replicator.commands.arguments import of_another_region, offset_range, one_partition
 from replicator.commands.interrupt import WRITES_ONCE, interruptible
 from replicator.commands.reach import Reach
 from replicator.commands.terminal import DIFFERENCES, AsJson, ConfigFile, Yes, load_config, print_json, print_text
@@ -93,8 +93,8 @@ def accept(
     partition, wanted = one_partition(source), offset_range(offsets)
     if partition.region != settings.region:
         raise TargetError(
-            f"{partition} is archived by region {partition.region}, and this file is of {settings.region}: run it with "
-            "the file of that region; replication or sync brings the record here"
+            f"{of_another_region(str(partition), partition.region, settings.region)}; replication or sync brings the "
+            "record here"
         )
     with Reach(settings) as reach:
         plan = _plan(reach, partition, wanted, reason)

@@ -79,11 +79,11 @@ def status(
         raise typer.Exit(DIFFERENCES)
 
 
-def seed_command(key_of: IngressPartition, option: Sequence[str]) -> str:
+def seed_command(partition: IngressPartition, option: Sequence[str]) -> str:
     """Empty unless nothing else lets it go on."""
-    if key_of.parked is None or not key_of.parked.wants_seed or not key_of.configured:
+    if partition.parked is None or not partition.parked.wants_seed or not partition.configured:
         return ""
-    return shlex.join([*SEED.split(), str(key_of.key.source), "--offset", "N", "--yes", *option])
+    return shlex.join([*SEED.split(), str(partition.key.source), "--offset", "N", "--yes", *option])
 
 
 def release_command(key_of: IngressPartition, option: Sequence[str]) -> str:
@@ -222,11 +222,12 @@ def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], 
 
 
 def topic_text(status: IngressStatus) -> str:
-    """Of the checkpoints. Where it is missed, a problem says so, too."""
+    """Of the checkpoints. A problem says more of one that is missing."""
     topic = f"checkpoint topic {status.checkpoint_topic}"
+    if status.misses_topic:
+        return f"{topic} does not exist"
     if not status.has_topic:
-        missed = status.group.members or status.destinations
-        return f"{topic} does not exist" if missed else f"{topic} does not exist yet: ingress creates it when it starts"
+        return f"{topic} does not exist yet: ingress creates it when it starts"
     return f"{topic} belongs to {f'group {status.owner}' if status.owner else 'no group yet'}"
 
 

@@ -30,6 +30,7 @@ from replicator.protocols import (
 )
 from replicator.segment import OffsetRange, SourcePartition
 from replicator.status.archive import extents
+from replicator.status.members import missing_members
 from replicator.store import SegmentStore
 from replicator.topics import select
 
@@ -70,10 +71,8 @@ class EgressStatus:
     def problems(self) -> list[str]:
         found = [f"{topic}: {why}" for topic, why in self.topics.items()]
         found += [f"{p.source}: {problem}" for p in self.partitions for problem in p.problems]
-        waiting = sum(p.lag for p in self.partitions)
-        if waiting and not self.group.members:
-            joins = "" if self.group.is_known else "; one that runs joins it with the first topic that it finds"
-            found.append(f"no egress process is in group {self.group_id}, and {waiting} offsets wait{joins}")
+        if missing := missing_members("egress", self.group_id, self.group, sum(p.lag for p in self.partitions)):
+            found.append(missing)
         return found
 
 

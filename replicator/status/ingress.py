@@ -27,6 +27,7 @@ from replicator.proofs import read as read_proofs
 from replicator.protocols import CheckpointStore, ClusterAdmin, ConsumerGroups, GroupFacts, TopicFacts
 from replicator.segment import OffsetRange, SourcePartition
 from replicator.status.archive import Archived, archived, source_places
+from replicator.status.members import missing_members
 from replicator.store import SegmentStore
 from replicator.topics import is_internal
 from replicator.undelivered import (
@@ -88,7 +89,7 @@ class IngressStatus:
     @property
     def problems(self) -> list[str]:
         found = [f"{p.key.source} -> {p.key.destination_topic}: {w}" for p in self.partitions for w in p.problems]
-        if not self.has_topic and (self.group.members or self.destinations):
+        if self.misses_topic:
             found.append(self._without_topic())
         if self.copied:
             found.append(self.copied)
@@ -97,11 +98,14 @@ class IngressStatus:
                 f"checkpoint topic {self.checkpoint_topic} belongs to group {self.owner}: processes of {self.group_id} "
                 "are refused"
             )
-        waiting = sum(p.lag for p in self.partitions)
-        if waiting and not self.group.members:
-            joins = "" if self.group.is_known else "; one that runs joins it with the first topic that it finds"
-            found.append(f"no ingress process is in group {self.group_id}, and {waiting} offsets wait{joins}")
+        if missing := missing_members("ingress", self.group_id, self.group, sum(p.lag for p in self.partitions)):
+            found.append(missing)
         return found
+
+    @property
+    def misses_topic(self) -> bool:
+        """The checkpoint topic does not exist, and this is no fresh install."""
+        return not self.has_topic and bool(self.group.members or self.destinations)
 
     def _without_topic(self) -> str:
         missing = f"checkpoint topic {self.checkpoint_topic} does not exist, although"
