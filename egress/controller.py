@@ -387,7 +387,7 @@ class EgressController:
                 self._give_up(held, str(differ), now)
             case Refused(offsets=offsets, error=error):
                 if isinstance(error, TargetError):  # a question about it was refused: it is read and compared again
-                    # which begins like any other reading: that it fails has to be remembered until it did not
+                    # reading begins anew and lifts the stop, so the failure is kept until a comparison succeeds
                     held.failing.failed(Attempt.COMPARISON, str(error), now, is_refusal=True)
                     held.given_up = held.uploading = True
                 else:

@@ -40,7 +40,8 @@ def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str
             f"adopt --fork {topic}: no fork of its log is recorded for {region}/{place} that waits for you: there is "
             "nothing to go on behind"
         )
-    # The next place would not look past this one, and so read from its beginning what the place before this one holds.
+    # The resolver looks at one place before the current one: a partition without a begin in this place would be read
+    # from its beginning in the next, although the place before this one holds those records.
     missing = set(range(facts.partition_count)) - control.begun(region, place) - forked if life.before else set()
     if missing:
         raise TargetError(

@@ -74,11 +74,11 @@ class Held:
 
     @property
     def lateness(self) -> str:
-        """Subject of the problem that a segment is waited for."""
+        """Subject of the health problem of a missing segment."""
         return f"{self.assignment.source} waits"
 
     def late_since(self, now: datetime) -> str:
-        """What an operator has to know of the segment that is waited for; empty: nothing, or not for long."""
+        """The health problem of a segment that is missing for longer than LATE_ALARM; empty when there is none."""
         missing = self.sequencer.waits_for() if self.sequencer is not None else None
         if missing is None or now - missing[1] < LATE_ALARM:
             return ""

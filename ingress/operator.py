@@ -37,7 +37,7 @@ class Seed:
     parked: bool
     claimed: bool  # nobody delivers there, and nobody must begin to while it is written
     archive_end: int  # next offset behind the last one stored or recorded as a gap; 0: nothing is
-    passed_over: int  # archived offsets from the position before up to the seed, which nobody delivers then
+    passed_over: int  # archived offsets between the old position and the seed: they are not delivered
 
     @property
     def target(self) -> TopicPartition:
@@ -198,9 +198,11 @@ class Operator:
         return said
 
     def plan_release(self, key: CheckpointKey, *, delivered: bool = True) -> Parked | None:
-        """What is said of it now; None when it is not parked. `delivered`: the configuration delivers it there. Refused
-        when only a seed lets it go on: the note would be gone, without which the seed is refused, and the stop not. Of
-        what is not delivered there any more, only the note is left."""
+        """Its parked note; None when it is not parked. `delivered`: the configuration delivers the source there; a
+        source that is no longer delivered has nothing but the note, which may go.
+
+        Raises TargetError when only a seed lets it go on: a release would remove the note, without which the seed is
+        refused, and the partition would stay stopped."""
         known = self._read()
         parked = self.checkpoints.parked().get(key)
         if delivered and (stands := _parked(parked, known.get(key))) is not None and stands.wants_seed:

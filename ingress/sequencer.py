@@ -370,8 +370,8 @@ class Sequencer:
         self.wake_at = max(at, now)  # the timeout may have passed during a partial listing: a full one decides, at once
 
     def waits_for(self) -> tuple[OffsetRange, datetime] | None:
-        """Offsets that no segment holds, as a listing confirmed, and since when they are waited for; not those that
-        were given up as lost."""
+        """Offsets before a known segment that no segment holds, confirmed by a listing, and since when delivery waits
+        for them; None when there are none, or they are given up as lost."""
         gap = self._gap
         if gap is None or gap.lost or not gap.looked or not self._still(gap):
             return None

@@ -82,6 +82,14 @@ def adopt(world: World) -> str:
     return adopt_fork(world.peek, world.admin, "a", "t", world.clock).incarnation
 
 
+def goes_on(process: Process) -> None:
+    """It sees what an operator decided, and archives what the log holds by then."""
+    process.later(31)
+    for _ in range(3):
+        settle(process)
+    assert process.stopped == {}
+
+
 def hold(process: Process, life: str = "") -> str:
     return process.stopped[str(source(P, life))]
 
@@ -158,10 +166,7 @@ def test_a_fork_below_the_begin_of_an_archive_that_holds_nothing_yet(world: Worl
     assert "its archive in a/t has come to 10. Whatever that holds at [5,9]" in hold(process)
     assert forks(world) == [(5, 10)]
     adopt(world)
-    process.later(31)
-    for _ in range(3):
-        settle(process)
-    assert process.stopped == {}
+    goes_on(process)
     world.expect(P, 5, life=FORK1)
 
 
@@ -586,10 +591,7 @@ def test_a_fork_of_the_fork(world: World) -> None:
     assert forks(world, FORK1) == [(3, 25)]
     assert f"replicator gaps accept a/t@{FORK1}/0 3-24" in hold(process, FORK1)
     assert adopt(world) == FORK2
-    process.later(31)
-    settle(process)
-    settle(process)
-    assert process.stopped == {}
+    goes_on(process)
     world.expect(P, 3, life=FORK2)
     assert [c and (c.number, c.forked_from) for c in (world.control_peek.place("a", f"t@{FORK2}"),)] == [
         (2, f"t@{FORK1}")
@@ -597,7 +599,7 @@ def test_a_fork_of_the_fork(world: World) -> None:
 
 
 def test_a_fork_of_the_fork_before_every_partition_went_on_behind_the_first_is_not_adopted(world: World) -> None:
-    """Those would be read from their beginning: the next place looks at the one before it only."""
+    """The resolver looks at one place before the current one, so it would read such a partition from its beginning."""
     archived(world)
     cut(world, 5, 20)
     process = joined(world)
@@ -605,7 +607,7 @@ def test_a_fork_of_the_fork_before_every_partition_went_on_behind_the_first_is_n
     assert adopt(world) == FORK1
     process.stop()
     process = world.process()
-    process.join(P)  # and nobody has Q
+    process.join(P)  # Q is assigned to no process
     settle(process)
     settle(process)
     cut(world, 3, 30)
@@ -617,10 +619,7 @@ def test_a_fork_of_the_fork_before_every_partition_went_on_behind_the_first_is_n
     settle(process)
     settle(process)
     assert adopt(world) == FORK2
-    process.later(31)
-    settle(process)
-    settle(process)
-    assert process.stopped == {}
+    goes_on(process)
     world.expect(P, 3, life=FORK2)
     assert world.values(Q, FORK2) == [], "the first place holds it"
 
@@ -637,10 +636,7 @@ def test_a_loss_that_goes_deeper_while_the_first_one_waits(world: World) -> None
     settle(process)
     assert forks(world, FORK1) == [(2, 5)]
     assert adopt(world) == FORK2
-    process.later(31)
-    settle(process)
-    settle(process)
-    assert process.stopped == {}
+    goes_on(process)
     world.expect(P, 2, life=FORK2)
 
 
@@ -693,10 +689,7 @@ def test_brokers_without_topic_ids_go_on_as_the_next_stand_in(world: World) -> N
     for number, high in ((1, 5), (2, 4)):
         life = f"cluster-{number}"
         assert adopt(world) == life
-        process.later(31)
-        for _ in range(3):
-            settle(process)
-        assert process.stopped == {}
+        goes_on(process)
         world.expect(P, high, life=life)
         world.expect(Q, 10, life=life)
         claim = world.control_peek.place("a", f"t@{life}")
@@ -954,10 +947,7 @@ def test_a_snapshot_with_the_groups_offsets_is_seen_by_the_records(world: World)
     assert "differ at offset 6" in hold(process)
     assert set(world.values(P)) == set(old)
     assert adopt(world) == FORK1
-    process.later(31)
-    for _ in range(3):
-        settle(process)
-    assert process.stopped == {}
+    goes_on(process)
     world.expect(P, 6, life=FORK1)
 
 

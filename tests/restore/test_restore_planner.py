@@ -77,7 +77,7 @@ def begin(world: World, next_offset: int = 5, *, topic_id: str = "id-t", partiti
 
 
 def test_a_window_of_time_that_no_record_lies_in_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unless there is too much to look at, or it cannot be looked at now: then the restore finds out."""
+    """With more objects than the planner reads footers of, the restore itself finds out."""
     world = World()
     world.put(0, 9, stamp=1_000)
     world.put(10, 19, stamp=2_000)
