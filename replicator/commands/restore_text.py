@@ -10,13 +10,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from replicator.commands.terminal import count_text, print_text, size_text, table
-from replicator.coverage import joined
+from replicator.coverage import covered_count
+from replicator.segment import OffsetRange
 
 if TYPE_CHECKING:
     from ingress.objections import Objected
     from ingress.restore_plan import PartitionPlan, RestorePlan
     from ingress.restored import Outcome
-    from replicator.segment import OffsetRange
 
 
 def print_plan(plan: RestorePlan, rate: int | None) -> None:
@@ -184,9 +184,10 @@ def result_json(
 
 
 def _within(plan: PartitionPlan, gaps: Iterable[OffsetRange]) -> int:
-    """How many of the offsets that are wanted, each once, are in `gaps`."""
-    runs = joined(gaps).runs
-    return sum(max(min(r.end, plan.last_offset) - max(r.start, plan.wanted_from) + 1, 0) for r in runs)
+    """How many of the offsets that are wanted are in `gaps`."""
+    if plan.last_offset < plan.wanted_from:
+        return 0
+    return covered_count(gaps, OffsetRange(plan.wanted_from, plan.last_offset))
 
 
 def _range(plan: PartitionPlan) -> str:
