@@ -14,7 +14,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 java: $(STAMP)  # one clear message now, instead of a failure later
-	@$(BIN)/python -m infra.local.java
+	@$(BIN)/python -m infra.runtime.java
 
 demo: java
 	$(BIN)/replicator demo
@@ -29,7 +29,7 @@ LONG := -p tests.long_results  # which writes docs/test-long.md
 test-long: java
 	$(BIN)/python -m pytest $(LONG) -m "long or real_s3" --ignore=tests/faults
 	$(BIN)/python -m pytest $(LONG) -m longest --override-ini faulthandler_timeout=3600 tests/faults
-	REPLICATOR_TEST_LONG=1 $(BIN)/python -m pytest $(LONG) --override-ini faulthandler_timeout=7200 tests/stateful tests/compaction/test_model.py tests/restore/test_restoring.py tests/restore/test_flipped_bits.py
+	REPLICATOR_TEST_LONG=1 $(BIN)/python -m pytest $(LONG) --override-ini faulthandler_timeout=7200 tests/stateful tests/compaction/test_model.py tests/replicator/restore/test_executor.py tests/replicator/verify/test_flipped_bits.py
 
 test-faults: java  # every crash point, and thirty random schedules
 	$(BIN)/python -m pytest $(LONG) -m "not longest" --override-ini faulthandler_timeout=1800 tests/faults

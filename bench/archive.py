@@ -5,8 +5,8 @@ merge          the worker of `replicator compact`, with its proofs
 spark-merge    the same plans on Spark, local[2]; the session is started before
 floor-verify   each object read and decoded by pyarrow, in as many threads as `verify` has, each row group by one
                read, as `verify` reads it: nothing is looked at
-verify         `replicator.verify` of the archive
-restore        `replicator.restore` of the archive, exactly once
+verify         `replicator.verify.verify` of the archive
+restore        `replicator.restore.restore` of the archive, exactly once
 spark-restore  the same on Spark, local[2]; the session is started before
 """
 
@@ -28,25 +28,25 @@ import pyarrow.parquet as pq
 from bench import child
 from bench.data import records
 from compaction.planner import MergePlan, plan_partition
-from compaction.rows import Outcome, decode_outcome, encode_plan
-from formats.parquet import ParquetFormat
-from formats.parquet_reader import TAIL_BYTES
-from formats.schema import CREATE_TIME, SCHEMA
-from formats.source import Window, read_range, size_of
-from infra.spark import SparkRunner, SparkSettings
-from infra.tuning import one_arena, tune
-from ingress.selection import Renaming, Selection
-from replicator.compaction import Work, build_worker
+from compaction.task_rows import Outcome, decode_outcome, encode_plan
+from formats.footer import SegmentOrigin
+from formats.parquet.guarded_file import Window, read_range, size_of
+from formats.parquet.reader import TAIL_BYTES
+from formats.parquet.writer import ParquetFormat
+from formats.records.schema import CREATE_TIME, SCHEMA
+from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition, format_key
+from formats.topic_selection import TopicPattern
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import ObjectStore
+from infra.runtime.lifecycle import Stop
+from infra.runtime.tuning import one_arena, tune
+from infra.spark.runner import SparkRunner, SparkSettings
 from replicator.config import CompactionJob, Config, from_mapping
-from replicator.footer import SegmentOrigin
-from replicator.lifecycle import Stop
-from replicator.protocols import ObjectStore
-from replicator.restore import Options, Restore
-from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition, format_key
-from replicator.store import SegmentStore
-from replicator.surroundings import archive_objects, for_workers
-from replicator.topics import TopicPattern
-from replicator.verify import THREADS, Verification
+from replicator.restore.restore import Options, Restore
+from replicator.selection import Renaming, Selection
+from replicator.services.compaction import Work, build_worker
+from replicator.services.wiring import archive_objects, for_workers
+from replicator.verify.verify import THREADS, Verification
 
 REGION, TOPIC = "bench", "archived"
 SPARK = SparkSettings(master="local[2,4]")
@@ -171,9 +171,9 @@ def _merged(outcomes: Sequence[Outcome]) -> dict[str, Any]:
 
 def _nothing(_row: str) -> str:
     import compaction.worker  # noqa: PLC0415 -- what a worker imports once
-    import replicator.restore_worker  # noqa: PLC0415
+    import replicator.restore.worker  # noqa: PLC0415
 
-    return compaction.worker.__name__ + replicator.restore_worker.__name__
+    return compaction.worker.__name__ + replicator.restore.worker.__name__
 
 
 # --- verifying and restoring -----------------------------------------------------------------------------------------

@@ -10,13 +10,13 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from infra.kafka.idempotent import producer_properties
-from infra.kafka.settings import source_properties
+from infra.archive.segments import SegmentStore
+from infra.kafka.client.idempotent_producer import producer_properties
+from infra.kafka.client.properties import source_properties
 from infra.local.aws import CREDENTIALS, s3_client, sqs_client
-from infra.s3 import S3ObjectStore
-from replicator.app import PRODUCER_BYTES
+from infra.storage.s3 import S3ObjectStore
 from replicator.config import from_mapping
-from replicator.store import SegmentStore
+from replicator.services.ingress import PRODUCER_BYTES
 
 REGION, BUCKET, QUEUE = "bench", "replicator-bench", "replicator-bench"
 TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "segment.bytes": str(1 << 30)}  # stamps may be old

@@ -1,4 +1,4 @@
-"""One run of a real service, built by `replicator.app` from a configuration, with clocks at its seams.
+"""One run of a real service, built by `replicator.services.ingress` from a configuration, with clocks at its seams.
 
     egress    first records fetched ──> last segment stored
     ingress   first delivery begun  ──> last checkpoint acknowledged
@@ -20,23 +20,23 @@ from datetime import timedelta
 from typing import Any
 
 from bench import child
-from formats.uploads import Encoded, Uploader
-from infra.kafka.consumer import KafkaSourceConsumer
-from infra.kafka.producer import AtLeastOnceWriter
-from infra.kafka.transactions import TransactionalWriter
-from infra.logs import configure
-from infra.tuning import tune
-from ingress.delivery import Delivery
-from ingress.reports import Assignment
-from replicator import app
-from replicator.checkpoint import Skipped
+from formats.coverage import Piece
+from formats.errors import ShutdownExpired
+from formats.footer import SegmentFooter
+from formats.messages.delivery_checkpoint import Skipped
+from formats.segment import Segment
+from infra.archive.upload import Encoded, Uploader
+from infra.contracts.consumer import Fetched, Run, RunFailed, TargetRun, TopicPartition
+from infra.kafka.consumer.source_consumer import KafkaSourceConsumer
+from infra.kafka.producer.at_least_once import AtLeastOnceWriter
+from infra.kafka.producer.transactional import TransactionalWriter
+from infra.runtime.logs import configure
+from infra.runtime.service import Service
+from infra.runtime.tuning import tune
+from ingress.delivery.events import Assignment
+from ingress.delivery.rounds import Delivery
 from replicator.config import from_mapping
-from replicator.coverage import Piece
-from replicator.errors import ShutdownExpired
-from replicator.footer import SegmentFooter
-from replicator.protocols import Fetched, Run, RunFailed, TargetRun, TopicPartition
-from replicator.segment import Segment
-from replicator.service import Service
+from replicator.services import ingress as app
 
 LOOK = 0.05  # seconds between looks at whether the service still runs
 

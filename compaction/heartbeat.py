@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
-from replicator import logkeys
-from replicator.errors import ReplicatorError
-from replicator.heartbeats import Heartbeat, HeartbeatStore
-from replicator.protocols import Clock
+from formats.errors import ReplicatorError
+from infra.archive.job_heartbeats import Heartbeat, HeartbeatStore
+from infra.contracts.consumer import Clock
+from infra.runtime import log_fields
 
 SPAN = timedelta(minutes=10)
 BEATS = 3  # in a span, so that one may fail
@@ -35,12 +35,12 @@ def beating(
                 if first:
                     store.sweep(clock.now())
             except ReplicatorError as error:
-                log.warning("heartbeat_failed", extra={logkeys.ERROR: str(error)})
+                log.warning("heartbeat_failed", extra={log_fields.ERROR: str(error)})
             first = False
         try:
             store.end(owner)
         except ReplicatorError as error:
-            log.warning("heartbeat_failed", extra={logkeys.ERROR: str(error)})
+            log.warning("heartbeat_failed", extra={log_fields.ERROR: str(error)})
 
     keeper = threading.Thread(target=beat, name="heartbeat", daemon=True)
     keeper.start()

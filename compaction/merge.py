@@ -22,15 +22,15 @@ import pyarrow as pa
 
 from compaction.planner import MergePlan
 from compaction.proof import digests_of
-from formats.digest import Digester, combine
-from formats.facts import after
-from formats.uploads import Uploader
-from replicator.coverage import Piece
-from replicator.errors import CorruptSegment, SegmentsDiffer
-from replicator.footer import Digest, SegmentFooter, SegmentOrigin
-from replicator.protocols import SegmentFormat, SegmentReader, SegmentWriter
-from replicator.segment import Segment
-from replicator.store import SegmentStore
+from formats.coverage import Piece
+from formats.errors import CorruptSegment, SegmentsDiffer
+from formats.footer import Digest, SegmentFooter, SegmentOrigin
+from formats.records.digest import Digester, combine
+from formats.records.statistics import after
+from formats.segment import Segment
+from infra.archive.segments import SegmentStore
+from infra.archive.upload import Uploader
+from infra.contracts.consumer import SegmentFormat, SegmentReader, SegmentWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
     what readers read    [──a──][──b──][──c──]      [──d──][──e──]
     merged                [────────A────────]   gap  [─────B──────]
 
-1. The archive is seen as every reader sees it (`replicator.coverage`), so overlaps are planned away: of two copies of
+1. The archive is seen as every reader sees it (`formats.coverage`), so overlaps are planned away: of two copies of
    an offset, only the one that readers take is merged.
 2. Adjoining pieces of segments that may be merged (their level, their age) make a row; a gap, recorded or not, ends it.
 3. A row is cut from its beginning into merges that are full by count or size; what is left at its end is merged if the
@@ -21,9 +21,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from formats.coverage import Gap, Piece, from_first
+from formats.segment import OffsetRange, Segment, SegmentInfo
 from replicator.config import CompactionJob
-from replicator.coverage import Gap, Piece, from_first
-from replicator.segment import OffsetRange, Segment, SegmentInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

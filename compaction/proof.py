@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from formats.digest import Digester
-from formats.facts import edges, within
-from replicator.footer import Digest
-from replicator.segment import OffsetRange
+from formats.footer import Digest
+from formats.records.digest import Digester
+from formats.records.statistics import edges, within
+from formats.segment import OffsetRange
 
 
 def digests_of(batches: Iterable[pa.RecordBatch], ranges: Sequence[OffsetRange]) -> list[Digest]:

@@ -11,17 +11,17 @@ from datetime import datetime
 from itertools import groupby
 
 from compaction.planner import CleanPlan, MergePlan, Plan, plan_partition
-from compaction.rows import Outcome, decode_outcome, encode_plan
-from replicator import logkeys
+from compaction.task_rows import Outcome, decode_outcome, encode_plan
+from formats.control.keys import Quarantined
+from formats.coverage import end_of
+from formats.errors import ReplicatorError
+from formats.segment import Segment, SegmentInfo, SourcePartition, parse_key
+from infra.archive.control import ControlStore
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import Clock
+from infra.runtime import log_fields
+from infra.runtime.lifecycle import Stop
 from replicator.config import CompactionJob
-from replicator.control import Quarantined
-from replicator.control_store import ControlStore
-from replicator.coverage import end_of
-from replicator.errors import ReplicatorError
-from replicator.lifecycle import Stop
-from replicator.protocols import Clock
-from replicator.segment import Segment, SegmentInfo, SourcePartition, parse_key
-from replicator.store import SegmentStore
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ class Compactor:
             if not plans:
                 return report
             rows = [encode_plan(plan) for plan in plans]
-            log.info("compaction_planned", extra={logkeys.COUNT: len(rows)})
+            log.info("compaction_planned", extra={log_fields.COUNT: len(rows)})
             outcomes = [decode_outcome(text) for text in self.execute(rows, job)]
             report.outcomes += outcomes
             tried.add(plans, outcomes)
@@ -175,7 +175,7 @@ class Compactor:
         for outcome in outcomes:
             event, extra = _event(outcome)
             if outcome.error:
-                log.warning("compaction_failed", extra=extra | {logkeys.ERROR: outcome.error})
+                log.warning("compaction_failed", extra=extra | {log_fields.ERROR: outcome.error})
             elif outcome.merged or outcome.deleted:
                 log.info(event, extra=extra)
             for key, reason in outcome.bad.items():
@@ -196,10 +196,10 @@ def _event(outcome: Outcome) -> tuple[str, dict[str, object]]:
         event, count = "segments_merged", outcome.merged
         records, stored_bytes = outcome.records, outcome.stored_bytes
     return event, {
-        logkeys.SEGMENT: outcome.segment,
-        logkeys.RECORDS: records,
-        logkeys.STORED_BYTES: stored_bytes,
-        logkeys.COUNT: count,
+        log_fields.SEGMENT: outcome.segment,
+        log_fields.RECORDS: records,
+        log_fields.STORED_BYTES: stored_bytes,
+        log_fields.COUNT: count,
     }
 
 

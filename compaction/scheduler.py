@@ -8,16 +8,16 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
 
-from compaction.lease import LeaseTaken
 from compaction.run import Report
 from compaction.schedule import Schedule
-from replicator import logkeys
+from formats.errors import ReplicatorError
+from infra.archive.lease import LeaseTaken
+from infra.contracts.consumer import Clock
+from infra.runtime import log_fields
+from infra.runtime.health import Health
+from infra.runtime.lifecycle import Stop
+from infra.runtime.metrics import Metrics
 from replicator.config import CompactionJob
-from replicator.errors import ReplicatorError
-from replicator.health import Health
-from replicator.lifecycle import Stop
-from replicator.metrics import Metrics
-from replicator.protocols import Clock
 
 TURN = timedelta(seconds=1)
 
@@ -55,17 +55,17 @@ class Scheduler:
 
     def _run(self, job: CompactionJob) -> None:
         what = f"compaction job {job.name}"
-        log.info("compaction_begins", extra={logkeys.OPERATION: job.name})
+        log.info("compaction_begins", extra={log_fields.OPERATION: job.name})
         try:
             reports = self.run(job)
         except LeaseTaken as error:
-            log.info("compaction_waits", extra={logkeys.OPERATION: job.name, logkeys.REASON: str(error)})
+            log.info("compaction_waits", extra={log_fields.OPERATION: job.name, log_fields.REASON: str(error)})
             self.schedule.put_off(job, error.lease.until)
             return
         except ReplicatorError as error:
             if self.stop.is_set():
                 return
-            log.warning("compaction_run_failed", extra={logkeys.OPERATION: job.name, logkeys.ERROR: str(error)})
+            log.warning("compaction_run_failed", extra={log_fields.OPERATION: job.name, log_fields.ERROR: str(error)})
             self.metrics.count("compaction_failures", 1, job=job.name)
             self.health.stopped(what, str(error))
             return
@@ -81,8 +81,8 @@ class Scheduler:
             self.health.stopped(what, f"{len(bad)} segments are not what they say, first {next(iter(bad.items()))}")
         else:
             self.health.resumed(what)
-        log.info("compaction_ended", extra={logkeys.OPERATION: job.name})
+        log.info("compaction_ended", extra={log_fields.OPERATION: job.name})
 
     def _tell_next(self) -> None:
         for due in self.schedule.coming:
-            log.info("compaction_next", extra={logkeys.OPERATION: due.job.name, logkeys.NEXT: due.at.isoformat()})
+            log.info("compaction_next", extra={log_fields.OPERATION: due.job.name, log_fields.NEXT: due.at.isoformat()})

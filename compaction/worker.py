@@ -6,12 +6,12 @@ import logging
 import time
 from dataclasses import dataclass, replace
 
-from compaction.clean import Cleaner
+from compaction.delete_merged import Cleaner
 from compaction.merge import BadSegment, Merger
 from compaction.planner import CleanPlan, MergePlan, Plan
-from compaction.rows import Outcome
-from replicator import logkeys
-from replicator.errors import CorruptSegment, ReplicatorError, SegmentNotFound
+from compaction.task_rows import Outcome
+from formats.errors import CorruptSegment, ReplicatorError, SegmentNotFound
+from infra.runtime import log_fields
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Worker:
             outcome = Outcome(segment=name, error=str(error))
         except Exception as error:
             # a mistake of ours, perhaps, but not one that should keep the other plans from being carried out
-            log.exception("plan_failed", extra={logkeys.SEGMENT: name})
+            log.exception("plan_failed", extra={log_fields.SEGMENT: name})
             outcome = Outcome(segment=name, error=f"unexpected: {error!r}")
         return replace(outcome, seconds=time.monotonic() - began)
 

@@ -13,14 +13,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from egress.assembly import Assembly
-from egress.commits import Commits
-from egress.confirm import Confirmations
-from egress.held import Held
-from egress.holdings import RETRY, Holdings, report
+from egress.assigned_partition import Held
+from egress.assignment import RETRY, Holdings, report
 from egress.lag import LagGauge
-from egress.log_identity import from_contradiction, from_truncation
-from egress.outcomes import Foreign, Outcome, Refused, SpoolLost, Stored, Unstored
+from egress.offset_commits import Commits
 from egress.partition import (
     Append,
     Commit,
@@ -30,20 +26,20 @@ from egress.partition import (
     Seal,
     Seek,
 )
-from egress.places import another_cluster, is_last
-from egress.positioning import Positioning
-from egress.positions import Hold
-from egress.resolver import Begin
-from egress.runs import split
-from egress.watcher import Selected, TopicWatcher
-from replicator import logkeys
-from replicator.errors import BrokerUnavailable, OwnershipLost, SegmentsDiffer, TargetError
-from replicator.failing import Attempt
-from replicator.footer import SegmentOrigin
-from replicator.health import Health
-from replicator.lifecycle import Deadline, Stop
-from replicator.metrics import Metrics
-from replicator.protocols import (
+from egress.segments.builder import Assembly
+from egress.segments.outcomes import Foreign, Outcome, Refused, SpoolLost, Stored, Unstored
+from egress.segments.split_run import split
+from egress.start.choice import Hold
+from egress.start.resolver import Begin
+from egress.start_lookup import Positioning
+from egress.topics.claims import another_cluster, is_last
+from egress.topics.incarnation_check import Confirmations
+from egress.topics.log_identity import from_contradiction, from_truncation
+from egress.topics.watcher import Selected, TopicWatcher
+from formats.errors import BrokerUnavailable, OwnershipLost, SegmentsDiffer, TargetError
+from formats.footer import SegmentOrigin
+from formats.segment import LEVEL_STREAMING, OffsetRange, Segment
+from infra.contracts.consumer import (
     Clock,
     ConsumerDisturbed,
     Fetched,
@@ -54,7 +50,11 @@ from replicator.protocols import (
     SourceConsumer,
     TopicPartition,
 )
-from replicator.segment import LEVEL_STREAMING, OffsetRange, Segment
+from infra.runtime import log_fields
+from infra.runtime.failures import Attempt
+from infra.runtime.health import Health
+from infra.runtime.lifecycle import Deadline, Stop
+from infra.runtime.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ GROUP, TOPICS = "group", "topics"  # in health
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressParts:
-    """What the controller is built of; `replicator.app` knows how."""
+    """What the controller is built of; `replicator.services.ingress` knows how."""
 
     region: str
     isolation_level: str
@@ -150,7 +150,7 @@ class EgressController:
 
     def _subscribe(self) -> None:
         topics = self._topics = self.parts.watcher.topics
-        log.info("topics_selected", extra={logkeys.COUNT: len(topics), logkeys.TOPIC: sorted(topics)[:20]})
+        log.info("topics_selected", extra={log_fields.COUNT: len(topics), log_fields.TOPIC: sorted(topics)[:20]})
         if topics:
             self.parts.consumer.subscribe(sorted(topics), self)
         self.parts.health.started(True)
@@ -163,7 +163,7 @@ class EgressController:
             health.resumed(f"{self.parts.region}/{topic}")
         for topic, reason in refused.items():
             if topic not in self._refused:
-                log.error("topic_refused", extra={logkeys.TOPIC: topic, logkeys.REASON: reason})
+                log.error("topic_refused", extra={log_fields.TOPIC: topic, log_fields.REASON: reason})
             health.stopped(f"{self.parts.region}/{topic}", reason)
         self._refused = frozenset(refused)
 
@@ -230,7 +230,7 @@ class EgressController:
         return held.storing
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
-        log.warning("partitions_lost", extra={logkeys.COUNT: len(partitions)})
+        log.warning("partitions_lost", extra={log_fields.COUNT: len(partitions)})
         self._holdings.forget(partitions)
 
     # --- where to begin ---
@@ -251,7 +251,7 @@ class EgressController:
             self.parts.metrics.count("egress_recorded_gap_offsets", offsets, **held.labels)
         log.info(
             "partition_begins",
-            extra=held.fields | {logkeys.OFFSET: start.next_offset, logkeys.REASON: start.why},
+            extra=held.fields | {log_fields.OFFSET: start.next_offset, log_fields.REASON: start.why},
         )
         # where it began is decided once: without this an idle partition would be positioned anew after a restart
         self._commits.add(held.partition, held.position(start.next_offset))
@@ -278,7 +278,7 @@ class EgressController:
                     if code == OUT_OF_RANGE:
                         # trimmed, truncated or created again: where to begin says which, once what was read is stored
                         held.end(now + RETRY)
-                        log.warning("partition_out_of_range", extra=held.fields | {logkeys.REASON: reason})
+                        log.warning("partition_out_of_range", extra=held.fields | {log_fields.REASON: reason})
                     else:
                         self._holdings.stop(held, f"{held.partition}: the broker refuses it: {code}, {reason}", now)
             case LogTruncated(partition=partition):
@@ -288,7 +288,7 @@ class EgressController:
                         held.evidence = from_truncation(event, core.committable)
                     self._give_up(held, event.reason, now)
             case ConsumerDisturbed(reason=reason):
-                log.error("consumer_disturbed", extra={logkeys.REASON: reason})
+                log.error("consumer_disturbed", extra={log_fields.REASON: reason})
                 for held in self._holdings:
                     if (core := held.going) is not None:
                         self._apply(held, core.disturbed(), now)
@@ -298,7 +298,7 @@ class EgressController:
     def _give_up(self, held: Held, why: str, now: datetime) -> None:
         """The log is not the one that was read: what is not being stored yet is dropped, and it is asked anew where to
         begin. What is archived is never dropped: there the partition is held."""
-        log.error("log_not_the_same", extra=held.fields | {logkeys.REASON: why})
+        log.error("log_not_the_same", extra=held.fields | {log_fields.REASON: why})
         self.parts.metrics.count("egress_rewinds", 1, **held.labels)
         self.parts.assembly.discard(held.source)
         held.give_up(now)
@@ -421,12 +421,12 @@ class EgressController:
             consumer.pause([p for p, h in self._holdings.partitions.items() if h.going])
             for held in self._holdings:
                 self.parts.metrics.count("egress_pauses", 1, **held.labels)
-            log.info("fetching_paused", extra={logkeys.BYTES: assembly.held_bytes + assembly.spool_bytes})
+            log.info("fetching_paused", extra={log_fields.BYTES: assembly.held_bytes + assembly.spool_bytes})
         elif self._paused and assembly.relieved:
             self._paused = False
             going = [p for p, h in self._holdings.partitions.items() if h.going and h.seek is None]
             consumer.resume(going)
-            log.info("fetching_resumed", extra={logkeys.BYTES: assembly.held_bytes + assembly.spool_bytes})
+            log.info("fetching_resumed", extra={log_fields.BYTES: assembly.held_bytes + assembly.spool_bytes})
         if self._paused:
             # what waits to be stored goes by itself; what is open would stay until it is full or old. In each turn:
             # the disk may shrink under somebody else's files.

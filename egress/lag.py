@@ -8,13 +8,13 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from egress.assembly import Assembly
-from egress.transactions import OpenTail, StuckTransactions
-from replicator import logkeys
-from replicator.errors import ReplicatorError
-from replicator.metrics import Metrics
-from replicator.protocols import ClusterAdmin, TopicPartition, Watermarks
-from replicator.segment import SourcePartition
+from egress.open_transactions import OpenTail, StuckTransactions
+from egress.segments.builder import Assembly
+from formats.errors import ReplicatorError
+from formats.segment import SourcePartition
+from infra.contracts.consumer import ClusterAdmin, TopicPartition, Watermarks
+from infra.runtime import log_fields
+from infra.runtime.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class LagGauge:
             try:
                 self._report(asked.result(), held, now)
             except ReplicatorError as error:
-                log.warning("lag_unknown", extra={logkeys.ERROR: str(error)})
+                log.warning("lag_unknown", extra={log_fields.ERROR: str(error)})
         if self._asked is None and held and (self._due_at is None or now >= self._due_at):
             self._due_at = now + self.interval
             self._asked = self.pool.submit(self._ask, list(held))
@@ -88,12 +88,12 @@ class LagGauge:
             log.warning(
                 "transaction_stuck",
                 extra={
-                    logkeys.TOPIC: tail.partition.topic,
-                    logkeys.PARTITION: tail.partition.partition,
-                    logkeys.OFFSET: tail.stable,
-                    logkeys.COUNT: tail.high - tail.stable,
-                    logkeys.WAIT_MS: int(tail.age.total_seconds() * 1000),
-                    logkeys.NEXT: "find its producer, or end it: kafka-transactions.sh find-hanging, abort",
+                    log_fields.TOPIC: tail.partition.topic,
+                    log_fields.PARTITION: tail.partition.partition,
+                    log_fields.OFFSET: tail.stable,
+                    log_fields.COUNT: tail.high - tail.stable,
+                    log_fields.WAIT_MS: int(tail.age.total_seconds() * 1000),
+                    log_fields.NEXT: "find its producer, or end it: kafka-transactions.sh find-hanging, abort",
                 },
             )
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from replicator.segment import OffsetRange
+from formats.segment import OffsetRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

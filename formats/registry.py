@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
-from replicator.errors import ConfigError
-from replicator.protocols import SegmentFormat
+from formats.errors import ConfigError
+from infra.contracts.consumer import SegmentFormat
 
 GROUP = "replicator.formats"
 

@@ -13,14 +13,14 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from formats.errors import OtherGroup, ReplicatorError, TargetError
+from formats.messages.delivery_checkpoint import Skipped
+from infra.contracts.consumer import CheckpointStore
+from infra.runtime import log_fields
+from infra.runtime.failures import Attempt, Failures
+from infra.runtime.health import Health
+from ingress.checkpoint_lookup import Positions
 from ingress.group_ownership import GroupOwnership
-from ingress.positioning import Positions
-from replicator import logkeys
-from replicator.checkpoint import Skipped
-from replicator.errors import OtherGroup, ReplicatorError, TargetError
-from replicator.failing import Attempt, Failures
-from replicator.health import Health
-from replicator.protocols import CheckpointStore
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class CheckpointWatch:
         except OtherGroup:
             raise
         except ReplicatorError as error:
-            log.warning("group_not_claimed", extra={logkeys.ERROR: str(error)})
+            log.warning("group_not_claimed", extra={log_fields.ERROR: str(error)})
             self._failed(error, now)
             self._next_at = now + RETRY
         else:
@@ -92,7 +92,7 @@ class CheckpointWatch:
         except OtherGroup:
             raise
         except ReplicatorError as error:
-            log.warning("checkpoints_not_seen", extra={logkeys.ERROR: str(error)})
+            log.warning("checkpoints_not_seen", extra={log_fields.ERROR: str(error)})
             self._failed(error, now)
             return False
         self._failures.worked(Attempt.CHECKPOINTS)

@@ -14,33 +14,13 @@ from datetime import datetime, timedelta
 from queue import Empty
 from typing import assert_never
 
-from ingress import telling as tell
-from ingress.checkpoint_watch import CheckpointWatch
-from ingress.delivery import Delivery
-from ingress.destinations import DestinationFinder, Route
-from ingress.first_checkpoints import FirstCheckpoints, foreign_data
-from ingress.group_ownership import GroupOwnership
-from ingress.held import Held
-from ingress.holdings import Holdings
-from ingress.left_behind import LeftBehind
-from ingress.listings import Listings
-from ingress.lives import Turn, at_hand, turn
-from ingress.measuring import Measuring
-from ingress.positioning import Positioning, Positions, has_only_begun_elsewhere, unusable
-from ingress.reports import Corrupt, Failed, Progressed, Report, Vanished
-from ingress.sequencer import Begin, Deliver, Effect, Finished, Late, Lost, Passed, Relist, Sequencer, Waits
-from ingress.stored_lag import StoredLag
-from ingress.watcher import DestinationWatcher
-from replicator import logkeys
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey, seed_at_the_end_of
-from replicator.control_store import ControlStore
-from replicator.errors import CheckpointConflict, ReplicatorError
-from replicator.events import Created, Removed
-from replicator.failing import Attempt
-from replicator.health import Health
-from replicator.lifecycle import Deadline, Stop
-from replicator.metrics import Metrics
-from replicator.protocols import (
+from formats.errors import CheckpointConflict, ReplicatorError
+from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, seed_at_the_end_of
+from formats.messages.segment_events import Created, Removed
+from formats.segment import SourcePartition
+from infra.archive.control import ControlStore
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import (
     CheckpointStore,
     Clock,
     EventLog,
@@ -51,9 +31,29 @@ from replicator.protocols import (
     TargetRecords,
     TopicPartition,
 )
-from replicator.segment import SourcePartition
-from replicator.store import SegmentStore
-from replicator.view import SegmentView
+from infra.runtime import log_fields
+from infra.runtime.failures import Attempt
+from infra.runtime.health import Health
+from infra.runtime.lifecycle import Deadline, Stop
+from infra.runtime.metrics import Metrics
+from ingress import partition_log as tell
+from ingress.assigned_partition import Held
+from ingress.assignment import Holdings
+from ingress.checkpoint_lookup import Positioning, Positions, has_only_begun_elsewhere, unusable
+from ingress.checkpoint_watch import CheckpointWatch
+from ingress.delivery.events import Corrupt, Failed, Progressed, Report, Vanished
+from ingress.delivery.rounds import Delivery
+from ingress.foreign_data_check import FirstCheckpoints, foreign_data
+from ingress.group_ownership import GroupOwnership
+from ingress.partition_metrics import Measuring
+from ingress.routing.destinations import DestinationFinder, Route
+from ingress.routing.succession import Turn, at_hand, turn
+from ingress.routing.watcher import DestinationWatcher
+from ingress.segment_lister import Listings
+from ingress.segment_view import SegmentView
+from ingress.sequencer import Begin, Deliver, Effect, Finished, Late, Lost, Passed, Relist, Sequencer, Waits
+from ingress.stored_lag import StoredLag
+from ingress.undelivered_metrics import LeftBehind
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ SETTLE = timedelta(seconds=2)  # for a round under way of what an operator has d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressParts:
-    """What the controller is built of; `replicator.app` knows how."""
+    """What the controller is built of; `replicator.services.ingress` knows how."""
 
     placement: Placement
     event_log: EventLog
@@ -180,7 +180,7 @@ class IngressController:
         if self._checkpoints.is_ours:
             self._find(now)
         for event in parts.placement.poll(timedelta()):
-            log.error("placement_disturbed", extra={logkeys.REASON: event.reason})
+            log.error("placement_disturbed", extra={log_fields.REASON: event.reason})
         self._confirmed(now)
         for report in self._reports():
             self._reported(report, parts.clock.now())
@@ -208,7 +208,7 @@ class IngressController:
             return
         names = sorted(self._watcher.found.destinations)
         if sorted(before) != names:
-            log.info("destinations_found", extra={logkeys.COUNT: len(names), logkeys.DESTINATION: names[:20]})
+            log.info("destinations_found", extra={log_fields.COUNT: len(names), log_fields.DESTINATION: names[:20]})
             if names:
                 self.parts.placement.subscribe(names, self)
         self._drop_others()
@@ -263,13 +263,13 @@ class IngressController:
         deadline = Deadline(self.parts.shutdown_timeout)
         epochs = [h.assignment.epoch for h in leaving]
         if not self.parts.delivery.release(epochs, deadline.left):
-            log.warning("round_outlived_revoke", extra={logkeys.COUNT: len(leaving)})
+            log.warning("round_outlived_revoke", extra={log_fields.COUNT: len(leaving)})
             if self.parts.stop.is_set():
                 self.parts.abandon.set()
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         leaving = self._take(partitions)
-        log.warning("partitions_lost", extra={logkeys.COUNT: len(leaving)})
+        log.warning("partitions_lost", extra={log_fields.COUNT: len(leaving)})
         self.parts.delivery.release([h.assignment.epoch for h in leaving], timedelta())
 
     def _hold(self, partition: TopicPartition) -> None:
@@ -329,7 +329,7 @@ class IngressController:
         )
         log.info(
             "partition_begins",
-            extra=held.fields | {logkeys.OFFSET: next_offset if next_offset is not None else "first segment"},
+            extra=held.fields | {log_fields.OFFSET: next_offset if next_offset is not None else "first segment"},
         )
         if is_known:  # positioned anew: what is known goes on being delivered, and news come as they did before
             self._changed(held, self.parts.clock.now())
@@ -377,7 +377,7 @@ class IngressController:
                 self._reposition(held, now)  # by what somebody wrote down meanwhile
                 continue
             if isinstance(answer, ReplicatorError):
-                log.warning("target_not_seen", extra=held.fields | {logkeys.ERROR: str(answer)})
+                log.warning("target_not_seen", extra=held.fields | {log_fields.ERROR: str(answer)})
                 held.failures.failed(Attempt.TARGET, str(answer), now)
                 self._apply(held, held.sequencer.failed(now))
                 continue
@@ -453,7 +453,7 @@ class IngressController:
             case Turn.LOOK:
                 self._listings.begin(held, full=True, reason="life")
             case Turn.FOLLOW:
-                log.warning("next_life_follows", extra=held.fields | {logkeys.NEXT: life.place})
+                log.warning("next_life_follows", extra=held.fields | {log_fields.NEXT: life.place})
                 next_source = life.source(source.region, source.partition)
                 self._change_life(held, next_source, {source: held.sequencer.next_offset or 0})
 
@@ -462,7 +462,7 @@ class IngressController:
     def _read_log(self, now: datetime) -> None:
         for event in self.parts.event_log.poll(timedelta()):
             if isinstance(event, LogReset):
-                log.warning("event_log_reset", extra={logkeys.REASON: event.reason})
+                log.warning("event_log_reset", extra={log_fields.REASON: event.reason})
                 for held in self._holdings:
                     if held.sequencer is not None:  # else it is listed once its position is known
                         self._listings.begin(held, full=False, reason="reset")
@@ -556,7 +556,7 @@ class IngressController:
                 self.parts.notes.going(held.assignment.key)
                 self._apply(held, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
             case Failed(reason=reason, fate=fate, offset=offset):
-                log.warning("delivery_failed", extra=held.fields | {logkeys.REASON: reason})
+                log.warning("delivery_failed", extra=held.fields | {log_fields.REASON: reason})
                 before = held.failures.failed(Attempt.DELIVERY, reason, now)
                 if fate is Fate.UNKNOWN:
                     self._reposition(held, now + held.policy.pause(before, refused=False))
@@ -566,7 +566,7 @@ class IngressController:
                     return
                 self._apply(held, sequencer.failed(now))
             case Vanished(segment=segment):
-                log.info("segment_vanished", extra=held.fields | {logkeys.SEGMENT: str(segment)})
+                log.info("segment_vanished", extra=held.fields | {log_fields.SEGMENT: str(segment)})
                 self._apply(held, sequencer.vanished(segment, now))
             case Corrupt(segment=segment, error=error):
                 self.parts.metrics.count("corrupt_segments", 1, **held.labels)

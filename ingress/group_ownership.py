@@ -1,5 +1,5 @@
 """The checkpoint topic as this process's group owns it: claimed before anything is delivered, and confirmed with every
-reading of positions. The rules are in `replicator.group_claim`; this asks and writes."""
+reading of positions. The rules are in `formats.messages.group_claim`; this asks and writes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from replicator import logkeys
-from replicator.errors import OtherGroup, TargetError
-from replicator.group_claim import (
+from formats.errors import OtherGroup, TargetError
+from formats.messages.group_claim import (
     Append,
     Ask,
     CountMembers,
@@ -22,8 +21,9 @@ from replicator.group_claim import (
     standing,
     why_copied,
 )
-from replicator.group_claim import refusal as why_not
-from replicator.protocols import CheckpointEditor, CheckpointStore, Clock, ConsumerGroups
+from formats.messages.group_claim import refusal as why_not
+from infra.contracts.consumer import CheckpointEditor, CheckpointStore, Clock, ConsumerGroups
+from infra.runtime import log_fields
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ class GroupOwnership:
                 return self.groups.facts(group_id).members
             case Append(claim=claim):
                 self.editor.claim(claim)
-                log.info("group_claimed", extra={logkeys.TOPIC: self.topic, logkeys.COUNT: claim.number})
+                log.info("group_claimed", extra={log_fields.TOPIC: self.topic, log_fields.COUNT: claim.number})
                 return None
             case Withdraw(claim=claim):
                 self.editor.withdraw(claim)

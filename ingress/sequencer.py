@@ -23,10 +23,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from replicator.checkpoint import Waiting
-from replicator.coverage import Gap, Piece, explained_until, next_step, remaining, steps
-from replicator.segment import OffsetRange, Segment
-from replicator.view import SegmentView
+from formats.coverage import Gap, Piece, explained_until, next_step, remaining, steps
+from formats.messages.delivery_checkpoint import Waiting
+from formats.segment import OffsetRange, Segment
+from ingress.segment_view import SegmentView
 
 # delivered together at most: small segments make large runs, and large ones do not keep others from their turn for long
 CHAIN_PIECES, CHAIN_BYTES = 1_000, 16 << 20  # as stored

@@ -13,14 +13,14 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from ingress.reports import labels_of
-from replicator import logkeys
-from replicator.checkpoint import CheckpointKey
-from replicator.errors import ReplicatorError
-from replicator.forward_listing import ahead
-from replicator.metrics import Metrics
-from replicator.segment import SourcePartition
-from replicator.store import SegmentStore
+from formats.errors import ReplicatorError
+from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.segment import SourcePartition
+from infra.archive.forward_listing import ahead
+from infra.archive.segments import SegmentStore
+from infra.runtime import log_fields
+from infra.runtime.metrics import Metrics
+from ingress.delivery.events import labels_of
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class StoredLag:
         try:
             self._known.update(asked.result())
         except ReplicatorError as error:
-            log.warning("lag_unknown", extra={logkeys.ERROR: str(error)})
+            log.warning("lag_unknown", extra={log_fields.ERROR: str(error)})
 
     def _export(self, keys: Collection[CheckpointKey], now: datetime) -> None:
         known = {key.source: self._known[key] for key in keys if key in self._known}

@@ -1,0 +1,56 @@
+"""The library: services, restores and checks, built from a configuration."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from replicator.config import Config, load
+    from replicator.drill import Drill
+    from replicator.restore.restore import Restore
+    from replicator.selection import Selection
+    from replicator.services.compaction import Compaction
+    from replicator.services.ingress import build_egress, build_ingress, build_sync
+    from replicator.services.retention import Retention
+    from replicator.verify.verify import Verification
+
+_HOMES = {
+    "Compaction": "replicator.services.compaction",
+    "Config": "replicator.config",
+    "Drill": "replicator.drill",
+    "Restore": "replicator.restore.restore",
+    "Retention": "replicator.services.retention",
+    "Selection": "replicator.selection",
+    "Verification": "replicator.verify.verify",
+    "build_egress": "replicator.services.ingress",
+    "build_ingress": "replicator.services.ingress",
+    "build_sync": "replicator.services.ingress",
+    "load": "replicator.config",
+}
+
+__all__ = [
+    "Compaction",
+    "Config",
+    "Drill",
+    "Restore",
+    "Retention",
+    "Selection",
+    "Verification",
+    "build_egress",
+    "build_ingress",
+    "build_sync",
+    "load",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when it is asked for: a part of the package needs no other."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

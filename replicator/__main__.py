@@ -11,8 +11,8 @@ INTERRUPTED = 130
 def run() -> NoReturn:
     """As the shell sees it: nothing keeps a process up whose command is done, and Ctrl-C is no error of ours."""
     try:
-        from replicator.cli import main  # noqa: PLC0415 -- Ctrl-C may come while modules are loaded
-        from replicator.leaving import leave  # noqa: PLC0415
+        from infra.runtime.process_exit import leave  # noqa: PLC0415
+        from replicator.main import main  # noqa: PLC0415 -- Ctrl-C may come while modules are loaded
 
         try:
             main()

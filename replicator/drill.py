@@ -15,23 +15,23 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from infra.kafka.log_probe import KafkaLogProbe
-from infra.metrics import PrometheusMetrics
-from ingress.report import entry_of, line_of
-from ingress.restored import Outcome
-from ingress.selection import Selection
+from formats.errors import BrokerUnavailable, ReplicatorError, TargetError
+from formats.read_splits import Span
+from formats.segment import SourcePartition
+from infra.contracts.consumer import TopicPartition
+from infra.kafka.cluster.log_probe import KafkaLogProbe
+from infra.runtime.lifecycle import Stop, SystemClock
+from infra.runtime.prometheus import PrometheusMetrics
 from replicator.config import Config
-from replicator.errors import BrokerUnavailable, ReplicatorError, TargetError
-from replicator.lifecycle import Stop, SystemClock
-from replicator.protocols import TopicPartition
-from replicator.restore import Objection, Options, Restore, Wishes
-from replicator.segment import SourcePartition
-from replicator.stretches import Span
-from replicator.verify import Verification
-from replicator.verify_on_spark import TARGET, Look, Work, on_spark
+from replicator.restore.progress import Outcome
+from replicator.restore.restore import Objection, Options, Restore, Wishes
+from replicator.selection import Selection
+from replicator.verify.report import entry_of, line_of
+from replicator.verify.spark_task import TARGET, Look, Work, on_spark
+from replicator.verify.verify import Verification
 
 if TYPE_CHECKING:
-    from infra.spark import SparkSettings
+    from infra.spark.runner import SparkSettings
 
 
 class DrillStopped(ReplicatorError):

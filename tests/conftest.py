@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from infra import tuning
 from infra.local.errors import LocalStackError
 from infra.local.stack import LocalStack
-from infra.logs import JsonFormatter, TextFormatter
+from infra.runtime import tuning
+from infra.runtime.logs import JsonFormatter, TextFormatter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from replicator.errors import ReplicatorError
+from formats.errors import ReplicatorError
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,7 +26,7 @@ from infra.local.errors import LocalStackError, with_log
 from infra.local.process import Supervisor
 
 if TYPE_CHECKING:
-    from infra.local.java import Java
+    from infra.runtime.java import Java
 
 KAFKA_VERSION = "4.3.1"
 SCALA = "2.13"

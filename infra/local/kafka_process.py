@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import threading
     from pathlib import Path
 
-    from infra.local.java import Java
     from infra.local.process import Process, Supervisor
+    from infra.runtime.java import Java
 
 FORMAT_TIMEOUT = timedelta(seconds=90)
 _JVM = (

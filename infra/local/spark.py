@@ -21,17 +21,17 @@ from typing import TYPE_CHECKING, Any
 from pyspark.find_spark_home import _find_spark_home
 
 from infra.local.errors import LocalStackError, with_log
-from infra.local.java import find_java
 from infra.local.ports import HOST
 from infra.local.process import Supervisor
 from infra.local.server import START_TIMEOUT, Server
 from infra.local.waiting import wait_until
+from infra.runtime.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from infra.local.java import Java
     from infra.local.process import Process
+    from infra.runtime.java import Java
 
 ASK_SECONDS = 5.0
 NOTICE_TIMEOUT = timedelta(seconds=30)

@@ -22,14 +22,14 @@ from typing import TYPE_CHECKING, Self
 
 from infra.local.broker import Broker
 from infra.local.cache import cache_dir
-from infra.local.classes import class_archive
+from infra.local.class_sharing import class_archive
 from infra.local.cluster import BrokerCluster
 from infra.local.errors import LocalStackError
 from infra.local.jars import KAFKA_VERSION, kafka_jars
-from infra.local.java import find_java
 from infra.local.kafka_process import KafkaRuntime
 from infra.local.moto import Moto
 from infra.local.process import Supervisor
+from infra.runtime.java import find_java
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -1,1 +1,1 @@
-"""The commands, one module for each family. `replicator.cli` wires them; nothing else imports them."""
+"""The commands, one module for each family. `replicator.main` wires them; nothing else imports them."""

@@ -6,16 +6,16 @@ from typing import Annotated
 
 import typer
 
-from egress.fork_adoption import adopt_fork
-from egress.places import adopt as adopt_life
-from replicator.commands.arguments import of_another_region
-from replicator.commands.reach import Reach
-from replicator.commands.terminal import AsJson, ConfigFile, load_config, print_json, print_text
+from egress.topics.claims import adopt as adopt_life
+from egress.topics.fork_adoption import adopt_fork
+from formats.errors import TargetError
+from infra.archive.control import ControlStore
+from infra.contracts.consumer import ClusterAdmin
+from infra.runtime.lifecycle import SystemClock
 from replicator.config import Config
-from replicator.control_store import ControlStore
-from replicator.errors import TargetError
-from replicator.lifecycle import SystemClock
-from replicator.protocols import ClusterAdmin
+from replicator.services.clients import Reach
+from replicator.terminal.output import AsJson, ConfigFile, load_config, print_json, print_text
+from replicator.terminal.source_names import of_another_region
 
 
 def adopt(

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.checkpoint import (
+from formats.errors import CheckpointConflict, TargetError
+from formats.messages.delivery_checkpoint import (
     Checkpoint,
     CheckpointKey,
     Parked,
@@ -20,11 +21,15 @@ from replicator.checkpoint import (
     still_parked,
     still_waiting,
 )
-from replicator.commands.arguments import SourceName, destination_of, instant, source_name
-from replicator.commands.interrupt import WRITES_ONCE, interruptible
-from replicator.commands.parked import operator_of
-from replicator.commands.reach import Reach
-from replicator.commands.terminal import (
+from formats.messages.group_claim import standing
+from formats.segment import SourcePartition
+from infra.contracts.consumer import TopicPartition
+from infra.runtime.lifecycle import SystemClock
+from replicator.commands.repair import operator_of
+from replicator.services.clients import Reach
+from replicator.terminal.changes import Written, tell
+from replicator.terminal.interrupt import WRITES_ONCE, interruptible
+from replicator.terminal.output import (
     DIFFERENCES,
     AsJson,
     ConfigFile,
@@ -35,16 +40,11 @@ from replicator.commands.terminal import (
     print_text,
     table,
 )
-from replicator.commands.writing import Written, tell
-from replicator.errors import CheckpointConflict, TargetError
-from replicator.group_claim import standing
-from replicator.lifecycle import SystemClock
-from replicator.protocols import TopicPartition
-from replicator.segment import SourcePartition
+from replicator.terminal.source_names import SourceName, destination_of, instant, source_name
 
 if TYPE_CHECKING:
-    from ingress.foreign_positions import ForeignPartition, Record
-    from ingress.operator import Seed
+    from formats.messages.foreign_positions import ForeignPartition, Record
+    from ingress.repair import Seed
 
 checkpoints_app = group("How far each source partition was delivered: show it, or say where to go on.")
 
@@ -192,7 +192,7 @@ def seed(
         if offset is not None:
             found: Mapping[SourcePartition, int] = dict.fromkeys(_archived(reach, name), offset)
         elif at is not None:
-            from ingress.by_time import TimeFinder
+            from infra.archive.offset_for_time import TimeFinder
 
             finder = TimeFinder(reach.store, reach.format, reach.pool)
             times = {s: finder.next_offset(s, at) for s in _archived(reach, name)}
@@ -249,8 +249,8 @@ def _archived(reach: Reach, name: SourceName) -> list[SourcePartition]:
 def _foreign(
     reach: Reach, name: SourceName, ancestor_topic: str | None, connect_offsets: str | None, alias: str
 ) -> Mapping[SourcePartition, int]:
-    from infra.kafka.whole_topic import read_whole
-    from ingress.foreign_positions import ancestor_positions, connect_positions
+    from formats.messages.foreign_positions import ancestor_positions, connect_positions
+    from infra.kafka.internal_topics.whole_topic import read_whole
 
     read: Callable[[list[Record]], Mapping[ForeignPartition, int]]
     topic, region, read = (

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from replicator.commands.interrupt import ended_by_interrupt
-from replicator.commands.terminal import (
+from infra.runtime.process_exit import leave
+from replicator.terminal.interrupt import ended_by_interrupt
+from replicator.terminal.output import (
     DIFFERENCES,
     FAILED,
     AsJson,
@@ -26,7 +27,6 @@ from replicator.commands.terminal import (
     size_text,
     table,
 )
-from replicator.leaving import leave
 
 if TYPE_CHECKING:
     from compaction.run import Report
@@ -86,7 +86,7 @@ def _now(
     dry_run: bool,
     **selection: Any,
 ) -> list[Report]:
-    from replicator.compaction import Compaction
+    from replicator.services.compaction import Compaction
 
     with bars(quiet=quiet or dry_run) as begin, Compaction(settings, progress=begin("plans")) as compaction:
         jobs = compaction.jobs(names)
@@ -95,8 +95,8 @@ def _now(
 
 
 def _by_the_clock(settings: Config, names: Sequence[str] | None) -> None:
-    from replicator.compaction import build_scheduler
-    from replicator.service import run_until_signalled
+    from infra.runtime.service import run_until_signalled
+    from replicator.services.compaction import build_scheduler
 
     leave(run_until_signalled(build_scheduler(settings, names)))
 

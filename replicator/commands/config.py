@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.commands.terminal import (
+from formats.errors import ConfigError
+from replicator.terminal.output import (
     USAGE,
     AsJson,
     ConfigFile,
@@ -22,7 +23,6 @@ from replicator.commands.terminal import (
     print_json,
     print_text,
 )
-from replicator.errors import ConfigError
 
 if TYPE_CHECKING:
     from replicator.config import Config
@@ -112,7 +112,7 @@ def config_show(config: ConfigFile = None, as_json: AsJson = False) -> None:
 @config_app.command("schema")
 def config_schema(as_json: AsJson = False) -> None:
     """Print every setting with its type, default and meaning."""
-    from replicator.config.schema import entries, template
+    from replicator.config.reference import entries, template
 
     if as_json:
         print_json([asdict(entry) for entry in entries()])

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.commands.selecting import AnyTopics, Partitions, Region, selected
-from replicator.commands.terminal import (
+from replicator.terminal.options import AnyTopics, Partitions, Region, selected
+from replicator.terminal.output import (
     DIFFERENCES,
     AsJson,
     ConfigFile,
@@ -63,9 +63,9 @@ def drill(  # noqa: PLR0917 -- options of a command
     Made for cron. Without --into it starts a Kafka of its own on this machine, and leaves nothing of it behind. Exit
     code 3 when anything could not be restored or is not equal.
     """
+    from infra.runtime.lifecycle import Stop
     from replicator.drill import Drill, append, write_metrics
-    from replicator.lifecycle import Stop
-    from replicator.verify import Verification
+    from replicator.verify.verify import Verification
 
     settings = load_config(config)
     set_up_work(settings)

@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
-from replicator.acceptance import acceptable
-from replicator.checkpoint import Skipped
-from replicator.commands.arguments import of_another_region, offset_range, one_partition
-from replicator.commands.interrupt import WRITES_ONCE, interruptible
-from replicator.commands.reach import Reach
-from replicator.commands.terminal import DIFFERENCES, AsJson, ConfigFile, Yes, load_config, print_json, print_text
-from replicator.control import RecordedGap, encode_gap, gap_key
-from replicator.durable import Step, durable
-from replicator.errors import TargetError
-from replicator.forward_listing import covered
-from replicator.lifecycle import SystemClock
-from replicator.segment import OffsetRange, SourcePartition
+from formats.control.keys import RecordedGap, encode_gap, gap_key
+from formats.errors import TargetError
+from formats.gap_acceptance import acceptable
+from formats.messages.delivery_checkpoint import Skipped
+from formats.segment import OffsetRange, SourcePartition
+from infra.archive.forward_listing import covered
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.lifecycle import SystemClock
+from replicator.services.clients import Reach
+from replicator.terminal.interrupt import WRITES_ONCE, interruptible
+from replicator.terminal.output import DIFFERENCES, AsJson, ConfigFile, Yes, load_config, print_json, print_text
+from replicator.terminal.source_names import of_another_region, offset_range, one_partition
 
 gaps_app = typer.Typer(
     invoke_without_command=True,

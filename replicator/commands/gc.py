@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replicator.commands.compact import print_report, report_json
-from replicator.commands.terminal import (
+from replicator.terminal.output import (
     DIFFERENCES,
     FAILED,
     AsJson,
@@ -24,7 +24,7 @@ from replicator.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from compaction.collect import Report
+    from compaction.gc import Report
     from compaction.retention import Expiry
     from compaction.run import Report as CleaningReport
     from replicator.config import Config
@@ -66,7 +66,7 @@ def gc(  # noqa: PLR0917 -- options of a command
 
 
 def _refuse_topics_without_rule(settings: Config, topics: list[str]) -> None:
-    from replicator.topics import select
+    from formats.topic_selection import select
 
     if settings.retention is None:
         return
@@ -78,7 +78,7 @@ def _refuse_topics_without_rule(settings: Config, topics: list[str]) -> None:
 def _collect(
     settings: Config, topics: list[str], *, dry_run: bool, allow_large: bool, covered: bool
 ) -> tuple[Report, CleaningReport | None]:
-    from replicator.retention import Retention
+    from replicator.services.retention import Retention
 
     with Retention(settings) as retention, ended_by_signal(retention.stop):
         report = retention.collect(topics, dry_run=dry_run, allow_large=allow_large)

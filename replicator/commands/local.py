@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from replicator.commands.terminal import FAILED, AsJson, group, print_json, print_text
+from replicator.terminal.output import FAILED, AsJson, group, print_json, print_text
 
 local_app = group("The embedded stack: two Kafka brokers, S3 and SQS on this machine.")
 
@@ -23,8 +23,8 @@ def local_up(
     import signal
     import threading
 
+    from infra.local.detached import run_foreground, up_detached
     from infra.local.stack import LocalStack
-    from infra.local.state import run_foreground, up_detached
 
     if detach:
         state = up_detached()
@@ -51,7 +51,7 @@ def local_up(
 @local_app.command("status")
 def local_status(as_json: AsJson = False) -> None:
     """Say whether the detached stack runs. Exit code 1 when it does not, or not all of it."""
-    from infra.local.state import status
+    from infra.local.detached import status
 
     found = status()
     if as_json:
@@ -70,7 +70,7 @@ def local_status(as_json: AsJson = False) -> None:
 @local_app.command("down")
 def local_down(as_json: AsJson = False) -> None:
     """End the detached stack; no error when there is none."""
-    from infra.local.state import down
+    from infra.local.detached import down
 
     ended = down()
     if as_json:
@@ -86,7 +86,7 @@ def demo(
     """Replicate real flights between two embedded regions, and prove that nothing was lost."""
     from rich.console import Console
 
-    from infra.local.demo import run
+    from replicator.demo import run
 
     raise typer.Exit(run(keep=keep, console=Console(), json=as_json))
 

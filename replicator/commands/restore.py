@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from replicator.commands.restore_output import plan_json, print_plan, print_result, print_sample, result_json
 from replicator.commands.restore_progress import progress
-from replicator.commands.restore_text import plan_json, print_plan, print_result, print_sample, result_json
-from replicator.commands.selecting import (
+from replicator.terminal.options import (
     From,
     Incarnation,
     Offsets,
@@ -27,7 +27,7 @@ from replicator.commands.selecting import (
     parsed,
     selected,
 )
-from replicator.commands.terminal import (
+from replicator.terminal.output import (
     DIFFERENCES,
     DONE,
     FAILED,
@@ -45,9 +45,9 @@ from replicator.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from ingress.objections import Objection
-    from ingress.restore_plan import RestorePlan
-    from ingress.restored import Outcome
+    from replicator.restore.conflicts import Objection
+    from replicator.restore.plan import RestorePlan
+    from replicator.restore.progress import Outcome
 
 FINISHES = "what is under way is delivered first; a second signal ends it at once"
 SAMPLE = 5  # records that --dry-run shows before and after
@@ -94,9 +94,9 @@ def restore(  # noqa: PLR0917 -- options of a command
     it, which without --dry-run is code 1, and nothing is begun. Ctrl-C ends it in order, and says where it stood; a
     second one ends it at once.
     """
-    from replicator.config.units import parse_duration, parse_size
-    from replicator.lifecycle import Stop
-    from replicator.restore import Options, Restore, RestoreStopped, Wishes
+    from infra.runtime.lifecycle import Stop
+    from infra.settings.units import parse_duration, parse_size
+    from replicator.restore.restore import Options, Restore, RestoreStopped, Wishes
 
     settings = load_config(config)
     set_up_work(settings)
@@ -186,7 +186,7 @@ def exit_code(outcomes: Sequence[Outcome], signals: Collection[int], *, follow: 
 
 def _refuse_empty(plan: RestorePlan, *, follow: bool) -> None:
     """A follower waits for what comes."""
-    from replicator.restore import EMPTY
+    from replicator.restore.restore import EMPTY
 
     if plan.is_empty and not follow:
         complain(f"{EMPTY}: nothing was created")
@@ -197,7 +197,7 @@ def _refuse_empty(plan: RestorePlan, *, follow: bool) -> None:
 
 
 def _objection(name: str) -> Objection:
-    from ingress.objections import ACCEPTED, Objection
+    from replicator.restore.conflicts import ACCEPTED, Objection
 
     if name not in list(ACCEPTED):
         raise typer.BadParameter(f"--accept {name!r}: may be {', '.join(ACCEPTED)}")

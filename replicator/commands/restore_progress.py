@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from replicator.commands.terminal import count_text, size_text
+from replicator.terminal.output import count_text, size_text
 
 if TYPE_CHECKING:
-    from ingress.restore_plan import RestorePlan
-    from ingress.restored import Outcome, Partition
-    from replicator.checkpoint import CheckpointKey
+    from formats.messages.delivery_checkpoint import CheckpointKey
+    from replicator.restore.plan import RestorePlan
+    from replicator.restore.progress import Outcome, Partition
 
 LINE_EVERY = 10.0  # seconds, where no terminal shows a bar
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicator.commands.interrupt import ended_by_interrupt
-from replicator.commands.terminal import (
+from infra.runtime.process_exit import leave
+from infra.runtime.service import run_until_signalled
+from replicator.terminal.interrupt import ended_by_interrupt
+from replicator.terminal.output import (
     DIFFERENCES,
     ConfigFile,
     complain,
@@ -22,20 +24,18 @@ from replicator.commands.terminal import (
     set_up_service_logs,
     size_text,
 )
-from replicator.leaving import leave
-from replicator.service import run_until_signalled
 
 if TYPE_CHECKING:
-    from egress.sync import SyncResult
+    from egress.bucket_sync import SyncResult
+    from infra.runtime.service import Service
     from replicator.config import Config
-    from replicator.service import Service
 
 
 def egress(config: ConfigFile = None) -> None:
     """Archive this region's topics, until SIGTERM or Ctrl-C."""
     settings = load_config(config)
     set_up_service_logs(settings)
-    from replicator.app import build_egress
+    from replicator.services.ingress import build_egress
 
     _run(lambda: build_egress(settings))
 
@@ -55,7 +55,7 @@ def ingress(
     """Deliver archived topics to this region's cluster, until SIGTERM or Ctrl-C."""
     settings = load_config(config)
     set_up_service_logs(settings)
-    from replicator.app import build_ingress
+    from replicator.services.ingress import build_ingress
 
     _run(lambda: build_ingress(settings, take_over=take_over))
 
@@ -75,14 +75,14 @@ def sync(
             _sync_once(settings)
         return
     set_up_service_logs(settings)
-    from replicator.app import build_sync
+    from replicator.services.ingress import build_sync
 
     _run(lambda: build_sync(settings))
 
 
 def _sync_once(settings: Config) -> None:
-    from infra.tuning import tune
-    from replicator.app import build_sync
+    from infra.runtime.tuning import tune
+    from replicator.services.ingress import build_sync
 
     set_up_logs(settings)
     tune()
@@ -102,7 +102,7 @@ def _sync_once(settings: Config) -> None:
 
 
 def _run(build: Callable[[], Service]) -> None:
-    from infra.tuning import tune
+    from infra.runtime.tuning import tune
 
     tune()
     leave(run_until_signalled(build()))

@@ -12,11 +12,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ingress.wishes import WishFinder
-from replicator.checkpoint import SEED
-from replicator.commands.reach import Reach
+from formats.messages.delivery_checkpoint import SEED
+from infra.archive.proofs import Proof
+from infra.runtime.lifecycle import SystemClock
+from infra.settings.units import format_age
+from ingress.routing.archived import WishFinder
 from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
-from replicator.commands.terminal import (
+from replicator.services.clients import Reach
+from replicator.status.egress import EgressPartition, EgressSources, EgressStatus
+from replicator.status.ingress import IngressPartition, IngressSources, IngressStatus, Planned
+from replicator.terminal.output import (
     DIFFERENCES,
     AsJson,
     ConfigFile,
@@ -26,15 +31,10 @@ from replicator.commands.terminal import (
     print_text,
     table,
 )
-from replicator.config.units import format_age
-from replicator.lifecycle import SystemClock
-from replicator.proofs import Proof
-from replicator.status.egress import EgressPartition, EgressSources, EgressStatus
-from replicator.status.ingress import IngressPartition, IngressSources, IngressStatus, Planned
 
 if TYPE_CHECKING:
+    from infra.contracts.consumer import GroupFacts
     from replicator.config import Config, IngressSettings
-    from replicator.protocols import GroupFacts
 
 
 def status(

@@ -7,16 +7,16 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from compaction.lease import NAME, is_dead
 from compaction.schedule import next_run
-from replicator.commands.terminal import print_text, table
-from replicator.config.units import format_age
-from replicator.heartbeats import HeartbeatStore
+from infra.archive.job_heartbeats import HeartbeatStore
+from infra.archive.lease import NAME, is_dead
+from infra.settings.units import format_age
 from replicator.status.compaction import CompactionStatus, look
+from replicator.terminal.output import print_text, table
 
 if TYPE_CHECKING:
-    from replicator.commands.reach import Reach
     from replicator.config import Config
+    from replicator.services.clients import Reach
 
 
 def compaction_status(settings: Config, reach: Reach, now: datetime) -> CompactionStatus | None:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from replicator.commands.restore_text import REMEDY
-from replicator.commands.selecting import (
+from formats.errors import ReplicatorError
+from replicator.commands.restore_output import REMEDY
+from replicator.terminal.options import (
     AnyTopics,
     From,
     Incarnation,
@@ -28,7 +29,7 @@ from replicator.commands.selecting import (
     parsed,
     selected,
 )
-from replicator.commands.terminal import (
+from replicator.terminal.output import (
     DIFFERENCES,
     AsJson,
     ConfigFile,
@@ -40,12 +41,11 @@ from replicator.commands.terminal import (
     set_up_work,
     spark_if,
 )
-from replicator.errors import ReplicatorError
 
 if TYPE_CHECKING:
-    from ingress.verification import Proven
+    from formats.segment import Segment
     from replicator.config import Config
-    from replicator.segment import Segment
+    from replicator.verify.verifier import Proven
 
 SAVE_EVERY = 30.0  # seconds; the file is written whole
 KEY_VARIABLE = "REPLICATOR_REPORT_KEY"
@@ -93,14 +93,14 @@ def verify(  # noqa: PLR0917 -- options of a command
     Reports are chained digests, signed when $REPLICATOR_REPORT_KEY is set. Exit code 3 when anything is not as it
     should be.
     """
-    from ingress.report import line_of
-    from ingress.report import report as report_of
-    from replicator.config.units import parse_duration
-    from replicator.lifecycle import SystemClock
-    from replicator.segment import parse_key
-    from replicator.surroundings import program
-    from replicator.verify import load_proven, save_proven
-    from replicator.verify_on_spark import ARCHIVE, DIRECT, SOURCE, TARGET, Look, Work, here, on_spark
+    from formats.segment import parse_key
+    from infra.runtime.lifecycle import SystemClock
+    from infra.settings.units import parse_duration
+    from replicator.services.wiring import program
+    from replicator.verify.report import line_of
+    from replicator.verify.report import report as report_of
+    from replicator.verify.spark_task import ARCHIVE, DIRECT, SOURCE, TARGET, Look, Work, here, on_spark
+    from replicator.verify.verify import load_proven, save_proven
 
     key = os.environ.get(KEY_VARIABLE, "").encode()
     if check_report is not None:
@@ -166,7 +166,7 @@ def verify(  # noqa: PLR0917 -- options of a command
 @contextmanager
 def _kept(state: Path | None, proven: Mapping[Segment, Proven]) -> Iterator[None]:
     """Saved whole at the end, however that comes."""
-    from replicator.verify import save_proven
+    from replicator.verify.verify import save_proven
 
     try:
         yield
@@ -177,10 +177,10 @@ def _kept(state: Path | None, proven: Mapping[Segment, Proven]) -> Iterator[None
 
 def _record(settings: Config, entries: Sequence[Mapping[str, Any]], at: datetime) -> None:
     """For `status`. Whoever may only read is told, and nothing else changes by it."""
-    from replicator.lifecycle import Stop
-    from replicator.proofs import Proof, ProofStore, proven_prefix
-    from replicator.segment import parse_source
-    from replicator.surroundings import archive_objects
+    from formats.segment import parse_source
+    from infra.archive.proofs import Proof, ProofStore, proven_prefix
+    from infra.runtime.lifecycle import Stop
+    from replicator.services.wiring import archive_objects
 
     found = {
         parse_source(entry["source"]): Proof(
@@ -202,7 +202,7 @@ def _record(settings: Config, entries: Sequence[Mapping[str, Any]], at: datetime
 
 
 def _check(file: Path, key: bytes) -> None:
-    from ingress.report import check
+    from replicator.verify.report import check
 
     try:
         said: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))

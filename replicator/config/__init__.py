@@ -1,14 +1,14 @@
 """One TOML file, parsed once to immutable settings; every problem is reported at once, each with its path."""
 
-from replicator.config.compaction import CompactionJob, CompactionSettings
-from replicator.config.egress import EgressSettings, EgressTopicSettings, StartPolicy
-from replicator.config.ingress import IngressSettings, IngressSource
-from replicator.config.kafka import KafkaSettings
+from compaction.retention_settings import Held, RetentionRule, RetentionSettings
+from compaction.settings import CompactionJob, CompactionSettings
+from egress.settings import EgressSettings, EgressTopicSettings, StartPolicy
+from egress.sync_settings import SyncSettings
+from infra.settings.kafka import KafkaSettings
+from infra.settings.storage import S3Settings, SqsSettings
+from ingress.settings import IngressSettings, IngressSource
 from replicator.config.load import from_mapping, load, parse
-from replicator.config.retention import Held, RetentionRule, RetentionSettings
 from replicator.config.settings import Config, LogSettings, MetricsSettings
-from replicator.config.storage import S3Settings, SqsSettings
-from replicator.config.sync import SyncSettings
 
 __all__ = [
     "CompactionJob",

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 
-from replicator.config.about import dotted
-from replicator.config.egress import EgressSettings
-from replicator.config.ingress import IngressSettings
-from replicator.config.kafka import ROLES, SERVERS
+from egress.settings import EgressSettings
+from formats.topic_selection import is_internal, select
+from infra.settings.field import dotted
+from infra.settings.kafka import ROLES, SERVERS
+from ingress.settings import IngressSettings
 from replicator.config.mirrors import Mirror, loops
 from replicator.config.samples import samples_of
 from replicator.config.settings import Config
-from replicator.topics import is_internal, select
 
 
 def between_files(configs: Sequence[Config]) -> list[str]:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from replicator.config.about import Problem, dotted
-from replicator.config.compaction import CompactionSettings
-from replicator.config.egress import EgressSettings
-from replicator.config.ingress import IngressSettings
+from compaction.retention_settings import RetentionSettings
+from compaction.settings import CompactionSettings
+from egress.settings import EgressSettings
+from egress.sync_settings import SyncSettings
+from formats.topic_selection import is_internal
+from infra.settings.field import Problem, dotted
+from infra.settings.storage import MAX_PARTS, S3Settings, SqsSettings
+from infra.settings.units import format_size
+from ingress.settings import IngressSettings
 from replicator.config.mirrors import Mirror, loops
-from replicator.config.retention import RetentionSettings
-from replicator.config.storage import MAX_PARTS, S3Settings, SqsSettings
-from replicator.config.sync import SyncSettings
-from replicator.config.units import format_size
-from replicator.topics import is_internal
 
 NO_QUEUE: Problem = ("sqs", "missing: [ingress] learns of new segments from the queue of [sqs]")
 NO_KAFKA: Problem = (

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
+from formats.topic_selection import Verdict, explain
 from replicator.config.settings import Config
 from replicator.config.show import table_of
-from replicator.topics import Verdict, explain
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

@@ -12,21 +12,21 @@ from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from replicator.config.about import Invalid, dotted, of, outside_limits, settings_of
-from replicator.config.compaction import CompactionJob, CompactionSettings
+from compaction.retention_settings import RetentionRule, RetentionSettings
+from compaction.settings import CompactionJob, CompactionSettings
+from egress.settings import EgressSettings, EgressTopicSettings
+from egress.sync_settings import SyncSettings
+from formats.errors import ConfigError
+from formats.topic_selection import TopicPattern, TopicRule
+from infra.settings.field import Invalid, dotted, of, outside_limits, settings_of
+from infra.settings.kafka import ROLES, KafkaSettings
+from infra.settings.secrets import Path as KeyPath
+from infra.settings.secrets import substitute
+from infra.settings.storage import S3Settings, SqsSettings
+from ingress.settings import IngressSettings, IngressSource
 from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between
-from replicator.config.egress import EgressSettings, EgressTopicSettings
-from replicator.config.ingress import IngressSettings, IngressSource
-from replicator.config.kafka import ROLES, KafkaSettings
-from replicator.config.retention import RetentionRule, RetentionSettings
-from replicator.config.secret import Path as KeyPath
-from replicator.config.secret import substitute
+from replicator.config.convert import convert, kind, suggestion
 from replicator.config.settings import Config, LogSettings, MetricsSettings
-from replicator.config.storage import S3Settings, SqsSettings
-from replicator.config.sync import SyncSettings
-from replicator.config.values import convert, kind, suggestion
-from replicator.errors import ConfigError
-from replicator.topics import TopicPattern, TopicRule
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

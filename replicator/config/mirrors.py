@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from replicator.config.egress import EgressSettings
-from replicator.config.ingress import IngressSettings, IngressSource
+from egress.settings import EgressSettings
+from formats.topic_selection import LEGAL_NAME, is_internal, select
+from ingress.settings import IngressSettings, IngressSource
 from replicator.config.samples import samples_of
-from replicator.topics import LEGAL_NAME, is_internal, select
 
 TURNS = 3  # of every source, before a name that grows is taken to grow for ever
 FURTHEST = 200  # hops in any case

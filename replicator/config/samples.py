@@ -10,7 +10,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from replicator.topics import LEGAL_NAME, TopicPattern
+from formats.topic_selection import LEGAL_NAME, TopicPattern
 
 MOST = 24
 _CLASSES = {"d": "1", "w": "x", "s": "", "D": "x", "W": "-", "S": "x", "b": "", "B": "", "A": "", "Z": ""}

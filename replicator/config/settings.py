@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from replicator.config.about import about, enforce, listen_address, not_blank, region_name
-from replicator.config.compaction import CompactionSettings
+from compaction.retention_settings import RetentionSettings
+from compaction.settings import CompactionSettings
+from egress.settings import EgressSettings
+from egress.sync_settings import SyncSettings
+from formats.errors import ConfigError
+from infra.settings.field import about, enforce, listen_address, not_blank, region_name
+from infra.settings.kafka import KafkaSettings
+from infra.settings.storage import S3Settings, SqsSettings
+from ingress.settings import IngressSettings
 from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between
-from replicator.config.egress import EgressSettings
-from replicator.config.ingress import IngressSettings
-from replicator.config.kafka import KafkaSettings
-from replicator.config.retention import RetentionSettings
-from replicator.config.storage import S3Settings, SqsSettings
-from replicator.config.sync import SyncSettings
-from replicator.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

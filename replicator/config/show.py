@@ -7,13 +7,13 @@ from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replicator.config.about import dotted, of, quoted, settings_of
-from replicator.config.kafka import ROLES, KafkaSettings
-from replicator.config.retention import Held
-from replicator.config.secret import MASK, escape, is_secret
+from compaction.retention_settings import Held
+from formats.topic_selection import TopicPattern, TopicRule
+from infra.settings.field import dotted, of, quoted, settings_of
+from infra.settings.kafka import ROLES, KafkaSettings
+from infra.settings.secrets import MASK, escape, is_secret
+from infra.settings.units import format_duration, format_size
 from replicator.config.settings import Config
-from replicator.config.units import format_duration, format_size
-from replicator.topics import TopicPattern, TopicRule
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

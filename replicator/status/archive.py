@@ -7,9 +7,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from replicator.coverage import Extent, join_to_last, joined
-from replicator.segment import OffsetRange, SourcePartition
-from replicator.store import SegmentStore
+from formats.coverage import Extent, join_to_last, joined
+from formats.segment import OffsetRange, SourcePartition
+from infra.archive.segments import SegmentStore
 
 
 @dataclass(slots=True)

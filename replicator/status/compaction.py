@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from formats.control.keys import Lease, Quarantined
+from formats.segment import Segment
+from infra.archive.control import ControlStore
+from infra.archive.job_heartbeats import Heartbeat, HeartbeatStore
 from replicator.config import CompactionJob, CompactionSettings
-from replicator.control import Lease, Quarantined
-from replicator.control_store import ControlStore
-from replicator.heartbeats import Heartbeat, HeartbeatStore
-from replicator.segment import Segment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,16 +7,18 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from replicator.commit_note import read_note
-from replicator.config import EgressSettings
-from replicator.control import LogFork, Place, incarnations, newest_stand_in
-from replicator.control_store import ControlStore
-from replicator.coverage import Extent, joined, uncovered
-from replicator.describing import describe_each
-from replicator.forks import explain, fork_name, newest_fork, unresolved
-from replicator.proofs import Proof, ProofStore
-from replicator.proofs import read as read_proofs
-from replicator.protocols import (
+from egress.start.commit_metadata import read_note
+from formats.control.keys import LogFork, Place, incarnations, newest_stand_in
+from formats.coverage import Extent, joined, uncovered
+from formats.forks import explain, fork_name, newest_fork, unresolved
+from formats.segment import OffsetRange, SourcePartition
+from formats.topic_selection import select
+from infra.archive.control import ControlStore
+from infra.archive.proofs import Proof, ProofStore
+from infra.archive.proofs import read as read_proofs
+from infra.archive.segments import SegmentStore
+from infra.contracts.cluster import describe_each
+from infra.contracts.consumer import (
     ClusterAdmin,
     Committed,
     ConsumerGroups,
@@ -28,11 +30,9 @@ from replicator.protocols import (
     TopicFacts,
     TopicPartition,
 )
-from replicator.segment import OffsetRange, SourcePartition
+from replicator.config import EgressSettings
 from replicator.status.archive import extents
 from replicator.status.members import missing_members
-from replicator.store import SegmentStore
-from replicator.topics import select
 
 NO_END = 2**63 - 1
 

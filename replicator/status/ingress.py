@@ -7,7 +7,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from replicator.checkpoint import (
+from formats.coverage import Extent, end_of, joined
+from formats.errors import CheckpointConflict
+from formats.messages.delivery_checkpoint import (
     Checkpoint,
     CheckpointKey,
     Parked,
@@ -16,21 +18,16 @@ from replicator.checkpoint import (
     still_parked,
     still_waiting,
 )
-from replicator.config import IngressSettings
-from replicator.control_store import ControlStore
-from replicator.coverage import Extent, end_of, joined
-from replicator.describing import describe_each
-from replicator.errors import CheckpointConflict
-from replicator.group_claim import is_copied, standing, why_copied
-from replicator.proofs import Proof, ProofStore
-from replicator.proofs import read as read_proofs
-from replicator.protocols import CheckpointStore, ClusterAdmin, ConsumerGroups, GroupFacts, TopicFacts
-from replicator.segment import OffsetRange, SourcePartition
-from replicator.status.archive import Archived, archived, source_places
-from replicator.status.members import missing_members
-from replicator.store import SegmentStore
-from replicator.topics import is_internal
-from replicator.undelivered import (
+from formats.messages.group_claim import is_copied, standing, why_copied
+from formats.segment import OffsetRange, SourcePartition
+from formats.topic_selection import is_internal
+from infra.archive.control import ControlStore
+from infra.archive.proofs import Proof, ProofStore
+from infra.archive.proofs import read as read_proofs
+from infra.archive.segments import SegmentStore
+from infra.contracts.cluster import describe_each
+from infra.contracts.consumer import CheckpointStore, ClusterAdmin, ConsumerGroups, GroupFacts, TopicFacts
+from ingress.undelivered import (
     before_begin,
     behind_end,
     later_incarnations,
@@ -39,6 +36,9 @@ from replicator.undelivered import (
     undelivered,
     way,
 )
+from replicator.config import IngressSettings
+from replicator.status.archive import Archived, archived, source_places
+from replicator.status.members import missing_members
 
 NO_PROGRESS = timedelta(minutes=5)  # although something waits that long
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replicator.protocols import GroupFacts
+from infra.contracts.consumer import GroupFacts
 
 
 def missing_members(service: str, group_id: str, group: GroupFacts, waiting: int) -> str:

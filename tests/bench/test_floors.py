@@ -7,10 +7,10 @@ from contextlib import closing
 
 from bench import archive
 from bench.archive import REGION, TOPIC, row_groups
-from formats.parquet import ParquetFormat
-from infra.objects import MemoryObjectStore
-from replicator.segment import OffsetRange, Segment, SourcePartition
-from replicator.store import SegmentStore
+from formats.parquet.writer import ParquetFormat
+from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.archive.segments import SegmentStore
+from infra.storage.memory_and_folder import MemoryObjectStore
 
 RECORDS = 40_000  # three row groups
 

@@ -10,7 +10,7 @@ import pytest
 
 from bench.server_log import ServerLog, kind_of
 from infra.local.aws import s3_client
-from infra.s3 import S3ObjectStore
+from infra.storage.s3 import S3ObjectStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable

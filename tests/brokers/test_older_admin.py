@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from infra.kafka.admin import KafkaAdmin
+from infra.kafka.client.topic_configs import AFTER, BEFORE, limits_ms
+from infra.kafka.cluster.admin import KafkaAdmin
 from infra.local.stack import LocalStack
-from replicator.timestamp_limits import AFTER, BEFORE, limits_ms
 from tests.infra.cluster import Cluster
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

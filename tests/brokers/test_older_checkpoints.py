@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.infra import test_checkpoints as current
+from tests.infra.kafka.internal_topics import test_checkpoint_store as current
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.infra import test_consumer as current
-from tests.infra.test_consumer import (  # noqa: F401 - collected here once more, with this folder's stack
+from tests.infra.kafka.consumer import test_source_consumer as current
+from tests.infra.kafka.consumer.test_source_consumer import (  # noqa: F401 - collected here once more, with this folder's stack
     test_a_commit_refused_by_the_broker_is_a_failure_not_an_exception,
     test_a_frozen_broker_holds_nobody_up,
     test_a_replaced_static_member_says_that_it_is_over,

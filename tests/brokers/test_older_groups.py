@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.infra.test_placement import (  # noqa: F401 - collected here once more, with this folder's stack
+from tests.infra.kafka.consumer.test_placement import (  # noqa: F401 - collected here once more, with this folder's stack
     bootstrap,
     make,
     partitions,

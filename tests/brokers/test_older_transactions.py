@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.infra import test_transactions as current
+from tests.infra.kafka.producer import test_transactional as current
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from infra.kafka.admin import KafkaAdmin
-from infra.kafka.topic_log import TopicLog
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.internal_topics.topic_log import TopicLog
 from tests.processes.traffic import create_topic
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ import pytest
 
 from infra.local.aws import s3_client
 from tests.cluster.unclean import elect_behind, leave_behind
-from tests.formats.records import rows_of
+from tests.formats.sample_records import rows_of
 from tests.processes.flow import Flow, contents
 from tests.processes.harness import PREFIX, A
 from tests.processes.judge import judge_target

@@ -10,28 +10,28 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from compaction.clean import Cleaner
-from compaction.collect import Collector
-from compaction.copies import Copies
-from compaction.lease import NAME
+from compaction.delete_merged import Cleaner
+from compaction.gc import Collector
 from compaction.merge import Merger
-from compaction.rows import decode_plan, encode_outcome
+from compaction.replicas import Copies
 from compaction.run import Compactor
+from compaction.task_rows import decode_plan, encode_outcome
 from compaction.worker import Worker
-from formats.parquet import ParquetFormat
-from formats.uploads import Uploader
-from infra.objects import MemoryObjectStore
+from formats.control.keys import Lease
+from formats.coverage import Gap, steps
+from formats.errors import SegmentNotFound
+from formats.parquet.writer import ParquetFormat
+from formats.segment import OffsetRange, Segment, format_key
+from formats.topic_selection import TopicPattern, TopicRule
+from infra.archive.control import ControlStore
+from infra.archive.lease import NAME
+from infra.archive.segments import SegmentStore
+from infra.archive.upload import Uploader
+from infra.contracts.consumer import ObjectStore, SegmentFormat, UploadInfo
+from infra.runtime.lifecycle import Stop
+from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator.config import CompactionJob, RetentionRule, RetentionSettings
-from replicator.control import Lease
-from replicator.control_store import ControlStore
-from replicator.coverage import Gap, steps
-from replicator.errors import SegmentNotFound
-from replicator.lifecycle import Stop
-from replicator.protocols import ObjectStore, SegmentFormat, UploadInfo
-from replicator.segment import OffsetRange, Segment, format_key
-from replicator.store import SegmentStore
-from replicator.topics import TopicPattern, TopicRule
-from tests.formats.records import ORIGIN, SOURCE, Row, batch_of, rows_of
+from tests.formats.sample_records import ORIGIN, SOURCE, Row, batch_of, rows_of
 
 T0 = datetime(2026, 3, 5, tzinfo=UTC)
 PREFIX = "data"

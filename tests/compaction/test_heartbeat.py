@@ -7,10 +7,10 @@ import socket
 from datetime import timedelta
 
 from compaction.heartbeat import beating
-from compaction.lease import is_dead
+from infra.archive.job_heartbeats import KEPT, Heartbeat, HeartbeatStore
+from infra.archive.lease import is_dead
 from infra.local.waiting import wait_until
 from replicator.config import CompactionSettings
-from replicator.heartbeats import KEPT, Heartbeat, HeartbeatStore
 from replicator.status.compaction import CompactionStatus, look
 from tests.compaction.archive import PREFIX, T0, Archive, job
 from tests.fakes.surroundings import FailingStore, HandClock

@@ -16,21 +16,21 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from compaction.clean import Cleaner
-from compaction.copies import Copies
+from compaction.delete_merged import Cleaner
 from compaction.merge import Merger
 from compaction.planner import MergePlan, plan_partition
-from compaction.rows import decode_outcome, decode_plan, encode_outcome, encode_plan
+from compaction.replicas import Copies
+from compaction.task_rows import decode_outcome, decode_plan, encode_outcome, encode_plan
 from compaction.worker import Worker
-from formats.parquet import ParquetFormat
-from formats.schema import CREATE_TIME, SCHEMA
-from formats.uploads import Uploader
-from infra.objects import DirectoryObjectStore
-from infra.spark import SparkRunner, SparkSettings
-from replicator.segment import OffsetRange, Segment, SourcePartition
-from replicator.store import SegmentStore
+from formats.parquet.writer import ParquetFormat
+from formats.records.schema import CREATE_TIME, SCHEMA
+from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.archive.segments import SegmentStore
+from infra.archive.upload import Uploader
+from infra.spark.runner import SparkRunner, SparkSettings
+from infra.storage.memory_and_folder import DirectoryObjectStore
 from tests.compaction.archive import job
-from tests.formats.records import ORIGIN
+from tests.formats.sample_records import ORIGIN
 from tests.integration.on_spark import QUICK
 
 pytestmark = pytest.mark.integration

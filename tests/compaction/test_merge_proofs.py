@@ -19,14 +19,14 @@ import pyarrow.compute as pc
 import pytest
 
 from compaction.planner import MergePlan, plan_partition
-from compaction.rows import Outcome
 from compaction.run import Selection
-from formats.parquet import ParquetFormat
-from replicator.footer import SegmentFooter
-from replicator.protocols import SegmentReader, SegmentWriter
-from replicator.segment import Segment, format_key
+from compaction.task_rows import Outcome
+from formats.footer import SegmentFooter
+from formats.parquet.writer import ParquetFormat
+from formats.segment import Segment, format_key
+from infra.contracts.consumer import SegmentReader, SegmentWriter
 from tests.compaction.archive import PREFIX, T0, Archive, job
-from tests.formats.records import ORIGIN, SOURCE, Row, batch_of, sample_rows, segment
+from tests.formats.sample_records import ORIGIN, SOURCE, Row, batch_of, sample_rows, segment
 
 ROWS = sample_rows(25, step=2)  # offsets 0, 2, 4 … 48
 LEFT, RIGHT = segment(0, 29), segment(20, 49)  # the right one is trimmed: it is used from 30 on

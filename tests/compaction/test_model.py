@@ -16,15 +16,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from compaction.planner import plan_partition
 from compaction.run import Selection
+from formats.coverage import Gap, next_step
+from formats.errors import SegmentNotFound
+from formats.segment import OffsetRange, Segment, format_key
+from infra.runtime.crash_points import Step, observe
 from replicator.config import CompactionJob, Held, RetentionRule
-from replicator.coverage import Gap, next_step
-from replicator.durable import Step, observe
-from replicator.errors import SegmentNotFound
-from replicator.segment import OffsetRange, Segment, format_key
 from tests.compaction.archive import PREFIX, Archive, covered, job, retention
 from tests.examples import machine
 from tests.formats.json_lines import JsonLinesFormat
-from tests.formats.records import SOURCE, Row, rows_of, segment
+from tests.formats.sample_records import SOURCE, Row, rows_of, segment
 
 
 class Killed(BaseException):

@@ -11,12 +11,12 @@ from hypothesis import settings as how
 from hypothesis import strategies as st
 
 from compaction.planner import CleanPlan, MergePlan, plan_partition
-from compaction.rows import decode_plan, encode_plan
+from compaction.task_rows import decode_plan, encode_plan
+from formats.coverage import steps
+from formats.segment import Segment, SegmentInfo
 from replicator.config import CompactionJob
-from replicator.coverage import steps
-from replicator.segment import Segment, SegmentInfo
 from tests.compaction.archive import T0, covered, job
-from tests.formats.records import segment
+from tests.formats.sample_records import segment
 
 HOUR = timedelta(hours=1)
 

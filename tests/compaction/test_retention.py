@@ -10,11 +10,11 @@ from hypothesis import settings as how
 from hypothesis import strategies as st
 
 from compaction.retention import SKEW, Expiry, Refused, plan_expiry
+from formats.coverage import Extent, Piece, steps
+from formats.segment import OffsetRange, Segment, SegmentInfo
 from replicator.config import Held, RetentionRule
-from replicator.coverage import Extent, Piece, steps
-from replicator.segment import OffsetRange, Segment, SegmentInfo
 from tests.compaction.archive import T0, covered, ranges
-from tests.formats.records import SOURCE, segment
+from tests.formats.sample_records import SOURCE, segment
 
 DAY = timedelta(days=1)
 

@@ -11,9 +11,9 @@ from itertools import groupby
 import pytest
 
 from compaction.planner import MergePlan, plan_partition
-from replicator.protocols import ObjectInfo
-from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
-from replicator.store import SegmentStore
+from formats.segment import OffsetRange, Segment, SourcePartition, format_key
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import ObjectInfo
 from tests.compaction.archive import PREFIX, T0, job
 
 PARTITIONS, SEGMENTS = 10_000, 100

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from compaction.schedule import Schedule, next_run
-from replicator.errors import ConfigError
+from formats.errors import ConfigError
 from tests.compaction.archive import job
 
 NOW = datetime(2026, 3, 28, 12, 0, tzinfo=UTC)

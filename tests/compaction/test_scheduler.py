@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from compaction.lease import LeaseTaken
-from compaction.rows import Outcome
 from compaction.run import CompactionStopped, Report
 from compaction.schedule import Schedule
 from compaction.scheduler import Scheduler
+from compaction.task_rows import Outcome
+from formats.control.keys import Lease
+from formats.errors import StoreUnavailable
+from infra.archive.lease import LeaseTaken
+from infra.runtime.health import Health
+from infra.runtime.lifecycle import Stop
 from replicator.config import CompactionJob
-from replicator.control import Lease
-from replicator.errors import StoreUnavailable
-from replicator.health import Health
-from replicator.lifecycle import Stop
 from tests.compaction.archive import job
 from tests.fakes.surroundings import CountedMetrics, HandClock
-from tests.formats.records import segment
+from tests.formats.sample_records import segment
 
 JOB = job(name="hourly", cron="0 * * * *")
 LABELS = {"job": JOB.name}

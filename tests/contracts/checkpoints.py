@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey
-from replicator.errors import BrokerUnavailable, CheckpointConflict
-from replicator.protocols import CheckpointStore
-from replicator.segment import SourcePartition
+from formats.errors import BrokerUnavailable, CheckpointConflict
+from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey
+from formats.segment import SourcePartition
+from infra.contracts.consumer import CheckpointStore
 
 AT = datetime(2026, 3, 4, 5, 6, 7, 890123, tzinfo=UTC)
 

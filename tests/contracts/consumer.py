@@ -11,10 +11,9 @@ from typing import Any, Protocol
 
 import pytest
 
-from formats.schema import SCHEMA
-from replicator.errors import OwnershipLost
-from replicator.lifecycle import Deadline
-from replicator.protocols import (
+from formats.errors import OwnershipLost
+from formats.records.schema import SCHEMA
+from infra.contracts.consumer import (
     Committed,
     ConsumerDisturbed,
     Fetched,
@@ -26,6 +25,7 @@ from replicator.protocols import (
     SourceConsumer,
     TopicPartition,
 )
+from infra.runtime.lifecycle import Deadline
 
 PATIENCE = timedelta(seconds=20)
 TURN = timedelta(milliseconds=50)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from replicator.events import Created, Removed, SegmentEvent
-from replicator.lifecycle import Deadline
-from replicator.protocols import EventLog, LogReset
-from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from formats.messages.segment_events import Created, Removed, SegmentEvent
+from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from infra.contracts.consumer import EventLog, LogReset
+from infra.runtime.lifecycle import Deadline
 
 AT = datetime(2026, 3, 4, 5, 6, 7, 890123, tzinfo=UTC)
 PATIENCE = timedelta(seconds=20)

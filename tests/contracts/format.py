@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.digest import digest_of
-from replicator.errors import CorruptSegment, ReplicatorError, StoreUnavailable
-from replicator.footer import SegmentFooter, SegmentOrigin
-from replicator.protocols import SegmentFormat
-from replicator.segment import OffsetRange, Segment, SourcePartition
-from tests.formats.records import (
+from formats.errors import CorruptSegment, ReplicatorError, StoreUnavailable
+from formats.footer import SegmentFooter, SegmentOrigin
+from formats.records.digest import digest_of
+from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.contracts.consumer import SegmentFormat
+from tests.formats.sample_records import (
     BARE,
     ORIGIN,
     Row,

@@ -9,8 +9,8 @@ from io import BytesIO
 
 import pytest
 
-from replicator.errors import SegmentExists, SegmentNotFound
-from replicator.protocols import ObjectStore
+from formats.errors import SegmentExists, SegmentNotFound
+from infra.contracts.consumer import ObjectStore
 
 KEY = "data/eu-west-1/sensor.events/0/0/00000000000000000000-00000000000000000099"
 

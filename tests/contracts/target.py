@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Skipped
-from replicator.errors import BrokerUnavailable
-from replicator.protocols import Fate, TargetRun, TargetWriter, TopicPartition
-from replicator.segment import OffsetRange, SourcePartition
+from formats.errors import BrokerUnavailable
+from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Skipped
+from formats.segment import OffsetRange, SourcePartition
+from infra.contracts.consumer import Fate, TargetRun, TargetWriter, TopicPartition
 from tests.fakes.kafka_target import TargetRecord, target_records
-from tests.formats.records import Row, batch_of, raw_bytes
+from tests.formats.sample_records import Row, batch_of, raw_bytes
 
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 STAMP = 1_700_000_000_000

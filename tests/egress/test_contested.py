@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from egress.held import Held
-from replicator.commit_note import Note
-from replicator.protocols import TopicPartition
-from replicator.segment import OffsetRange, Segment
+from egress.assigned_partition import Held
+from egress.start.commit_metadata import Note
+from formats.segment import OffsetRange, Segment
+from infra.contracts.consumer import TopicPartition
 from tests.egress.test_forks import hold, joined, settle, stored_beyond_the_commit
 from tests.egress.world import FORMAT, Process, World, source
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from replicator.commit_note import Note, read_note
+from egress.start.commit_metadata import Note, read_note
+from formats.errors import BrokerUnavailable, TargetError
+from formats.segment import OffsetRange, Segment, SourcePartition
+from formats.topic_selection import TopicRule
+from infra.contracts.consumer import Committed, Fetched, LogPoint, TopicPartition
 from replicator.config import EgressTopicSettings
-from replicator.errors import BrokerUnavailable, TargetError
-from replicator.protocols import Committed, Fetched, LogPoint, TopicPartition
-from replicator.segment import OffsetRange, Segment, SourcePartition
-from replicator.topics import TopicRule
 from tests.egress.world import AGE, FORMAT, Process, World, rule, source
 from tests.fakes.kafka_consumer import FakeRecord, FakeSourceConsumer, run_of
 from tests.fakes.small_disk import Quota

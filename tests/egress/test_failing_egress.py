@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from replicator.errors import TargetError
-from replicator.protocols import Committed, TopicPartition
-from replicator.segment import Segment
+from formats.errors import TargetError
+from formats.segment import Segment
+from infra.contracts.consumer import Committed, TopicPartition
 from tests.egress.world import Process, World
 from tests.fakes.kafka_consumer import FakeSourceConsumer
 

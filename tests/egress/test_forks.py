@@ -13,12 +13,12 @@ from typing import BinaryIO
 
 import pytest
 
-from egress.fork_adoption import adopt_fork
-from replicator.control import ArchiveBegin, LogFork, Place, RecordedGap
-from replicator.coverage import joined as joined_ranges
-from replicator.errors import TargetError
-from replicator.protocols import Committed, TopicPartition, Watermarks
-from replicator.segment import LEVEL_STREAMING, OffsetRange, Segment, SegmentInfo
+from egress.topics.fork_adoption import adopt_fork
+from formats.control.keys import ArchiveBegin, LogFork, Place, RecordedGap
+from formats.coverage import joined as joined_ranges
+from formats.errors import TargetError
+from formats.segment import LEVEL_STREAMING, OffsetRange, Segment, SegmentInfo
+from infra.contracts.consumer import Committed, TopicPartition, Watermarks
 from tests.egress.world import FORMAT, Process, World, rule, source
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeSourceConsumer

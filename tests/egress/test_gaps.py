@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from replicator.control import RETENTION, RecordedGap
-from replicator.protocols import TopicPartition
-from replicator.segment import OffsetRange
+from formats.control.keys import RETENTION, RecordedGap
+from formats.segment import OffsetRange
+from infra.contracts.consumer import TopicPartition
 from tests.egress.world import Process, World, rule, source
 from tests.fakes.surroundings import T0
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from egress.transactions import StuckTransactions
-from replicator.protocols import TopicPartition, Watermarks
+from egress.open_transactions import StuckTransactions
+from infra.contracts.consumer import TopicPartition, Watermarks
 from tests.egress.world import STUCK, World
 from tests.fakes.surroundings import T0
 

@@ -11,13 +11,13 @@ from io import BytesIO
 
 import pytest
 
-import egress.sync
-from egress.sync import BucketSync, Place, SyncLoop
-from replicator.errors import StoreUnavailable
-from replicator.events import QueueMessage
-from replicator.health import Health
-from replicator.lifecycle import Stop
-from replicator.topics import TopicPattern
+import egress.bucket_sync
+from egress.bucket_sync import BucketSync, Place, SyncLoop
+from formats.errors import StoreUnavailable
+from formats.messages.segment_events import QueueMessage
+from formats.topic_selection import TopicPattern
+from infra.runtime.health import Health
+from infra.runtime.lifecycle import Stop
 from tests.fakes.surroundings import CountedMetrics, FailingStore, HandClock
 
 WAIT = timedelta()
@@ -239,7 +239,7 @@ def test_a_round_compares_no_more_than_it_may_and_the_next_goes_on(bench: Bench)
 def test_comparisons_that_are_forgotten_are_made_again_and_none_is_left_out(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(egress.sync, "REMEMBERED", 4)
+    monkeypatch.setattr(egress.bucket_sync, "REMEMBERED", 4)
     bench.sync.most_compared = 3
     bench.there.asked.clear()
     for _ in range(12):
@@ -249,7 +249,7 @@ def test_comparisons_that_are_forgotten_are_made_again_and_none_is_left_out(
 
 
 def test_a_difference_is_not_forgotten_for_others_that_are_equal(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(egress.sync, "REMEMBERED", 4)
+    monkeypatch.setattr(egress.bucket_sync, "REMEMBERED", 4)
     bench.sync.most_compared = 3
     bench.there.memory.replace(f"other/place/{name(0)}", damaged(name(0).encode()))
     for _ in range(12):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from replicator.errors import OwnershipLost
-from replicator.protocols import Committed, TopicPartition
+from formats.errors import OwnershipLost
+from infra.contracts.consumer import Committed, TopicPartition
 from tests.egress.world import Process, World, rule, source
 from tests.fakes.kafka_consumer import FakeSourceConsumer
 

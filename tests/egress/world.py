@@ -8,28 +8,28 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
-import egress.assembly
-from egress.archived import ArchiveLookup
-from egress.assembly import Assembly
-from egress.confirm import Confirm, Confirmations
+import egress.segments.builder
 from egress.controller import EgressController, EgressParts
 from egress.lag import LagGauge
-from egress.places import Places
-from egress.positioning import Positioning
-from egress.resolver import Resolver
-from egress.spool import Spool
-from egress.transactions import StuckTransactions
-from egress.watcher import TopicWatcher
-from formats.parquet import ParquetFormat
-from formats.uploads import Uploader
+from egress.open_transactions import StuckTransactions
+from egress.segments.builder import Assembly
+from egress.segments.spool import Spool
+from egress.start.archive_lookup import ArchiveLookup
+from egress.start.resolver import Resolver
+from egress.start_lookup import Positioning
+from egress.topics.claims import Places
+from egress.topics.incarnation_check import Confirm, Confirmations
+from egress.topics.watcher import TopicWatcher
+from formats.parquet.writer import ParquetFormat
+from formats.segment import Segment, SourcePartition
+from formats.topic_selection import TopicPattern, TopicRule
+from infra.archive.control import ControlStore
+from infra.archive.segments import SegmentStore
+from infra.archive.upload import Uploader
+from infra.contracts.consumer import Committed, SegmentFormat, TopicPartition
+from infra.runtime.health import Health
+from infra.runtime.lifecycle import Stop
 from replicator.config import EgressTopicSettings
-from replicator.control_store import ControlStore
-from replicator.health import Health
-from replicator.lifecycle import Stop
-from replicator.protocols import Committed, SegmentFormat, TopicPartition
-from replicator.segment import Segment, SourcePartition
-from replicator.store import SegmentStore
-from replicator.topics import TopicPattern, TopicRule
 from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeBroker, FakeSourceConsumer
@@ -259,7 +259,10 @@ def assembly(
     """On these pools instead of threads."""
     pools: Sequence[HandExecutor] = (encoders, uploads)
     given = iter(pools)
-    real, egress.assembly.ThreadPoolExecutor = egress.assembly.ThreadPoolExecutor, lambda *_: next(given)  # type: ignore[assignment,misc]
+    real, egress.segments.builder.ThreadPoolExecutor = (
+        egress.segments.builder.ThreadPoolExecutor,
+        lambda *_: next(given),
+    )  # type: ignore[assignment,misc]
     try:
         return Assembly(
             format=format,
@@ -271,7 +274,7 @@ def assembly(
             upload_threads=1,
         )
     finally:
-        egress.assembly.ThreadPoolExecutor = real  # type: ignore[misc]
+        egress.segments.builder.ThreadPoolExecutor = real  # type: ignore[misc]
 
 
 def source(partition: TopicPartition, life: str = "") -> SourcePartition:

@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from replicator.errors import BrokerUnavailable
-from replicator.protocols import Committed, GroupFacts, LogEnds, LogPoint, LogTruncated, TopicPartition
+from formats.errors import BrokerUnavailable
+from infra.contracts.consumer import Committed, GroupFacts, LogEnds, LogPoint, LogTruncated, TopicPartition
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from replicator.errors import BrokerUnavailable, TargetError
-from replicator.protocols import TopicFacts, TopicPartition, Watermarks
+from formats.errors import BrokerUnavailable, TargetError
+from infra.contracts.consumer import TopicFacts, TopicPartition, Watermarks
 from tests.fakes.kafka_consumer import FakeBroker
 
 

@@ -41,9 +41,9 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from formats.schema import SCHEMA
-from replicator.errors import BrokerUnavailable, OwnershipLost
-from replicator.protocols import (
+from formats.errors import BrokerUnavailable, OwnershipLost
+from formats.records.schema import SCHEMA
+from infra.contracts.consumer import (
     Committed,
     ConsumerDisturbed,
     Fetched,

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from replicator.protocols import LogEnds, LogPoint, LogTruncated, TopicPartition
+from infra.contracts.consumer import LogEnds, LogPoint, LogTruncated, TopicPartition
 from tests.fakes.kafka_consumer import FakeBroker
 
 

@@ -36,11 +36,11 @@ from datetime import timedelta
 
 import pyarrow as pa
 
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, Waiting, follow
-from replicator.errors import BrokerUnavailable, CheckpointConflict, MalformedEvent, TargetError, WriterRefused
-from replicator.events import SegmentEvent, decode, encode
-from replicator.group_claim import GroupClaim
-from replicator.protocols import Fate, LogReset, Occupancy, RunFailed, TargetRun, TopicPartition
+from formats.errors import BrokerUnavailable, CheckpointConflict, MalformedEvent, TargetError, WriterRefused
+from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, Waiting, follow
+from formats.messages.group_claim import GroupClaim
+from formats.messages.segment_events import SegmentEvent, decode, encode
+from infra.contracts.consumer import Fate, LogReset, Occupancy, RunFailed, TargetRun, TopicPartition
 
 
 class Crashed(Exception):

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from replicator.protocols import ObjectInfo
-from replicator.segment import SourcePartition, partition_prefix
+from formats.segment import SourcePartition, partition_prefix
+from infra.contracts.consumer import ObjectInfo
 
 PAGE = 1_000  # keys of one request
 STORED_AT = datetime(2026, 1, 1, tzinfo=UTC)

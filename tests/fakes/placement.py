@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from replicator.protocols import ConsumerDisturbed, GroupListener, TopicPartition
+from infra.contracts.consumer import ConsumerDisturbed, GroupListener, TopicPartition
 
 
 @dataclass(slots=True)

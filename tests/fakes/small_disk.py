@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from egress.spool_disk import SpoolDisk
+from egress.segments.spool_disk import SpoolDisk
 
 
 @dataclass(slots=True)

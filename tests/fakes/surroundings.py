@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import BinaryIO
 
-from infra.objects import MemoryObjectStore
-from replicator.errors import StoreUnavailable
-from replicator.metrics import CounterName, GaugeName, HistogramName, MetricName, labels
-from replicator.protocols import ObjectInfo
+from formats.errors import StoreUnavailable
+from infra.contracts.consumer import ObjectInfo
+from infra.runtime.metrics import CounterName, GaugeName, HistogramName, MetricName, labels
+from infra.storage.memory_and_folder import MemoryObjectStore
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 

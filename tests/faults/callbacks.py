@@ -20,7 +20,7 @@ from typing import Any
 
 import confluent_kafka
 
-from replicator.durable import AFTER, BEFORE
+from infra.runtime.crash_points import AFTER, BEFORE
 
 INSIDE = "inside"
 WORD = "raise"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
-from replicator.durable import Step
+from infra.runtime.crash_points import Step
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PRODUCT = ("replicator", "egress", "ingress", "compaction", "formats", "infra")
@@ -108,13 +108,15 @@ SYNC: Mapping[Step, tuple[int, ...]] = {
 
 _OPERATOR = "an operator's command writes one acknowledged record and ends; said again it changes nothing"
 ELSEWHERE: Mapping[Step, str] = {
-    Step.THAW: "asking again is harmless, and nothing of ours depends on it (tests/restore/test_commands.py)",
+    Step.THAW: "asking again is harmless, and nothing of ours depends on it "
+    "(tests/replicator/commands/test_restore_commands.py)",
     # egress's and operators', that is
     Step.RECORD_GAP: "wants records deleted from the source: the judge of lost records would have to know them",
     Step.WITHDRAW_CLAIM: "wants two groups that start at once; a claim that is left behind says nothing "
     "(tests/stateful/test_group_claims.py)",
     Step.HEARTBEAT: "only status believes it, and of a process that died until it is over (tests/compaction)",
-    Step.RECORD_PROOF: "only status reads it; without it the proof before is shown (tests/status/test_proofs.py)",
+    Step.RECORD_PROOF: "only status reads it; without it the proof before is shown "
+    "(tests/infra/archive/test_proofs.py)",
     Step.SEED_CHECKPOINT: _OPERATOR,
     Step.RECORD_SKIP: _OPERATOR,
 }

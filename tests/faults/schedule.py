@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
-from replicator.durable import Step
+from infra.runtime.crash_points import Step
 from tests.faults.callbacks import Callback, Raise
 from tests.faults.crash_points import WAYS, Scene, Side
 from tests.faults.victim import WHENS, CrashPoint

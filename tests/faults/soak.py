@@ -31,7 +31,7 @@ from tests.processes.s3_proxy import S3Proxy, proxied
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from replicator.durable import Step
+    from infra.runtime.crash_points import Step
 
 PER_STACK = 25
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow.parquet as pq
 
-from tests.formats.records import Row, rows_of
+from tests.formats.sample_records import Row, rows_of
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client

@@ -18,17 +18,17 @@ from typing import Any
 
 import pytest
 
-from formats.parquet import ParquetFormat
+from formats.control.keys import RETENTION, RecordedGap, encode_gap, gap_key
+from formats.parquet.writer import ParquetFormat
+from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.local.aws import s3_client
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from replicator.control import RETENTION, RecordedGap, encode_gap, gap_key
-from replicator.durable import Step
-from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
+from infra.runtime.crash_points import Step
 from tests.faults.crash_points import COMPACT, GC
 from tests.faults.stored import Bucket, Stretch, Where
 from tests.faults.victim import AFTER, BEFORE, ROOT, CrashPoint, Orders
-from tests.formats.records import ORIGIN, Row, batch_of, sample_rows
+from tests.formats.sample_records import ORIGIN, Row, batch_of, sample_rows
 from tests.integration.on_spark import QUICK
 from tests.processes.below import marked
 from tests.processes.harness import to_toml

@@ -16,10 +16,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from formats.control.keys import ArchiveBegin, begin_key, encode_begin
+from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.local.aws import s3_client
-from replicator.control import ArchiveBegin, begin_key, encode_begin
-from replicator.durable import Step
-from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
+from infra.runtime.crash_points import Step
 from tests.faults.crash_points import COMPACT, ELSEWHERE, FORK, GC, RESTORE, SYNC, WAYS, Scene, Side, Way, made
 from tests.faults.hand import Hand, hand, member
 from tests.faults.rig import Rig, stop

@@ -18,12 +18,12 @@ import pytest
 
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from replicator.durable import Step
+from infra.runtime.crash_points import Step
 from tests.fakes.kafka_target import target_records
 from tests.faults.crash_points import RESTORE
 from tests.faults.victim import AFTER, BEFORE, CrashPoint, Orders
-from tests.restore.large import ROWS, fill, rows
-from tests.restore.place import Place
+from tests.replicator.restore.large import ROWS, fill, rows
+from tests.replicator.restore.place import Place
 
 pytestmark = pytest.mark.integration
 

@@ -14,10 +14,10 @@ from random import Random
 
 import pytest
 
+from formats.control.keys import probe_key
 from infra.local.aws import s3_client
 from infra.local.stack import LocalStack
-from replicator.control import probe_key
-from replicator.durable import Step
+from infra.runtime.crash_points import Step
 from tests.faults.crash_points import SYNC
 from tests.faults.victim import AFTER, BEFORE, ROOT, CrashPoint, Orders
 from tests.processes.harness import to_toml

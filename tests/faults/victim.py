@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from replicator.durable import AFTER, BEFORE, Step, observe
+from infra.runtime.crash_points import AFTER, BEFORE, Step, observe
 from tests.faults.callbacks import WORD, Callback, Raise, install
 
 ORDERS = "FAULT_ORDERS"
@@ -161,7 +161,7 @@ def main() -> None:
     executioner = Executioner(os.environ[ORDERS])
     observe(executioner.made)
     install(executioner.raises, every_report=REPORTS in os.environ)
-    from replicator.cli import main as command_line  # noqa: PLC0415 -- observer and callbacks come first
+    from replicator.main import main as command_line  # noqa: PLC0415 -- observer and callbacks come first
 
     command_line()
 

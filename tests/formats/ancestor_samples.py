@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from replicator.segment import Segment, parse_key
-from tests.formats.records import Row
+from formats.segment import Segment, parse_key
+from tests.formats.sample_records import Row
 
 FOLDER = Path(__file__).parents[1] / "golden" / "ancestor"
 PREFIX, REGION, TOPIC = "data", "src", "kr.samples"

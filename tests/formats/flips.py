@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 
-from formats.parquet import ParquetFormat
-from replicator.errors import CorruptSegment
-from replicator.segment import Segment, parse_key
-from tests.formats.records import rows_of
+from formats.errors import CorruptSegment
+from formats.parquet.writer import ParquetFormat
+from formats.segment import Segment, parse_key
+from tests.formats.sample_records import rows_of
 
 SLOW_SECONDS = 5.0
 RSS_LIMIT_KIB = 600 << 10

@@ -10,13 +10,13 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from formats import footer as footers
-from formats.digest import digest_of
-from formats.facts import Facts, after, edges, record_bytes, rises
-from replicator.errors import CorruptSegment
-from replicator.footer import Digest, SegmentFooter, SegmentOrigin
-from replicator.segment import Segment
-from tests.formats.records import batch_of, from_json, rows_of, to_json
+from formats.errors import CorruptSegment
+from formats.footer import Digest, SegmentFooter, SegmentOrigin
+from formats.parquet import footer_json as footers
+from formats.records.digest import digest_of
+from formats.records.statistics import Facts, after, edges, record_bytes, rises
+from formats.segment import Segment
+from tests.formats.sample_records import batch_of, from_json, rows_of, to_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,13 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from formats.parquet import ParquetFormat
+from formats.errors import ConfigError
+from formats.parquet.writer import ParquetFormat
 from formats.registry import GROUP, load
-from replicator.errors import ConfigError
 from tests.formats.json_lines import JsonLinesFormat
 
 KNOWN = [
-    EntryPoint("parquet", "formats.parquet:ParquetFormat", GROUP),
+    EntryPoint("parquet", "formats.parquet.writer:ParquetFormat", GROUP),
     EntryPoint("json-lines", "tests.formats.json_lines:JsonLinesFormat", GROUP),
     EntryPoint("broken", "tests.formats.no_such_module:Format", GROUP),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from formats.parquet import ParquetFormat
+from formats.parquet.writer import ParquetFormat
 from tests.contracts.format import FormatContract
 from tests.formats.json_lines import JsonLinesFormat
 

@@ -16,10 +16,10 @@ from typing import Any
 FOLDER = Path(__file__).parent
 sys.path.insert(0, str(FOLDER.parent.parent))  # run as a script by `make golden`
 
-from formats.footer import VERSION  # noqa: E402
-from formats.parquet import ParquetFormat  # noqa: E402
-from replicator.footer import SegmentFooter  # noqa: E402
-from tests.formats.records import BARE, ORIGIN, Row, batch_of, sample_rows, segment, to_json  # noqa: E402
+from formats.footer import SegmentFooter  # noqa: E402
+from formats.parquet.footer_json import VERSION  # noqa: E402
+from formats.parquet.writer import ParquetFormat  # noqa: E402
+from tests.formats.sample_records import BARE, ORIGIN, Row, batch_of, sample_rows, segment, to_json  # noqa: E402
 
 
 def facts(footer: SegmentFooter) -> dict[str, Any]:

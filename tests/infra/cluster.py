@@ -20,9 +20,9 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
+from infra.contracts.consumer import TopicPartition
 from infra.local.broker import Broker
-from replicator.lifecycle import Deadline
-from replicator.protocols import TopicPartition
+from infra.runtime.lifecycle import Deadline
 from tests.fakes.kafka_target import TargetRecord
 
 PATIENCE = timedelta(seconds=60)

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from infra.kafka.admin import KafkaAdmin
+from formats.errors import BrokerUnavailable
+from infra.kafka.cluster.admin import KafkaAdmin
 from infra.local.ports import HOST
-from replicator.errors import BrokerUnavailable
 
 METADATA, API_VERSIONS = 3, 18
 VERSIONS = {METADATA: (0, 12), API_VERSIONS: (0, 3), 1: (4, 16), 2: (1, 8), 10: (0, 4), 19: (0, 7), 37: (0, 3)}

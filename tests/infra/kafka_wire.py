@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from awscrt.checksums import crc32c
 
-from replicator.lifecycle import Deadline
+from infra.runtime.lifecycle import Deadline
 
 PRODUCE, VERSION = 0, 3
 

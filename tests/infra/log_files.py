@@ -7,8 +7,8 @@ import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from infra.contracts.consumer import TopicPartition
 from infra.local.broker import Broker
-from replicator.protocols import TopicPartition
 
 _HEAD = struct.Struct(">qiibIhi")  # base offset, length, leader epoch, magic, checksum, attributes, last offset's delta
 _PREFIX_BYTES = 12  # base offset and length, which the length does not count

@@ -8,13 +8,21 @@ from dataclasses import replace
 
 import pytest
 
+from formats.messages.checkpoint_notes import Notes
+from formats.messages.delivery_checkpoint import (
+    POSITION,
+    Checkpoint,
+    CheckpointKey,
+    Skipped,
+    decode,
+    decode_key,
+    kind_of,
+)
+from infra.contracts.consumer import TargetRun, TopicPartition
 from infra.local.stack import LocalStack
-from replicator.checkpoint import POSITION, Checkpoint, CheckpointKey, Skipped, decode, decode_key, kind_of
-from replicator.notes import Notes
-from replicator.protocols import TargetRun, TopicPartition
 from tests.contracts.target import STAMP, TargetContract, row
 from tests.fakes.kafka_target import TargetRecord
-from tests.formats.records import batch_of
+from tests.formats.sample_records import batch_of
 from tests.infra.cluster import Cluster
 
 

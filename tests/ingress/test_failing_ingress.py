@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.errors import TargetError
-from replicator.failing import ALARM, Attempt, Failures
-from replicator.protocols import Fate, TopicPartition
+from formats.errors import TargetError
+from infra.contracts.consumer import Fate, TopicPartition
+from infra.runtime.failures import ALARM, Attempt, Failures
 from tests.fakes.surroundings import T0
 from tests.ingress.world import LOST, RELIST, Process, World, joined, key, numbers, source_settings
 

@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from formats.errors import OtherGroup
+from formats.messages.group_claim import GroupClaim
+from infra.contracts.consumer import TopicPartition
 from ingress.checkpoint_watch import SUBJECT
-from replicator.errors import OtherGroup
-from replicator.group_claim import GroupClaim
-from replicator.protocols import TopicPartition
 from tests.ingress.world import World, joined, numbers
 
 C = TopicPartition("copy", 0)

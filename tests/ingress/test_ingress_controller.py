@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import pytest
 
+from formats.messages.delivery_checkpoint import Author, Checkpoint
+from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.contracts.consumer import Fate, Occupancy, TopicPartition
 from infra.local.waiting import wait_until
-from ingress.delivery import Progressed
-from replicator.checkpoint import Author, Checkpoint
-from replicator.protocols import Fate, Occupancy, TopicPartition
-from replicator.segment import OffsetRange, Segment, SourcePartition
+from ingress.delivery.rounds import Progressed
 from tests.fakes.kafka_target import Crashed
 from tests.ingress.world import (
     DELAY,

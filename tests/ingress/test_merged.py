@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replicator.checkpoint import CheckpointKey
-from replicator.protocols import Fate, TopicPartition
-from replicator.segment import SourcePartition
+from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.segment import SourcePartition
+from infra.contracts.consumer import Fate, TopicPartition
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
 from tests.ingress.world import Process, World, joined, numbers, source_settings

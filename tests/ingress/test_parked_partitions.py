@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from replicator.checkpoint import Parked, still_parked
-from replicator.protocols import TopicPartition
+from formats.messages.delivery_checkpoint import Parked, still_parked
+from infra.contracts.consumer import TopicPartition
 from tests.ingress.world import LOST, RELIST, Process, World, joined, key, numbers, source_settings
 
 SOURCE = str(key().source)

@@ -9,11 +9,11 @@ from io import BytesIO
 
 import pytest
 
-from replicator.checkpoint import Checkpoint
-from replicator.errors import CheckpointConflict
-from replicator.metrics import GaugeName
-from replicator.protocols import Occupancy, TopicPartition
-from replicator.segment import OffsetRange, Segment, SourcePartition
+from formats.errors import CheckpointConflict
+from formats.messages.delivery_checkpoint import Checkpoint
+from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.contracts.consumer import Occupancy, TopicPartition
+from infra.runtime.metrics import GaugeName
 from tests.ingress.world import DELAY, LOST, Process, World, joined, key, source_settings
 
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)

@@ -8,10 +8,10 @@ from datetime import timedelta
 
 import pytest
 
-from replicator.checkpoint import Author, Checkpoint, Parked, Waiting
-from replicator.errors import BrokerUnavailable
-from replicator.protocols import Fate, Occupancy, TopicPartition
-from replicator.segment import SourcePartition
+from formats.errors import BrokerUnavailable
+from formats.messages.delivery_checkpoint import Author, Checkpoint, Parked, Waiting
+from formats.segment import SourcePartition
+from infra.contracts.consumer import Fate, Occupancy, TopicPartition
 from tests.fakes.kafka_target import Crashed, FakeTarget
 from tests.ingress.world import DELAY, LOST, RELIST, Process, World, joined, key, numbers, source_settings
 

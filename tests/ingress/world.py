@@ -9,33 +9,33 @@ from io import BytesIO
 
 import pyarrow as pa
 
-from formats.parquet import ParquetFormat
-from formats.schema import SCHEMA
-from infra.kafka.internal_topics import CHECKPOINTS, checkpoint_problems
-from infra.kafka.parked import BackgroundNotes
-from infra.kafka.timestamps import TargetTimestamps
+from formats.control.keys import ArchiveBegin, Place, RecordedGap
+from formats.footer import SegmentOrigin
+from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Skipped
+from formats.messages.segment_events import Created, Removed, SegmentEvent
+from formats.parquet.writer import ParquetFormat
+from formats.records.schema import SCHEMA
+from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from formats.topic_selection import TopicPattern
+from infra.archive.control import ControlStore
+from infra.archive.proofs import ProofStore
+from infra.archive.run_reader import PieceReader
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import ConsumerGroups, SegmentFormat, TopicPartition
+from infra.kafka.internal_topics.ensure import CHECKPOINTS, checkpoint_problems
+from infra.kafka.internal_topics.parked_notes import BackgroundNotes
+from infra.kafka.producer.timestamps import TargetTimestamps
+from infra.runtime.health import Health
+from infra.runtime.lifecycle import Stop
 from ingress.controller import IngressController, IngressParts
-from ingress.delivery import Delivery
-from ingress.destinations import DestinationFinder
+from ingress.delivery.events import Report
+from ingress.delivery.rounds import Delivery
 from ingress.group_ownership import GroupOwnership
-from ingress.pieces import PieceReader
-from ingress.place_owner import PlaceOwners
-from ingress.reports import Report
-from ingress.wishes import WishFinder
-from replicator.checkpoint import Author, Checkpoint, CheckpointKey, Skipped
+from ingress.routing.archived import WishFinder
+from ingress.routing.destinations import DestinationFinder
+from ingress.routing.path_owner import PlaceOwners
 from replicator.config import IngressSettings, IngressSource
-from replicator.control import ArchiveBegin, Place, RecordedGap
-from replicator.control_store import ControlStore
-from replicator.events import Created, Removed, SegmentEvent
-from replicator.footer import SegmentOrigin
-from replicator.health import Health
-from replicator.lifecycle import Stop
-from replicator.proofs import ProofStore
-from replicator.protocols import ConsumerGroups, SegmentFormat, TopicPartition
-from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from replicator.status.ingress import IngressSources, IngressStatus, Planned
-from replicator.store import SegmentStore
-from replicator.topics import TopicPattern
 from tests.fakes.cluster_facts import FakeGroups
 from tests.fakes.executors import HandExecutor, NeverWaits
 from tests.fakes.kafka_admin import FakeAdmin

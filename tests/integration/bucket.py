@@ -13,14 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from formats.parquet import ParquetFormat
+from formats.coverage import Piece, steps
+from formats.parquet.writer import ParquetFormat
+from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.archive.segments import SegmentStore
 from infra.local.aws import s3_client, wire
 from infra.local.stack import LocalStack
-from infra.s3 import S3ObjectStore
-from replicator.coverage import Piece, steps
-from replicator.segment import OffsetRange, Segment, SourcePartition
-from replicator.store import SegmentStore
-from tests.formats.records import ORIGIN, Row, batch_of, rows_of, sample_rows
+from infra.storage.s3 import S3ObjectStore
+from tests.formats.sample_records import ORIGIN, Row, batch_of, rows_of, sample_rows
 from tests.integration.on_spark import QUICK
 from tests.processes.harness import to_toml
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from infra.local.spark import SparkCluster
 from infra.local.waiting import wait_until
-from infra.spark import SparkRunner
+from infra.spark.runner import SparkRunner
 
 PATIENCE = timedelta(seconds=90)
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -15,17 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from compaction.lease import NAME
 from compaction.run import Compactor, Selection
+from formats.segment import OffsetRange, Segment, SourcePartition, format_key
+from infra.archive.control import ControlStore
+from infra.archive.lease import NAME
 from infra.local.spark import DRIVER_PROPERTIES, spark_cluster
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from replicator.compaction import Compaction, in_process
+from infra.runtime.lifecycle import Stop, SystemClock
 from replicator.config import from_mapping
-from replicator.control_store import ControlStore
-from replicator.lifecycle import Stop, SystemClock
-from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
-from tests.formats.records import ORIGIN, batch_of
+from replicator.services.compaction import Compaction, in_process
+from tests.formats.sample_records import ORIGIN, batch_of
 from tests.integration.bucket import Bucket
 from tests.integration.crossing import Crossing
 from tests.integration.on_spark import PATIENCE, QUICK, killing_one, pages_of

@@ -13,17 +13,17 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from formats.parquet import ParquetFormat
+from formats.parquet.writer import ParquetFormat
+from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.archive.segments import SegmentStore
 from infra.local.aws import s3_client
 from infra.local.stack import LocalStack
-from infra.s3 import S3ObjectStore
-from infra.spark import SparkRunner, SparkSettings
-from replicator.segment import OffsetRange, Segment, SourcePartition
-from replicator.store import SegmentStore
-from tests.formats.records import ORIGIN
+from infra.spark.runner import SparkRunner, SparkSettings
+from infra.storage.s3 import S3ObjectStore
+from tests.formats.sample_records import ORIGIN
 from tests.integration.crossing import Crossing
 from tests.integration.on_spark import QUICK
-from tests.restore.large import rows
+from tests.replicator.restore.large import rows
 
 pytestmark = pytest.mark.integration
 

@@ -9,12 +9,12 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from infra.kafka.log_probe import KafkaLogProbe
+from egress.start.commit_metadata import read_note
+from formats.control.keys import LogFork
+from infra.contracts.consumer import Committed, LogPoint, TopicPartition
+from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from replicator.commit_note import read_note
-from replicator.control import LogFork
-from replicator.protocols import Committed, LogPoint, TopicPartition
 from tests.infra.log_files import lose_tails
 from tests.integration.test_lives_and_gaps import PATIENCE, Source
 

@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from formats.parquet import ParquetFormat
+from formats.parquet.writer import ParquetFormat
+from formats.segment import OffsetRange, Segment, SourcePartition, format_key
+from infra.archive.control import ControlStore
+from infra.archive.segments import SegmentStore
 from infra.local.aws import s3_client
 from infra.local.stack import LocalStack
-from infra.s3 import S3ObjectStore
-from replicator import cli
-from replicator.control_store import ControlStore
-from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
-from replicator.store import SegmentStore
-from tests.formats.records import ORIGIN, batch_of, sample_rows
+from infra.storage.s3 import S3ObjectStore
+from replicator import main
+from tests.formats.sample_records import ORIGIN, batch_of, sample_rows
 from tests.processes.harness import to_toml
 
 pytestmark = pytest.mark.integration
@@ -79,7 +79,7 @@ def test_the_command(
 
     def run(*arguments: str) -> tuple[int, str]:
         with pytest.raises(SystemExit) as caught:
-            cli.main([*arguments, "--config", str(file)])
+            main.main([*arguments, "--config", str(file)])
         assert isinstance(caught.value.code, int | None)
         return caught.value.code or 0, capsys.readouterr().out
 

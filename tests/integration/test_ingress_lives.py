@@ -11,23 +11,23 @@ from io import BytesIO
 import pytest
 from confluent_kafka import KafkaException
 
-from formats.parquet import ParquetFormat
-from infra.aws import AwsCredentials
+from formats.control.keys import Place, RecordedGap
+from formats.footer import SegmentOrigin
+from formats.parquet.writer import ParquetFormat
+from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.archive.control import ControlStore
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import TopicPartition
 from infra.local.aws import wire
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from infra.s3 import S3ObjectStore, make_s3_client
-from ingress.destinations import CREATED_WITH
-from replicator.app import build_ingress
+from infra.runtime.service import Service
+from infra.storage.aws import AwsCredentials
+from infra.storage.s3 import S3ObjectStore, make_s3_client
+from ingress.routing.destinations import CREATED_WITH
 from replicator.config import Config
 from replicator.config.load import from_mapping
-from replicator.control import Place, RecordedGap
-from replicator.control_store import ControlStore
-from replicator.footer import SegmentOrigin
-from replicator.protocols import TopicPartition
-from replicator.segment import OffsetRange, Segment, SourcePartition
-from replicator.service import Service
-from replicator.store import SegmentStore
+from replicator.services.ingress import build_ingress
 from tests.infra.cluster import Cluster
 from tests.ingress.world import numbers, records
 

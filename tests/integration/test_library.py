@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from infra.kafka.admin import KafkaAdmin
+from formats.errors import BrokerUnavailable, ConfigError
+from infra.kafka.cluster.admin import KafkaAdmin
 from infra.local.aws import wire
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from replicator.app import build_egress, build_ingress, build_sync
+from infra.runtime.service import Service
 from replicator.config import Config
 from replicator.config.load import from_mapping
-from replicator.errors import BrokerUnavailable, ConfigError
-from replicator.service import Service
+from replicator.services.ingress import build_egress, build_ingress, build_sync
 
 pytestmark = pytest.mark.integration
 
@@ -190,7 +190,7 @@ def test_what_cannot_be_built_says_why(flow: Flow) -> None:
 
 
 def test_no_broker_is_one_clear_error(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replicator.app.KafkaAdmin", partial(KafkaAdmin, timeout=timedelta(seconds=3)))
+    monkeypatch.setattr("replicator.services.ingress.KafkaAdmin", partial(KafkaAdmin, timeout=timedelta(seconds=3)))
     config = from_mapping(
         {
             "region": "a",

@@ -11,20 +11,20 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from formats.parquet import ParquetFormat
-from infra.aws import AwsCredentials
-from infra.kafka.admin import KafkaAdmin
+from formats.parquet.writer import ParquetFormat
+from formats.segment import OffsetRange, SourcePartition
+from infra.archive.control import ControlStore
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import TopicPartition
+from infra.kafka.cluster.admin import KafkaAdmin
 from infra.local.aws import wire
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from infra.s3 import S3ObjectStore, make_s3_client
-from replicator.app import build_egress
+from infra.storage.aws import AwsCredentials
+from infra.storage.s3 import S3ObjectStore, make_s3_client
 from replicator.config import Config
 from replicator.config.load import from_mapping
-from replicator.control_store import ControlStore
-from replicator.protocols import TopicPartition
-from replicator.segment import OffsetRange, SourcePartition
-from replicator.store import SegmentStore
+from replicator.services.ingress import build_egress
 
 pytestmark = pytest.mark.integration
 

@@ -15,20 +15,20 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 
+from formats.control.keys import RETENTION, RecordedGap
+from formats.footer import SegmentOrigin
+from formats.messages.delivery_checkpoint import CheckpointKey, Parked, encode_parked, encode_parked_key
+from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.contracts.consumer import TopicPartition
 from infra.local.aws import wire
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from replicator import cli
-from replicator.app import build_ingress
-from replicator.checkpoint import CheckpointKey, Parked, encode_parked, encode_parked_key
-from replicator.commands.reach import Reach
+from replicator import main
 from replicator.config import load
-from replicator.control import RETENTION, RecordedGap
-from replicator.footer import SegmentOrigin
-from replicator.protocols import TopicPartition
-from replicator.segment import OffsetRange, Segment, SourcePartition
+from replicator.services.clients import Reach
+from replicator.services.ingress import build_ingress
+from tests.formats.messages.test_foreign_positions import ancestor
 from tests.infra.cluster import Cluster
-from tests.ingress.test_foreign_positions import ancestor
 from tests.ingress.world import FORMAT, STAMP, records
 from tests.processes.harness import to_toml
 
@@ -80,7 +80,7 @@ class Desk:
     def run(self, *arguments: str, region: str = "b") -> tuple[int, str]:
         """Exit code, and all that was printed."""
         with pytest.raises(SystemExit) as caught:
-            cli.main([*arguments, "--config", str(self.files[region])])
+            main.main([*arguments, "--config", str(self.files[region])])
         out, err = self._capsys.readouterr()
         return int(caught.value.code or 0), out + err
 

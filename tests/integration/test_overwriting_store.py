@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from formats.control.keys import probe_key
 from infra.local.aws import s3_client
 from infra.local.stack import LocalStack
-from replicator import cli
-from replicator.control import probe_key
+from replicator import main
 from tests.infra.faulty_s3 import FaultyS3, faulty
 from tests.processes.harness import to_toml
 
@@ -35,7 +35,7 @@ class Site:
     def run(self, command: Sequence[str], **s3: Any) -> int:
         self.file.write_text(to_toml(self._tables(s3)), encoding="utf-8")
         with pytest.raises(SystemExit) as caught:
-            cli.main([*command, "--config", str(self.file)])
+            main.main([*command, "--config", str(self.file)])
         assert isinstance(caught.value.code, int | None)
         return caught.value.code or 0
 

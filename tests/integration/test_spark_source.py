@@ -19,20 +19,20 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Row as SparkRow
 from pyspark.sql.functions import spark_partition_id
 
-from formats.table import TABLE
-from infra.local.demo.flights import by_partition, flights
+from formats.control.keys import RecordedGap
+from formats.errors import ConfigError, SegmentNotFound
+from formats.segment import OffsetRange, Segment, SourcePartition, format_key
+from infra.archive.control import ControlStore
 from infra.local.stack import LocalStack
-from infra.spark import SparkSettings
-from infra.spark_driver import SparkDriver
-from replicator.compaction import Compaction, in_process
+from infra.spark.driver import SparkDriver
+from infra.spark.runner import SparkSettings
 from replicator.config import from_mapping
-from replicator.control import RecordedGap
-from replicator.control_store import ControlStore
-from replicator.errors import ConfigError, SegmentNotFound
-from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
-from replicator.spark_options import parse_options
-from replicator.spark_source import COLUMNS, SegmentsReader, register
-from tests.formats.records import ORIGIN, Row, batch_of, sample_rows
+from replicator.demo.flights import by_partition, flights
+from replicator.services.compaction import Compaction, in_process
+from replicator.spark_source.options import parse_options
+from replicator.spark_source.rows import TABLE
+from replicator.spark_source.source import COLUMNS, SegmentsReader, register
+from tests.formats.sample_records import ORIGIN, Row, batch_of, sample_rows
 from tests.integration.bucket import Bucket
 from tests.integration.on_spark import QUICK
 from tests.processes.harness import to_toml

@@ -16,15 +16,24 @@ Stage = tuple[str, ...]  # files and folders of tests, run together
 
 EGRESS: tuple[Stage, ...] = (("tests/egress",), ("tests/stateful/test_egress_process.py",))
 EGRESS_BROKER: Stage = ("tests/integration/test_lives_and_gaps.py",)
-INGRESS: tuple[Stage, ...] = (("tests/ingress",), ("tests/stateful/test_ingress_process.py",), ("tests/restore",))
+RESTORE: tuple[Stage, ...] = (("tests/replicator/restore", "tests/replicator/verify"),)
+RESTORE_BROKER: Stage = (
+    "tests/replicator/commands/test_restore_commands.py",
+    "tests/replicator/restore/test_restore_on_broker.py",
+)
+INGRESS: tuple[Stage, ...] = (("tests/ingress",), ("tests/stateful/test_ingress_process.py",), *RESTORE)
 INGRESS_BROKER: Stage = ("tests/integration/test_ingress_lives.py", "tests/integration/test_lives_and_gaps.py")
 COMPACTION: tuple[Stage, ...] = (("tests/compaction",),)
 COMPACTION_SPARK: Stage = ("tests/integration/test_compaction.py", "tests/integration/test_gc.py")
-FORMATS: tuple[Stage, ...] = (("tests/formats",), ("tests/compaction", "tests/restore"))
-RESTORE: tuple[Stage, ...] = (("tests/restore",),)
-RESTORE_BROKER: Stage = ("tests/restore/test_commands.py", "tests/restore/test_restore_on_broker.py")
+FORMATS: tuple[Stage, ...] = (("tests/formats",), ("tests/compaction", *RESTORE[0]))
+ARCHIVE: Stage = ("tests/infra/archive",)
 DRILL: Stage = ("tests/processes/test_drill.py",)
-SHARED: tuple[Stage, ...] = (("tests/replicator",), ("tests/egress", "tests/ingress"), ("tests/compaction",))
+MESSAGES: Stage = ("tests/formats/messages",)
+SHARED: tuple[Stage, ...] = (
+    ("tests/formats", *ARCHIVE),
+    ("tests/egress", "tests/ingress"),
+    ("tests/compaction",),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,52 +48,53 @@ def _row(group: str, *stages: Stage, broker: tuple[Stage, ...] = ()) -> Guards:
 
 
 TABLE: Sequence[tuple[str, Guards]] = (
-    ("egress/__init__.py", _row("")),
+    ("*/__init__.py", _row("")),
+    ("*settings.py", _row("")),
     ("egress/partition.py", _row("egress", ("tests/stateful/test_egress_partition.py",), *EGRESS)),
     ("egress/*.py", _row("egress", *EGRESS, broker=(EGRESS_BROKER,))),
-    ("ingress/__init__.py", _row("")),
-    ("ingress/telling.py", _row("")),  # words and metrics
+    ("ingress/partition_log.py", _row("")),  # words and metrics
     ("ingress/sequencer.py", _row("ingress", ("tests/stateful/test_sequencer.py",), *INGRESS)),
-    ("ingress/verification.py", _row("verify", *RESTORE, broker=(RESTORE_BROKER,))),
-    ("ingress/report.py", _row("verify", *RESTORE, broker=(RESTORE_BROKER,))),
-    ("ingress/restor*.py", _row("restore", *RESTORE, broker=(RESTORE_BROKER,))),
-    ("ingress/objections.py", _row("restore", *RESTORE, broker=(RESTORE_BROKER,))),
-    ("ingress/newcomers.py", _row("restore", *RESTORE, broker=(RESTORE_BROKER,))),
-    ("ingress/selection.py", _row("restore", *RESTORE, broker=(RESTORE_BROKER,))),
+    ("ingress/segment_view.py", _row("ingress", ("tests/stateful/test_view.py",), *INGRESS)),
     (
-        "ingress/operator.py",
+        "ingress/repair.py",
         _row("ingress", ("tests/ingress",), broker=(("tests/integration/test_operator_commands.py",),)),
     ),
     ("ingress/*.py", _row("ingress", *INGRESS, broker=(INGRESS_BROKER,))),
-    ("compaction/__init__.py", _row("")),
     ("compaction/*.py", _row("compaction", *COMPACTION, broker=(COMPACTION_SPARK,))),
-    ("formats/__init__.py", _row("")),
-    ("formats/uploads.py", _row("formats", ("tests/egress",), ("tests/compaction",), ("tests/formats",))),
-    ("formats/*.py", _row("formats", *FORMATS)),
-    ("replicator/restore.py", _row("restore", broker=(RESTORE_BROKER,))),
-    ("replicator/restore_worker.py", _row("restore", broker=(RESTORE_BROKER,))),
-    ("replicator/verify.py", _row("verify", broker=(RESTORE_BROKER, DRILL))),
-    ("replicator/drill.py", _row("verify", broker=(DRILL,))),
-    ("replicator/checkpoint.py", _row("ingress", ("tests/replicator", "tests/ingress"), ("tests/infra",))),
-    ("replicator/view.py", _row("ingress", ("tests/stateful/test_view.py",), *INGRESS)),
+    ("formats/errors.py", _row("")),
+    ("formats/messages/delivery_checkpoint.py", _row("ingress", (*MESSAGES, "tests/ingress"), ("tests/infra/kafka",))),
+    ("formats/messages/checkpoint_notes.py", _row("egress", MESSAGES, *EGRESS)),
+    ("formats/messages/*.py", _row("ingress", MESSAGES, ("tests/ingress",))),
     (
-        "replicator/coverage.py",
+        "formats/coverage.py",
         _row(
             "ingress",
-            ("tests/replicator/test_coverage.py",),
+            ("tests/formats/test_coverage.py",),
             ("tests/stateful/test_sequencer.py", "tests/compaction", "tests/ingress"),
             *RESTORE,
         ),
     ),
-    ("replicator/stretches.py", _row("restore", ("tests/replicator",), *RESTORE)),
-    ("replicator/commit_note.py", _row("egress", ("tests/replicator",), *EGRESS)),
-    ("replicator/notes.py", _row("egress", ("tests/replicator",), *EGRESS)),
-    ("replicator/notifications.py", _row("ingress", ("tests/replicator",), ("tests/ingress",))),
-    ("replicator/events.py", _row("ingress", ("tests/replicator",), ("tests/ingress",))),
-    ("replicator/control.py", _row("formats", *SHARED)),
-    ("replicator/control_store.py", _row("formats", *SHARED)),
-    ("replicator/segment.py", _row("formats", *SHARED)),
-    ("replicator/store.py", _row("formats", *SHARED)),
+    ("formats/read_splits.py", _row("restore", ("tests/formats",), *RESTORE)),
+    ("formats/control/*.py", _row("formats", *SHARED)),
+    ("formats/segment.py", _row("formats", *SHARED)),
+    ("formats/*.py", _row("formats", *FORMATS)),
+    ("infra/archive/control.py", _row("formats", *SHARED)),
+    ("infra/archive/segments.py", _row("formats", *SHARED)),
+    ("infra/archive/upload.py", _row("formats", ("tests/egress",), ("tests/compaction",), ARCHIVE)),
+    ("infra/archive/lease.py", _row("compaction", ARCHIVE, *COMPACTION)),
+    ("infra/archive/read.py", _row("formats", ARCHIVE, ("tests/compaction", *RESTORE[0]))),
+    ("infra/archive/offset_for_time.py", _row("ingress", ARCHIVE, *INGRESS)),
+    ("infra/archive/run_reader.py", _row("ingress", ARCHIVE, *INGRESS)),
+    ("replicator/selection.py", _row("restore", *RESTORE, broker=(RESTORE_BROKER,))),
+    ("replicator/restore/restore.py", _row("restore", broker=(RESTORE_BROKER,))),
+    ("replicator/restore/worker.py", _row("restore", broker=(RESTORE_BROKER,))),
+    ("replicator/restore/spark_task.py", _row("")),
+    ("replicator/restore/*.py", _row("restore", *RESTORE, broker=(RESTORE_BROKER,))),
+    ("replicator/verify/verify.py", _row("verify", broker=(RESTORE_BROKER, DRILL))),
+    ("replicator/verify/spark_task.py", _row("")),
+    ("replicator/verify/*.py", _row("verify", *RESTORE, broker=(RESTORE_BROKER,))),
+    ("replicator/drill.py", _row("verify", broker=(DRILL,))),
+    ("replicator/spark_source/rows.py", _row("formats", ARCHIVE)),
 )
 
 
@@ -97,7 +107,7 @@ def guards_of(module: str) -> Guards | None:
 def nearest(module: str, root: Path = ROOT) -> Iterator[Stage]:
     """Files of tests with the module's own name, which see most mistakes within a second."""
     path = Path(module)
-    for folder in (path.parts[0], "stateful", "restore"):
+    for folder in (path.parent.as_posix(), "stateful"):
         file = root / "tests" / folder / f"test_{path.stem}.py"
         if file.exists():
             yield (file.relative_to(root).as_posix(),)
@@ -105,8 +115,8 @@ def nearest(module: str, root: Path = ROOT) -> Iterator[Stage]:
 
 def modules(root: Path = ROOT) -> Iterator[str]:
     """Those that bear load."""
-    for package in ("egress", "ingress", "compaction", "formats", "replicator"):
-        for path in sorted((root / package).glob("*.py")):
+    for package in ("egress", "ingress", "compaction", "formats", "infra", "replicator"):
+        for path in sorted((root / package).rglob("*.py")):
             name = path.relative_to(root).as_posix()
             if guards_of(name) is not None:
                 yield name

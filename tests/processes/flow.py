@@ -9,7 +9,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from replicator.lifecycle import Deadline
+from infra.runtime.lifecycle import Deadline
 from tests.processes import judge
 from tests.processes.harness import PATIENCE, A, B, Site
 from tests.processes.traffic import KEEPS_EVERYTHING, Draft, Traffic, create_topic, last_words, produce_all

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from formats.control.keys import ArchiveBegin, Place, begin_key, encode_begin, encode_place, place_key
+from formats.footer import SegmentOrigin
+from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.local.aws import s3_client
-from replicator.control import ArchiveBegin, Place, begin_key, encode_begin, encode_place, place_key
-from replicator.footer import SegmentOrigin
-from replicator.segment import OffsetRange, Segment, SourcePartition, format_key
 from tests.ingress.world import FORMAT, records
 from tests.processes.harness import PREFIX, A, B
 from tests.processes.judge import Reader

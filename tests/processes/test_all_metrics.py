@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from replicator.metrics import COUNTERS, GAUGES, HISTOGRAMS
+from infra.runtime.metrics import COUNTERS, GAUGES, HISTOGRAMS
 
 pytestmark = pytest.mark.integration
 

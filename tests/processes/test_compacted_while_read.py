@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from infra.local.aws import s3_client
-from tests.formats.records import rows_of
+from tests.formats.sample_records import rows_of
 from tests.processes.below import Found, marked, spark_workers
 from tests.processes.flow import Flow
 from tests.processes.harness import PREFIX, A

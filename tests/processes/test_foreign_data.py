@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from replicator.durable import BEFORE, Step
+from infra.runtime.crash_points import BEFORE, Step
 from tests.faults.hand import hand
 from tests.faults.victim import WHENS, CrashPoint
 from tests.processes.harness import B

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from infra.local.aws import wire
-from replicator.app import ROUND_RECORDS
+from replicator.services.ingress import ROUND_RECORDS
 from tests.processes.flow import Flow
 from tests.processes.harness import A, Site, Worker
 from tests.processes.log_cleaner import quick_cleaner

@@ -11,9 +11,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from infra.local.aws import wire
-from infra.spark import SparkSettings
-from infra.spark_driver import SparkDriver
-from replicator.spark_source import register
+from infra.spark.driver import SparkDriver
+from infra.spark.runner import SparkSettings
+from replicator.spark_source.source import register
 from tests.integration.on_spark import QUICK
 from tests.processes import judge
 from tests.processes.flow import RUN, Flow

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from replicator.lifecycle import Deadline
+from infra.runtime.lifecycle import Deadline
 from tests.infra.cluster import Cluster
 from tests.infra.principal import GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE
 from tests.processes.flow import Flow

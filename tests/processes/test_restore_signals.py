@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from infra.contracts.consumer import TopicPartition
 from infra.local.aws import s3_client
 from infra.local.waiting import wait_until
-from infra.s3 import S3ObjectStore
-from replicator.protocols import TopicPartition
+from infra.storage.s3 import S3ObjectStore
 from tests.fakes.kafka_target import target_records
 from tests.infra.cluster import Cluster
 from tests.processes.harness import A, B, to_toml
-from tests.restore.large import ROWS, fill, rows
+from tests.replicator.restore.large import ROWS, fill, rows
 
 if TYPE_CHECKING:
     from tests.processes.harness import Site

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from replicator.app import ROUND_RECORDS
-from replicator.durable import AFTER, BEFORE, Step
+from infra.runtime.crash_points import AFTER, BEFORE, Step
+from replicator.services.ingress import ROUND_RECORDS
 from tests.faults.hand import Hand, hand
 from tests.faults.victim import CrashPoint
 from tests.processes.flow import Flow

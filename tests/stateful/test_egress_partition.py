@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from egress.partition import Append, Commit, Discard, Effect, EgressPartition, Reason, Seal, SealPolicy, Seek
-from replicator.segment import OffsetRange
+from formats.segment import OffsetRange
 from tests.examples import machine
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,13 +11,13 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from egress.fork_adoption import adopt_fork, waiting_forks
-from replicator.commit_note import Note, read_note
-from replicator.control import RecordedGap, incarnations
-from replicator.coverage import uncovered
-from replicator.forks import accepted_until, fork_name, newest_fork
-from replicator.protocols import Committed, TopicPartition
-from replicator.segment import OffsetRange, Segment
+from egress.start.commit_metadata import Note, read_note
+from egress.topics.fork_adoption import adopt_fork, waiting_forks
+from formats.control.keys import RecordedGap, incarnations
+from formats.coverage import uncovered
+from formats.forks import accepted_until, fork_name, newest_fork
+from formats.segment import OffsetRange, Segment
+from infra.contracts.consumer import Committed, TopicPartition
 from tests.egress.world import AGE, Process, World, source
 from tests.egress.world import rule as rule_of
 from tests.examples import machine

@@ -12,8 +12,9 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from replicator.errors import OtherGroup
-from replicator.group_claim import (
+from formats.errors import OtherGroup
+from formats.messages.checkpoint_notes import Notes
+from formats.messages.group_claim import (
     Append,
     Ask,
     CountMembers,
@@ -25,7 +26,6 @@ from replicator.group_claim import (
     encode_claim_key,
     standing,
 )
-from replicator.notes import Notes
 from tests.examples import machine
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,9 +11,9 @@ from datetime import timedelta
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from replicator.coverage import covered_until
-from replicator.protocols import Fate, TopicPartition
-from replicator.segment import Segment, SourcePartition
+from formats.coverage import covered_until
+from formats.segment import Segment, SourcePartition
+from infra.contracts.consumer import Fate, TopicPartition
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
 from tests.ingress.world import LOST, RELIST, Process, World, key, source_settings

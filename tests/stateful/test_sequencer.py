@@ -10,6 +10,10 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from formats.coverage import Piece
+from formats.messages.delivery_checkpoint import Waiting
+from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from ingress.segment_view import SegmentView
 from ingress.sequencer import (
     CHAIN_BYTES,
     CHAIN_PIECES,
@@ -25,10 +29,6 @@ from ingress.sequencer import (
     Sequencer,
     Waits,
 )
-from replicator.checkpoint import Waiting
-from replicator.coverage import Piece
-from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
-from replicator.view import SegmentView
 from tests.examples import machine
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

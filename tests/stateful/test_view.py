@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from replicator.events import Created, Removed, SegmentEvent
-from replicator.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
-from replicator.view import SegmentView
+from formats.messages.segment_events import Created, Removed, SegmentEvent
+from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from ingress.segment_view import SegmentView
 from tests.examples import machine
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

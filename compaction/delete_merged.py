@@ -1,0 +1,104 @@
+"""Deleting what a merged segment holds: prove, then delete. Stateless, so it can be stopped and repeated anywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from compaction.planner import CleanPlan
+from compaction.proof import digests_of
+from compaction.replicas import Copies
+from formats.errors import CorruptSegment, SegmentNotFound
+from formats.footer import Digest, SegmentFooter
+from formats.records.compare import compare
+from formats.records.statistics import records_within
+from formats.segment import Segment
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import SegmentFormat, SegmentReader
+from infra.runtime.crash_points import Step, durable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaned:
+    deleted: tuple[Segment, ...]
+    deleted_records: int = 0
+    kept: Mapping[Segment, str]  # with the reason
+    corrupt: Mapping[Segment, str]  # kept as well: not what its key and footer say
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cleaner:
+    """Safe to call from several threads."""
+
+    store: SegmentStore
+    format: SegmentFormat
+    copies: Copies
+
+    def clean(self, plan: CleanPlan) -> Cleaned:
+        """Raises CorruptSegment and SegmentNotFound of the keeper only, and what the store raises; then nothing was
+        deleted, or what was deleted had been proved."""
+        if why := self.copies.unfit(plan.keeper):
+            return Cleaned(deleted=(), kept=dict.fromkeys(plan.inside, why), corrupt={})
+        proved: dict[Segment, int] = {}  # with their records, as their footers count them
+        kept: dict[Segment, str] = {}
+        footers, corrupt = self._footers(plan.inside)
+        with closing(self._open(plan.keeper)) as keeper:
+            found = digests_of(keeper.batches(), [footer.offsets for footer in footers])
+            for footer, digest in zip(footers, found, strict=True):
+                segment = footer.segment
+                try:
+                    why = self._unproved(keeper, footer, digest)
+                except SegmentNotFound:
+                    continue  # somebody else deleted it
+                except CorruptSegment as error:
+                    if error.name.startswith(str(plan.keeper)):
+                        raise
+                    corrupt[segment] = error.what
+                    continue
+                if why:
+                    kept[segment] = why
+                else:
+                    proved[segment] = footer.count
+        kept |= self.copies.missing(plan.keeper, proved)
+        proved = {segment: count for segment, count in proved.items() if segment not in kept}
+        if proved:
+            # prove, then delete: every record of these was decoded from the keeper as the store has it
+            with durable(Step.DELETE_SEGMENTS):
+                self.store.delete_many(proved.keys())
+        return Cleaned(deleted=tuple(proved), deleted_records=sum(proved.values()), kept=kept, corrupt=corrupt)
+
+    def _footers(self, segments: Iterable[Segment]) -> tuple[list[SegmentFooter], dict[Segment, str]]:
+        """Of those that are still there, and why some have none."""
+        footers: list[SegmentFooter] = []
+        corrupt: dict[Segment, str] = {}
+        for segment in segments:
+            try:
+                with closing(self._open(segment)) as reader:
+                    footers.append(reader.footer)
+            except SegmentNotFound:
+                continue  # somebody else deleted it
+            except CorruptSegment as error:
+                corrupt[segment] = error.what
+        return footers, corrupt
+
+    def _unproved(self, keeper: SegmentReader, footer: SegmentFooter, digest: Digest) -> str:
+        """What speaks against the keeper holding all that `footer`'s segment holds; nothing if it is proved to.
+        `digest` is of what the keeper has in its range."""
+        ids = {keeper.footer.origin.topic_id, footer.origin.topic_id} - {""}
+        if len(ids) > 1:
+            return f"it is of another life of the topic: {' and '.join(sorted(ids))}"
+        if footer.digest == digest:
+            return ""
+        # the loser of an overlap, which may hold less than the winner; or the ancestor's, which has no digest
+        with closing(self._open(footer.segment)) as reader:
+            ours = records_within(keeper.batches(footer.offsets.start), footer.offsets)
+            result = compare(ours, reader.batches())
+        if result.offset is not None:
+            return f"its record {result.offset} is another one in {keeper.footer.segment}: {result.detail}"
+        if result.only_second:
+            return f"{result.only_second} of its records are not in {keeper.footer.segment}"
+        return ""
+
+    def _open(self, segment: Segment) -> SegmentReader:
+        return self.format.open(self.store.open(segment), segment)

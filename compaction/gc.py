@@ -1,0 +1,239 @@
+"""One run of `gc`: look at everything, decide, refuse what is unsure, then remove. Nothing goes before all was seen.
+
+    list ── plan each partition ── copied? ── not too much? ──┬── record the gap ── delete     of each partition
+                                                              └── abort                        abandoned uploads
+
+A run that dies leaves recorded gaps whose segments are still there: readers take the segment, and the next run, which
+plans anew, finds the gaps recorded and deletes the rest. Stateless, so it can be stopped and repeated anywhere.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterator
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import groupby
+
+from compaction.replicas import Copies
+from compaction.retention import SKEW, Expiry, Refused, plan_expiry
+from formats.control.keys import RETENTION, Lease, RecordedGap
+from formats.errors import MalformedEvent, MalformedKey, ReplicatorError
+from formats.segment import OffsetRange, Segment, SegmentInfo, parse_key, region_prefix
+from formats.topic_selection import select
+from infra.archive.control import ControlStore
+from infra.archive.lease import NAME
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import Clock, UploadInfo, UploadStore
+from infra.runtime import log_fields
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.lifecycle import Stop
+from replicator.config import RetentionSettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """What was found, and what became of it. Places: a partition's, a topic's, or the region's when it is about all."""
+
+    region: str
+    segments: int = 0  # looked at
+    size_bytes_by_topic: Counter[str] = field(default_factory=Counter)  # of those
+    plans: list[Expiry] = field(default_factory=list)
+    kept: dict[Segment, str] = field(default_factory=dict)  # due, but not copied; with all behind it
+    refused: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)  # may work next time
+    malformed: list[str] = field(default_factory=list)  # keys that are no segment's: for a person to look at
+    uploads: list[UploadInfo] = field(default_factory=list)  # abandoned
+    removed: list[Expiry] = field(default_factory=list)
+    aborted: list[UploadInfo] = field(default_factory=list)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all segments looked at."""
+        return self.size_bytes_by_topic.total()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collector:
+    """One thread; copies are asked about on `pool`."""
+
+    region: str
+    settings: RetentionSettings
+    own_topics: Collection[str]
+    store: SegmentStore
+    control: ControlStore
+    uploads: UploadStore
+    copies: Copies
+    pool: Executor
+    clock: Clock
+    stop: Stop
+
+    def run(self, lease: Lease | None, topics: Collection[str] = (), *, allow_large: bool = False) -> Report:
+        """Without the lease it is only said what would go. Raises StoreUnavailable when not everything could be
+        listed; then nothing was removed."""
+        report = Report(region=self.region)
+        now = self.clock.now()
+        if lease is not None and (why := self._clocks_differ(lease, now)):
+            report.refused[self.region] = why
+            return report
+        self._look(topics, now, report)
+        if not allow_large:
+            self._refuse_too_much(report)
+        if lease is not None and self.region not in report.refused:
+            self._remove(report)
+        return report
+
+    def _refuse_too_much(self, report: Report) -> None:
+        """By topic: a large one would hide that nearly all of a small one goes."""
+        limit = self.settings.max_delete_percent
+        for topic, size_bytes in report.size_bytes_by_topic.items():
+            planned = sum(plan.size_bytes for plan in report.plans if plan.source.topic == topic)
+            if planned * 100 > size_bytes * limit:
+                report.refused[self._place(topic)] = (
+                    f"{planned:,} of its {size_bytes:,} bytes would go, more than max_delete_percent, {limit}: look at "
+                    "them with --dry-run; if they are to go, add --allow-large"
+                )
+
+    def _place(self, topic: str) -> str:
+        return f"{self.region}/{topic}"
+
+    def _is_refused(self, topic: str, report: Report) -> bool:
+        return self._place(topic) in report.refused
+
+    def _clocks_differ(self, lease: Lease, now: datetime) -> str:
+        """The lease was written just now: the store's clock says when that was."""
+        written_at = self.control.lease_written_at(self.region, NAME, lease.token)
+        if written_at is None:
+            return f"another process took the lease of {self.region}; run again when it is done"
+        if abs(written_at - now) <= SKEW:
+            return ""
+        return (
+            f"this machine's clock says {now.isoformat(timespec='seconds')}, the store's "
+            f"{written_at.isoformat(timespec='seconds')}: ages cannot be told; set the one that is wrong"
+        )
+
+    # --- looking: nothing is changed ---
+
+    def _look(self, topics: Collection[str], now: datetime, report: Report) -> None:
+        try:
+            quarantined = self.control.quarantined(self.region)
+        except MalformedEvent as error:  # it cannot be told which segment it warns of
+            report.refused[self.region] = f"a quarantine cannot be read: {error}"
+            return
+        for source, infos in groupby(self._listed(topics, report), key=lambda info: info.segment.source):
+            stored = list(infos)
+            report.segments += len(stored)
+            report.size_bytes_by_topic[source.topic] += sum(info.size_bytes for info in stored)
+            rule = select([source.topic], self.settings.topics, self.own_topics).get(source.topic)
+            plan = None if rule is None else plan_expiry(stored, rule, now, quarantined)
+            if isinstance(plan, Refused):
+                report.refused[str(source)] = plan.reason
+            elif plan is not None and (copied := self._copied(plan, report)):
+                report.plans.append(copied)
+        self._look_at_uploads(topics, now, report)
+
+    def _listed(self, topics: Collection[str], report: Report) -> Iterator[SegmentInfo]:
+        """Partition by partition."""
+        if topics:
+            for place in self.store.topics(self.region):
+                if place.partition("@")[0] in topics:
+                    yield from self.store.walk(self.region, place)
+            return
+        for found in self.store.scan(self.region):
+            if isinstance(found, MalformedKey):
+                report.malformed.append(str(found))
+            else:
+                yield found
+
+    def _copied(self, plan: Expiry, report: Report) -> Expiry | None:
+        """What of it is not the only copy where there are to be two."""
+        answers = zip(plan.segments, self.pool.map(self.copies.uncopied, plan.segments), strict=True)
+        kept = {segment: why for segment, why in answers if why}
+        report.kept |= kept
+        return plan.without(kept)
+
+    def _look_at_uploads(self, topics: Collection[str], now: datetime, report: Report) -> None:
+        """Only of segments: no other upload is ours."""
+        try:
+            for upload in self.uploads.list(region_prefix(self.store.prefix, self.region)):
+                try:
+                    topic = parse_key(self.store.prefix, upload.key).source.topic
+                except MalformedKey:
+                    continue
+                if upload.begun_at <= now - self.settings.upload_grace and (not topics or topic in topics):
+                    report.uploads.append(upload)
+        except ReplicatorError as error:  # keeps no segment from going
+            report.failed["uploads"] = str(error)
+
+    # --- removing ---
+
+    def _remove(self, report: Report) -> None:
+        for plan in report.plans:
+            if self._is_refused(plan.source.topic, report):
+                continue
+            if self.stop.is_set():
+                report.failed[self.region] = "stopped before everything was removed; the next run plans the rest anew"
+                return
+            try:
+                self._expire(plan, report)
+            except ReplicatorError as error:
+                report.failed[str(plan.source)] = str(error)
+        for upload in report.uploads:
+            if self._is_refused(parse_key(self.store.prefix, upload.key).source.topic, report):
+                continue
+            try:
+                with durable(Step.ABORT_UPLOADS):
+                    self.uploads.abort(upload)
+                report.aborted.append(upload)
+            except ReplicatorError as error:
+                report.failed[upload.key] = str(error)
+
+    def _expire(self, plan: Expiry, report: Report) -> None:
+        if self.store.stat(plan.newest) is None:
+            why = f"{plan.newest}, which was to stay, is gone since it was listed; the next run plans anew"
+            report.refused[str(plan.source)] = why
+            return
+        for offsets in plan.unexplained(self.control.gap_ranges(plan.source)):
+            self._record(plan, offsets)
+        self._join_gaps(plan)
+        # written down, then deleted: no reader finds offsets missing that nothing explains
+        with durable(Step.EXPIRE_SEGMENTS):
+            self.store.delete_many(plan.segments)
+        report.removed.append(plan)
+        fields = {
+            log_fields.REGION: plan.source.region,
+            log_fields.TOPIC: plan.source.place,
+            log_fields.PARTITION: plan.source.partition,
+            log_fields.COUNT: len(plan.deletions),
+            log_fields.STORED_BYTES: plan.size_bytes,
+            log_fields.END: plan.deletions[-1].segment.offsets.end,
+        }
+        log.info("segments_expired", extra=fields)
+
+    def _record(self, plan: Expiry, offsets: OffsetRange, *parts: RecordedGap) -> None:
+        """`parts`: earlier records of the same offsets, whose watermarks count, too."""
+        gap = RecordedGap(
+            source=plan.source,
+            offsets=offsets,
+            reason=RETENTION,
+            low=min([plan.before.start, *(part.low for part in parts)]),
+            high=max([plan.before.next_offset, *(part.high for part in parts)]),
+            recorded_at=self.clock.now(),
+        )
+        with durable(Step.RECORD_GAP):
+            self.control.record_gap(gap)
+
+    def _join_gaps(self, plan: Expiry) -> None:
+        """One record for each range, however many runs it took to remove it: every reader lists all of them."""
+        for group in self.control.adjoining_gaps(plan.source, RETENTION):
+            offsets = OffsetRange(group[0].offsets.start, max(gap.offsets.end for gap in group))
+            narrower = [gap for gap in group if gap.offsets != offsets]
+            if len(narrower) == len(group):
+                self._record(plan, offsets, *group)
+            # the wider one is recorded, then the narrower ones go: no offset is unexplained in between
+            with durable(Step.REMOVE_GAPS):
+                self.control.remove_gaps(narrower)

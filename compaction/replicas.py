@@ -1,0 +1,98 @@
+"""Whether records are where they are meant to be copied to, before their segments go."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+
+from formats.errors import SegmentNotFound
+from formats.segment import Segment, format_key
+from infra.archive.compare_objects import Located, State, compare
+from infra.archive.segments import SegmentStore
+
+_UNFINISHED = {
+    "PENDING": "its replication is not complete yet",
+    "FAILED": "its replication failed: mend the bucket's replication rule, then replicate it again",
+}
+
+
+def _everything(_: Segment) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """Of an archive that S3 replicates, or that `replicator sync` copies to `there`, or neither."""
+
+    here: SegmentStore
+    there: SegmentStore | None = None
+    carried: Callable[[Segment], bool] = _everything  # by `sync`
+
+    def unfit(self, keeper: Segment) -> str:
+        """Why nothing inside `keeper` may go yet; empty: it may. Raises StoreUnavailable."""
+        info = self.here.stat(keeper)
+        if info is None:
+            return "it is not stored any more"
+        return _UNFINISHED.get(info.replication, "")
+
+    def missing(self, keeper: Segment, segments: Collection[Segment]) -> Mapping[Segment, str]:
+        """Those of `segments` that may not go although `keeper` may, with the reason: neither it nor the keeper has a
+        copy that is the same. Raises StoreUnavailable."""
+        if self.there is None or not segments:
+            return {}
+        of_keeper = ""
+        if self.carried(keeper):
+            try:
+                of_keeper = self._problem_of_copy(keeper)
+            except SegmentNotFound:
+                of_keeper = f"{keeper} is not stored any more"
+            if not of_keeper:
+                return {}
+        found = {}
+        for segment in segments:
+            own = self._problem_if_carried(segment)
+            if own is None:
+                own = of_keeper  # empty: this topic is not copied at all
+            elif own and of_keeper:
+                own = f"{own}; {of_keeper}"
+            if own:
+                found[segment] = own
+        return found
+
+    def uncopied(self, segment: Segment) -> str:
+        """Why `segment` may not go for good: it has no copy that is the same. Empty: it may, or is gone already. Raises
+        StoreUnavailable."""
+        info = self.here.stat(segment)
+        if info is None:
+            return ""
+        if unfinished := _UNFINISHED.get(info.replication):
+            return unfinished
+        return self._problem_if_carried(segment) or ""
+
+    def _problem_if_carried(self, segment: Segment) -> str | None:
+        """None: sync does not copy it. Empty: its copy is the same, or nothing is here that could be lost."""
+        if self.there is None or not self.carried(segment):
+            return None
+        try:
+            return self._problem_of_copy(segment)
+        except SegmentNotFound:
+            return ""
+
+    def _problem_of_copy(self, segment: Segment) -> str:
+        """Empty: its copy is the same. Raises SegmentNotFound when there is nothing here to compare it with."""
+        assert self.there is not None
+        found = compare(_located(self.here, segment), _located(self.there, segment))
+        match found.state:
+            case State.SAME:
+                return ""
+            case State.NO_COPY:
+                return f"{segment} was not copied by sync yet"
+            case State.DIFFERENT:
+                return (
+                    f"the copy of {segment} is another object: {found.detail}. Find out which one is right (replicator "
+                    "verify, with the file of each side), and delete the other"
+                )
+
+
+def _located(store: SegmentStore, segment: Segment) -> Located:
+    return Located(store.objects, format_key(store.prefix, segment))

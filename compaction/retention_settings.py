@@ -1,0 +1,111 @@
+"""The `[retention]` section: how long the archive keeps what it has, and what it keeps whatever its age."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from formats.segment import OffsetRange
+from formats.topic_selection import TopicRule
+from infra.settings.field import Problem, about, enforce, region_name
+
+_HELD = re.compile(r"(?P<partition>\*|[0-9]{1,10}):(?P<start>[0-9]{1,19})-(?P<end>[0-9]{1,19})")
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Offsets that are never removed: of one partition, or (None) of each."""
+
+    partition: int | None
+    offsets: OffsetRange
+
+    @classmethod
+    def parse(cls, text: str) -> Held:
+        """Inverse of `str`. Raises ValueError."""
+        match = _HELD.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(f'{text!r} must be partition:first-last, such as "3:1000-2000", or "*:0-99" for each')
+        partition = None if match["partition"] == "*" else int(match["partition"])
+        return cls(partition, OffsetRange(int(match["start"]), int(match["end"])))
+
+    def __str__(self) -> str:
+        partition = "*" if self.partition is None else self.partition
+        return f"{partition}:{self.offsets.start}-{self.offsets.end}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionRule:
+    """What is kept of each partition of a topic. A limit that is not set removes nothing; of two, either does."""
+
+    max_age: timedelta | None = field(
+        default=None,
+        metadata=about(
+            "segments stored longer ago are removed, by the store's clock; a merge begins it anew; default: none",
+        ),
+    )
+    max_bytes: int | None = field(
+        default=None,
+        metadata=about(
+            "stored bytes kept of each partition, the newest, of what readers read; default: all", size=True, minimum=1
+        ),
+    )
+    keep_segments: int = field(
+        default=1, metadata=about("the newest so many of what readers read are kept, whatever the limits", minimum=1)
+    )
+    hold: tuple[Held, ...] = field(
+        default=(),
+        metadata=about('offsets kept whatever the limits: "3:1000-2000" of partition 3, "*:0-99" of each'),
+    )
+
+    def __post_init__(self) -> None:
+        enforce(self)
+
+    def held(self, partition: int) -> list[OffsetRange]:
+        return [one.offsets for one in self.hold if one.partition in (None, partition)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionSettings:
+    """What `replicator gc` removes of the archive. A topic without a rule is kept for ever."""
+
+    topics: tuple[TopicRule[RetentionRule], ...] = field(
+        metadata=about(
+            'whose archive has limits, in file order: [retention.topics."name"] or [retention.topics."^expression"]'
+        )
+    )
+    max_delete_percent: int = field(
+        default=50,
+        metadata=about(
+            "a topic of which a run would remove more of the stored bytes is left alone, unless by --allow-large",
+            minimum=1,
+            maximum=100,
+        ),
+    )
+    upload_grace: timedelta = field(
+        default=timedelta(days=1),
+        metadata=about("uploads begun longer ago and never completed are aborted", minimum=timedelta(hours=1)),
+    )
+    delete_grace: timedelta = field(
+        default=timedelta(hours=1),
+        metadata=about(
+            "with --covered: how long a segment stays after the one that holds its records is stored, for readers",
+            minimum=timedelta(0),
+        ),
+    )
+    region: str | None = field(default=None, metadata=about("whose archive; default: this region's", check=region_name))
+    owner: bool = field(
+        default=False,
+        metadata=about(
+            "allow another region's archive: only for a copy that receives no deletions from its source, since two "
+            "regions must never change the same objects"
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        enforce(self, self._contradictions())
+
+    def _contradictions(self) -> Iterator[Problem]:
+        if not self.topics:
+            yield "topics", 'missing: without a [retention.topics."name"] nothing is removed'

@@ -1,0 +1,147 @@
+"""The partitions assigned to this process: which go on, which wait, and which an operator has to look at."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from egress.assigned_partition import Held
+from egress.lag import LagGauge
+from egress.offset_commits import Commits
+from egress.segments.builder import Assembly
+from egress.segments.outcomes import Stored
+from egress.start.resolver import Begin
+from formats.segment import SourcePartition
+from infra.contracts.consumer import SourceConsumer, TopicPartition
+from infra.runtime import log_fields
+from infra.runtime.health import Health
+from infra.runtime.metrics import Metrics
+from replicator.config import EgressTopicSettings
+
+log = logging.getLogger(__name__)
+
+RETRY = timedelta(seconds=1)  # of anything the cluster refused for now
+RETRY_LIMIT = timedelta(seconds=30)
+STOPPED_RETRY = timedelta(seconds=30)  # a stopped partition looks whether its cause is gone; doubles
+STOPPED_RETRY_LIMIT = timedelta(minutes=5)
+
+
+@dataclass(slots=True)
+class Holdings:
+    """The poll thread's. Iterating may be interrupted by changes: it goes over what was held when it began."""
+
+    region: str
+    consumer: SourceConsumer
+    commits: Commits
+    assembly: Assembly
+    lag: LagGauge
+    metrics: Metrics
+    health: Health
+    _held: dict[TopicPartition, Held] = field(default_factory=dict)
+    _by_source: dict[SourcePartition, Held] = field(default_factory=dict)  # those whose life is known
+
+    def __iter__(self) -> Iterator[Held]:
+        return iter(list(self._held.values()))
+
+    def __contains__(self, held: Held) -> bool:
+        """This very holding; the same partition assigned again is another one."""
+        return self._held.get(held.partition) is held
+
+    @property
+    def partitions(self) -> Mapping[TopicPartition, Held]:
+        return self._held
+
+    def get(self, partition: TopicPartition) -> Held | None:
+        return self._held.get(partition)
+
+    def of(self, source: SourcePartition) -> Held | None:
+        """None when it moved away, or its topic was created again."""
+        return self._by_source.get(source)
+
+    def add(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            source = SourcePartition(self.region, partition.topic, partition.partition)
+            self._held[partition] = Held(partition, source)
+        self._count()
+
+    def begin(self, held: Held, answer: Begin, settings: EgressTopicSettings) -> None:
+        self.health.resumed(str(held.source))
+        self._by_source.pop(held.source, None)  # it may have been another place's
+        held.begin(answer, settings)
+        self._by_source[held.source] = held
+        self._count()
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in list(partitions):
+            held = self._held.pop(partition, None)
+            self.commits.forget(partition)
+            if held is not None:
+                self._by_source.pop(held.source, None)
+                self.assembly.discard(held.source)
+                self.health.resumed(str(held.source))
+                self.health.solved(held.rereading)
+                self.health.solved(held.attempts)
+                self.lag.forget(partition)
+        self._count()
+
+    def reopen(self, held: Held, why: str) -> None:
+        """What was read may be of another log: nothing of it is stored or committed; where to begin is asked anew."""
+        log.warning("topic_created_again", extra=held.fields | {log_fields.REASON: why})
+        self.assembly.forsake(held.source)
+        self.lag.forget(held.partition)
+        self.commits.forget(held.partition)
+        self._by_source.pop(held.source, None)
+        held.reset()
+
+    def stop(self, held: Held, reason: str, now: datetime) -> None:
+        """This partition waits for an operator, and looks from time to time whether the cause is gone."""
+        if held.stopped != reason:
+            log.error("partition_stopped", extra=held.fields | {log_fields.REASON: reason})
+            held.refusals = 0
+        held.stopped, held.ended, held.seek = reason, False, None
+        held.retry_at = now + min(STOPPED_RETRY * 2 ** min(held.refusals, 10), STOPPED_RETRY_LIMIT)
+        held.refusals += 1
+        self.consumer.pause([held.partition])
+        self.health.stopped(str(held.source), reason)
+        self._count()
+
+    def later(self, held: Held, now: datetime, why: str) -> None:
+        pause = min(RETRY * 2 ** min(held.failures, 10), RETRY_LIMIT)
+        held.failures += 1
+        held.retry_at = now + pause
+        log.warning(
+            "partition_waits",
+            extra=held.fields | {log_fields.REASON: why, log_fields.WAIT_MS: int(pause.total_seconds() * 1000)},
+        )
+
+    def _count(self) -> None:
+        self.metrics.gauge("assigned_partitions", len(self._held))
+        stopped = sum(1 for held in self._held.values() if held.stopped)
+        self.metrics.gauge("stopped_partitions", stopped, held="true")
+
+
+def report(metrics: Metrics, held: Held, stored: Stored) -> None:
+    labels, footer = held.labels, stored.footer
+    metrics.count("egress_segments", 1, reason=stored.seal.reason.value, **labels)
+    metrics.count("egress_records", footer.count, **labels)
+    metrics.count("egress_bytes", footer.raw_bytes, **labels)
+    metrics.count("egress_stored_bytes", stored.stored_bytes, **labels)
+    metrics.observe("upload_latency_seconds", stored.seconds, **labels)
+    if not stored.new:
+        metrics.count("egress_upload_conflicts", 1, **labels)
+    offsets = stored.seal.offsets
+    log.info(
+        "segment_stored",
+        extra=held.fields
+        | {
+            log_fields.START: offsets.start,
+            log_fields.END: offsets.end,
+            log_fields.RECORDS: footer.count,
+            log_fields.BYTES: footer.raw_bytes,
+            log_fields.STORED_BYTES: stored.stored_bytes,
+            log_fields.REASON: stored.seal.reason.value,
+            log_fields.UPLOAD_MS: round(stored.seconds * 1000),
+        },
+    )

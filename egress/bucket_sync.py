@@ -1,0 +1,302 @@
+"""Bucket to bucket: copies what the other bucket lacks of this region's archive, and deletes nothing.
+
+For those without S3 replication. Objects are written once, so a copy is a conditional put of the same key, and doing it
+again does nothing. Only the sender's own region prefix is carried: each prefix has one owner.
+
+    listed at both ends ──┬── not there ──> copy
+                          ├── there, by size and checksum the same ──> present
+                          ├── there, of another size ──> differs: named, never overwritten
+                          └── there, and unproven ──> compare: checksums, else every byte
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+
+from formats.control.keys import is_of_either_side, is_of_one_bucket
+from formats.errors import MalformedKey, SegmentExists, SegmentNotFound, TransientError
+from formats.messages.s3_notifications import parse
+from formats.messages.segment_events import Created
+from formats.segment import CONTROL, parse_key, region_prefix
+from formats.topic_selection import TopicPattern
+from infra.archive.compare_objects import Likeness, Located, State, compare, likeness, sizes_differ
+from infra.contracts.consumer import Clock, NotificationQueue, ObjectInfo, ObjectStore
+from infra.runtime import log_fields
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.health import Health
+from infra.runtime.lifecycle import Deadline, Stop
+from infra.runtime.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+SIGN_OF_LIFE = timedelta(seconds=5)
+REMEMBERED = 100_000  # comparisons, so that the next round need not make them again
+NAMED = 10  # objects that differ, in one message
+REMEDY = "find out which one is right (replicator verify, with the file of each side), and delete the other"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One end: an archive's objects below a prefix."""
+
+    objects: ObjectStore
+    prefix: str
+
+    def key(self, name: str) -> str:
+        return f"{self.prefix}/{name}" if self.prefix else name
+
+    def located(self, name: str) -> Located:
+        return Located(self.objects, self.key(name))
+
+
+@dataclass(slots=True)
+class SyncResult:
+    copied: int = 0
+    copied_bytes: int = 0
+    present: int = 0
+    failed: int = 0  # tried again by the next round
+    differing: dict[str, str] = field(default_factory=dict)  # key below the prefix: how its copy differs
+
+    @property
+    def difference(self) -> str:
+        """What an operator has to know of objects that differ; empty when none does."""
+        if not self.differing:
+            return ""
+        some = "; ".join(f"{name}: {why}" for name, why in sorted(self.differing.items())[:NAMED])
+        return f"{len(self.differing)} objects differ from their copies, which are left as they are: {some}. {REMEDY}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """What became of one object."""
+
+    name: str
+    copied_bytes: int | None = None  # None: it was there, or is gone here
+    difference: str = ""  # from what is there under its key
+    state: int | None = None  # of both objects: the difference is remembered for it
+
+
+@dataclass(slots=True)
+class BucketSync:
+    """One thread calls; copies run side by side on `pool`."""
+
+    region: str
+    source: Place
+    destination: Place
+    topics: Collection[TopicPattern]  # empty: all
+    levels: Collection[int]  # empty: all
+    pool: ThreadPoolExecutor
+    width: int  # copies at a time
+    metrics: Metrics
+    stop: Stop
+    alive: Callable[[], None] = lambda: None  # called every few seconds while copies run
+    most_compared: int | None = None  # objects of one round whose bytes may have to be read; None: no limit
+    _compared: dict[int, str] = field(default_factory=dict)  # hash of key and ETags: difference, empty if there is none
+    _compared_until: str = ""  # in key order: where the next round goes on
+    _differing: frozenset[str] = frozenset()  # in the last round
+
+    def once(self) -> SyncResult:
+        """Lists both ends side by side, copies what is missing, and compares what may differ. Raises StoreUnavailable
+        when a listing fails."""
+        result = SyncResult()
+        running: set[Future[_Done]] = set()
+        for step in self._steps(result):
+            if self.stop.is_set():
+                break
+            running.add(self.pool.submit(step))
+            if len(running) >= self.width:
+                running = self._settle(running, result)
+        while running:
+            running = self._settle(running, result)
+        self._differing = frozenset(result.differing)
+        return result
+
+    def follow(self, queue: NotificationQueue, timeout: timedelta) -> SyncResult:
+        """Copies what one batch of notifications of the source bucket tells of, then deletes it. What they do not tell,
+        control objects too, is left to `once`."""
+        result = SyncResult()
+        messages = queue.receive(timeout)
+        done = []
+        for message in messages:
+            parsed = parse(message.body, prefix=self.source.prefix, regions=(self.region,))
+            names = [str(e.segment) for e in parsed.events if isinstance(e, Created)]
+            running = {self.pool.submit(partial(self._copy, name)) for name in names if self._selected(name)}
+            failed_before = result.failed
+            while running:
+                running = self._settle(running, result)
+            if result.failed == failed_before and not parsed.problems:
+                done.append(message)
+        queue.delete(done)  # copied, then deleted: a crash in between copies again, which does nothing
+        return result
+
+    def _steps(self, result: SyncResult) -> Iterator[Callable[[], _Done]]:
+        """What is to be done, in key order; what needs nothing to be done goes into `result`."""
+        theirs = self._relative(self.destination)
+        there = next(theirs, None)
+        left, is_whole = self.most_compared, True
+        for name, here in self._relative(self.source):
+            while there is not None and there[0] < name:
+                there = next(theirs, None)
+            if not self._selected(name):
+                continue
+            if there is None or there[0] != name:
+                yield partial(self._copy, name)
+                continue
+            if is_of_either_side(name):
+                result.present += 1
+                continue
+            match likeness(here, there[1]):
+                case Likeness.SAME:
+                    result.present += 1
+                case Likeness.DIFFERENT:
+                    self._differs(name, sizes_differ(here, there[1]), result)
+                case Likeness.UNPROVEN:
+                    state = hash((name, here.etag, there[1].etag))
+                    if (difference := self._compared.get(state)) is not None:
+                        self._present(name, difference, result)
+                    elif left == 0:
+                        is_whole = False
+                    elif name > self._compared_until:
+                        self._compared_until = name
+                        left = None if left is None else left - 1
+                        yield partial(self._compare, name, state)
+        if is_whole:
+            self._compared_until = ""
+
+    def _relative(self, place: Place) -> Iterator[tuple[str, ObjectInfo]]:
+        """Objects of this region, in key order, with their keys below the prefix."""
+        head = len(place.prefix) + 1 if place.prefix else 0
+        for item in place.objects.list(region_prefix(place.prefix, self.region)):
+            yield item.key[head:], item
+
+    def _selected(self, key: str) -> bool:
+        """`key` is below the prefix. Control objects go, but for those about the bucket itself; keys of no segment
+        never."""
+        if key.startswith(f"{self.region}/{CONTROL}/"):
+            return not is_of_one_bucket(key)
+        try:
+            segment = parse_key("", key)
+        except MalformedKey:
+            return False
+        if self.levels and segment.level not in self.levels:
+            return False
+        return not self.topics or any(t.matches(segment.source.topic) for t in self.topics)
+
+    # --- on the pool ---
+
+    def _copy(self, name: str) -> _Done:
+        """`name`: the key below the prefix."""
+        try:
+            with self.source.objects.open(self.source.key(name)) as body:
+                size_bytes = body.seek(0, io.SEEK_END)  # what is there, whatever a listing or a notification said
+                with durable(Step.COPY_OBJECT):
+                    self.destination.objects.put_new(self.destination.key(name), body, size_bytes)
+        except SegmentExists:
+            return _Done(name) if is_of_either_side(name) else self._compare(name)
+        except SegmentNotFound:
+            return _Done(name)
+        topic = name.split("/")[1]
+        self.metrics.count("sync_objects", 1, topic=topic)
+        self.metrics.count("sync_bytes", size_bytes, topic=topic)
+        log.info("object_copied", extra={log_fields.KEY: name, log_fields.STORED_BYTES: size_bytes})
+        return _Done(name, size_bytes)
+
+    def _compare(self, name: str, state: int | None = None) -> _Done:
+        """`state`: of both objects, as they were listed."""
+        try:
+            found = compare(self.source.located(name), self.destination.located(name))
+        except SegmentNotFound:
+            return _Done(name)
+        if found.state is State.NO_COPY:  # removed since it was listed: the next round copies it
+            return _Done(name)
+        return _Done(name, difference=found.detail, state=state)
+
+    # --- results ---
+
+    def _settle(self, running: set[Future[_Done]], result: SyncResult) -> set[Future[_Done]]:
+        done, rest = wait(running, SIGN_OF_LIFE.total_seconds(), return_when=FIRST_COMPLETED)
+        self.alive()
+        for future in done:
+            try:
+                one = future.result()
+            except TransientError as error:
+                result.failed += 1
+                log.warning("copy_failed", extra={log_fields.ERROR: str(error)})
+                continue
+            if one.copied_bytes is None:
+                self._present(one.name, one.difference, result)
+            else:
+                result.copied += 1
+                result.copied_bytes += one.copied_bytes
+            if one.state is not None:  # only `once` has those: one thread changes what is remembered
+                self._compared[one.state] = one.difference
+                if len(self._compared) > REMEMBERED:  # a difference stays a problem until its object was mended
+                    del self._compared[next((s for s, why in self._compared.items() if not why), one.state)]
+        return rest
+
+    def _present(self, name: str, difference: str, result: SyncResult) -> None:
+        if difference:
+            self._differs(name, difference, result)
+        else:
+            result.present += 1
+
+    def _differs(self, name: str, difference: str, result: SyncResult) -> None:
+        """Named and left as it is: which of the two is right is not for a copier to say."""
+        if name not in self._differing:
+            log.error(
+                "copy_differs", extra={log_fields.KEY: name, log_fields.REASON: difference, log_fields.NEXT: REMEDY}
+            )
+        result.differing[name] = difference
+
+
+@dataclass(frozen=True, slots=True)
+class SyncLoop:
+    """Runs on a thread of its own until stopped: notifications as they come, a listing every `interval`."""
+
+    sync: BucketSync
+    queue: NotificationQueue | None
+    queue_wait: timedelta  # a stop waits for it
+    interval: timedelta
+    clock: Clock
+    health: Health
+    stop: Stop
+
+    def run(self) -> None:
+        """By listing only; `follow` runs beside it on another thread."""
+        while not self.stop.is_set():
+            self.round()
+            self._rest()
+
+    def round(self) -> None:
+        try:
+            result = self.sync.once()
+        except TransientError as error:
+            log.warning("sync_round_failed", extra={log_fields.ERROR: str(error)})
+            return
+        self.health.started(True)
+        if result.difference:
+            self.health.problem("sync", result.difference)
+        elif not self.stop.is_set():  # else it was cut short, and says nothing of what it did not look at
+            self.health.solved("sync")
+
+    def _rest(self) -> None:
+        """Until the next round; a round itself may take long, and `/healthz` says so."""
+        rest = Deadline(self.interval)
+        while not rest.expired and not self.stop.is_set():
+            self.health.turn(self.clock.now())
+            self.stop.wait(min(rest.left, timedelta(seconds=10)))
+
+    def follow(self) -> None:
+        while not self.stop.is_set():
+            assert self.queue is not None
+            try:
+                self.sync.follow(self.queue, self.queue_wait)
+            except TransientError as error:
+                log.warning("sync_queue_failed", extra={log_fields.ERROR: str(error)})
+                self.stop.wait(timedelta(seconds=1))

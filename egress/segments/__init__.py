@@ -1,0 +1,1 @@
+"""From runs of records to stored segments."""

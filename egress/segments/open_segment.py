@@ -1,0 +1,77 @@
+"""A segment in the making: records that wait to be encoded, and the spool file that holds the encoded ones."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from egress.segments.spool import SpoolFile
+from formats.segment import Segment, SourcePartition
+from infra.contracts.consumer import SegmentWriter
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+
+class Strand:
+    """Runs jobs of one segment one after another on a pool, without holding a thread between them."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self._pool, self._mutex = pool, threading.Lock()
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._running = False
+
+    def submit(self, job: Callable[[], None]) -> None:
+        with self._mutex:
+            self._jobs.append(job)
+            if self._running:
+                return
+            self._running = True
+        self._pool.submit(self._run)
+
+    def _run(self) -> None:
+        with self._mutex:
+            job = self._jobs.popleft()
+        job()
+        with self._mutex:
+            if not self._jobs:
+                self._running = False
+                return
+        self._pool.submit(self._run)
+
+
+@dataclass(slots=True, eq=False)
+class Building:
+    source: SourcePartition
+    start: int
+    file: SpoolFile
+    strand: Strand
+    pending: list[RecordBatch] = field(default_factory=list)
+    pending_bytes: int = 0
+    oldest_ms: int | None = None  # stamp of the first record
+    leader_epoch: int | None = None
+    beside: tuple[Segment, ...] = ()  # stored, with some of the same offsets: it is stored only if it agrees with them
+    behind: Building | None = None  # one that has to be stored first: else this may be of another log than the archive
+    stored: bool = False
+    waiting: list[Callable[[], None]] = field(default_factory=list)  # uploads of those behind it
+    writer: SegmentWriter | None = None  # encoder threads only, from here on
+    failed: bool = False
+    dropped: bool = False  # nobody waits for it any more
+    uploading: bool = False  # the upload thread removes the file, and nobody else: it must not shrink under its reader
+
+    def take_pending(self) -> tuple[list[RecordBatch], int]:
+        """To be encoded, with their raw bytes."""
+        batches, count = self.pending, self.pending_bytes
+        self.pending, self.pending_bytes = [], 0
+        return batches, count
+
+    def remove(self) -> None:
+        """Nothing more is written. On the strand."""
+        if self.writer is not None:
+            self.writer.abort()
+        if not self.uploading:
+            self.file.remove()

@@ -1,0 +1,115 @@
+"""The `[egress]` section: which topics are archived, and when their segments are sealed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+from formats.topic_selection import TopicRule
+from infra.settings.field import Problem, about, enforce, not_blank
+from infra.settings.units import MIB
+
+StartPolicy = Literal["earliest", "latest"] | datetime
+
+
+def _with_zone(value: object) -> str | None:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return 'must have a time zone, such as "2026-01-31T12:00:00Z"'
+        if value < datetime(1970, 1, 1, tzinfo=UTC):
+            return "must not be before 1970, where Kafka's time begins"
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressTopicSettings:
+    """When a segment of a topic is full, and where its archive begins. The first limit reached seals."""
+
+    max_segment_messages: int = field(
+        default=1_000_000, metadata=about("a segment is sealed at this many records", minimum=1)
+    )
+    max_segment_size: int = field(
+        default=100 * MIB,
+        metadata=about("a segment is sealed at this many bytes of keys, values and headers", size=True, minimum=1),
+    )
+    max_segment_age: timedelta = field(
+        default=timedelta(minutes=5),
+        metadata=about(
+            "a segment is sealed at this age: how far behind the archive may be", minimum=timedelta(seconds=1)
+        ),
+    )
+    start: StartPolicy = field(
+        default="earliest",
+        metadata=about(
+            'where a partition begins that was never archived: "earliest", "latest", or a time with zone',
+            check=_with_zone,
+        ),
+    )
+    on_gap: Literal["stop", "record"] = field(
+        default="stop",
+        metadata=about(
+            "when the source dropped records before they were archived (retention, DeleteRecords): stop the partition, "
+            "or write down in the archive what is missing and go on behind it"
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        enforce(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EgressSettings:
+    """Archiving of this region's topics."""
+
+    topics: tuple[TopicRule[EgressTopicSettings], ...] = field(
+        metadata=about('what is archived, in file order: [egress.topics."name"] or [egress.topics."^expression"]')
+    )
+    group_id: str = field(
+        default="replicator.egress",
+        metadata=about("consumer group whose offsets say what is archived", check=not_blank),
+    )
+    memory_budget: int = field(
+        default=256 * MIB,
+        metadata=about("raw records held in memory, over all partitions", size=True, minimum=16 * MIB),
+    )
+    upload_threads: int = field(default=4, metadata=about("segments uploaded at once", minimum=1, maximum=256))
+    spool_dir: Path | None = field(
+        default=None,
+        metadata=about(
+            "directory of encoded segments until they are stored, up to 4 × memory_budget; default: "
+            "the system's temporary one"
+        ),
+    )
+    topic_refresh_interval: timedelta = field(
+        default=timedelta(seconds=30), metadata=about("how often new topics and partitions are looked for")
+    )
+    lag_interval: timedelta = field(default=timedelta(seconds=10), metadata=about("how often the lag is measured"))
+    shutdown_timeout: timedelta = field(
+        default=timedelta(seconds=10),
+        metadata=about("how long a stop may wait for uploads in flight", minimum=timedelta(0)),
+    )
+    on_archive_behind: Literal["stop", "continue"] = field(
+        default="stop",
+        metadata=about(
+            "when the group's offset lies beyond the archive's end (another bucket, lost objects): stop the partition, "
+            "or continue and leave a gap"
+        ),
+    )
+
+    stuck_transaction_after: timedelta = field(
+        default=timedelta(minutes=15),
+        metadata=about(
+            "an open source transaction that holds a partition's archive back for so long is warned of",
+            minimum=timedelta(seconds=1),
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        enforce(self, self._contradictions())
+
+    def _contradictions(self) -> Iterator[Problem]:
+        if not self.topics:
+            yield "topics", 'missing: without an [egress.topics."name"] nothing is archived'

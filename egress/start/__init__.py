@@ -1,0 +1,1 @@
+"""Where reading a partition begins."""

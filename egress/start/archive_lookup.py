@@ -1,0 +1,188 @@
+"""What the archive holds of partitions that are to be positioned: as few requests as it takes.
+
+Control objects of a topic's place are listed once for all of its partitions. Segments too, as long as that costs no
+more requests than it saves; the listing of a large archive is given up, and each of its partitions is asked for by
+itself: where the group says how far it is archived, only what lies there; else all of it, in few words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from egress.start.choice import Hold, LastRecord
+from formats.control.keys import LogFork, RecordedGap
+from formats.errors import CorruptSegment, DataError, SegmentNotFound
+from formats.forks import unresolved
+from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from infra.archive.control import ControlStore
+from infra.archive.forward_listing import ahead, all_ahead, covered
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import SegmentFormat
+
+PAGE = 1000  # keys of one request
+SIDE_BY_SIDE = 8  # listings of single partitions, against one after the other of the whole place
+FOOTERS = 3  # read at most to find the last record
+
+
+@dataclass(frozen=True, slots=True)
+class Archived:
+    """One partition."""
+
+    infos: Collection[SegmentInfo] = ()  # of the segments that end at or behind `known_from`
+    known_from: int = 0
+    extent: Collection[OffsetRange] = ()  # of all segments, where `infos` are not all of them
+    is_whole: bool = True  # else nothing is known of what ends before `known_from`
+    gaps: Collection[OffsetRange] = ()  # recorded, for whatever reason
+    details: Collection[RecordedGap] = ()  # of the gaps; only where there is a fork
+    forks: Sequence[LogFork] = ()
+    has_begin: bool = False
+    unreadable: str = ""  # why its control objects say nothing; then neither does anything above
+
+    @property
+    def stored(self) -> list[OffsetRange]:
+        """What segments cover, as far as it is known."""
+        return [*self.extent, *(info.segment.offsets for info in self.infos)]
+
+    @property
+    def is_unknown(self) -> bool:
+        """Nothing was ever archived of it, nor was it decided where that should begin."""
+        return not (self.has_begin or self.stored or self.gaps or self.forks)
+
+    @property
+    def waiting(self) -> Sequence[LogFork]:
+        """Forks of its log that an operator has not resolved."""
+        return unresolved(self.forks, self.details, self.stored) if self.forks else ()
+
+
+@dataclass(frozen=True, slots=True)
+class ArchiveLookup:
+    """As thread safe as the stores; raises what they raise."""
+
+    store: SegmentStore
+    control: ControlStore
+    format: SegmentFormat
+
+    def find(self, sources: Mapping[SourcePartition, int | None], pool: Executor) -> Mapping[SourcePartition, Archived]:
+        """Each with the offset that the group committed, if there is one that says where the archive begins: then what
+        lies before it may be left out. Places side by side on `pool`, which is not the one this runs on."""
+        by_place: dict[tuple[str, str], list[SourcePartition]] = {}
+        for source in sources:
+            by_place.setdefault((source.region, source.place), []).append(source)
+        found: dict[SourcePartition, Archived] = {}
+        for known in pool.map(self._noted, by_place.values()):
+            found |= known
+        # after the gaps: what was stored before one of them was recorded is seen
+        listed: dict[SourcePartition, Sequence[SegmentInfo]] = {}
+        alone: list[SourcePartition] = []
+        for some, answer in zip(by_place.values(), pool.map(self._listed, by_place.values()), strict=True):
+            alone += some if answer is None else ()
+            listed |= answer or {}
+        answers = {source: replace(known, infos=listed.get(source, ())) for source, known in found.items()}
+        near = pool.map(lambda source: self._near(source, found[source], sources[source]), alone)
+        return answers | dict(zip(alone, near, strict=True))
+
+    def whole(self, source: SourcePartition, known: Archived) -> Archived:
+        """The same, with the ranges of all that is stored. Lists every key of the partition once, and keeps no
+        segment."""
+        extent = covered(self.store, source)
+        return replace(known, infos=(), known_from=extent.next_offset or 0, extent=extent.runs, is_whole=True)
+
+    def beyond(self, source: SourcePartition, known: Archived, offset: int) -> Sequence[Segment]:
+        """All segments that end at or behind it, in order of levels and starts."""
+        if known.known_from > offset:
+            return [info.segment for info in all_ahead(self.store, source, offset, most=None).infos]
+        return [info.segment for info in known.infos if info.segment.offsets.end >= offset]
+
+    def holds(self, segments: Iterable[Segment]) -> bool:
+        return all(self.store.stat(segment) is not None for segment in segments)
+
+    def last_record(self, source: SourcePartition, known: Archived, next_offset: int) -> LastRecord | Hold | None:
+        """The last record before `next_offset`, if everything between is covered; None when the archive does not hold
+        it, or FOOTERS segments before hold no record. Hold where it cannot be read: what the archive knows of the log
+        is not known to be nothing."""
+        wanted, gone = next_offset, ""
+        for _ in range(FOOTERS):
+            info = self._holding(source, known, wanted - 1)
+            if info is None:
+                return None
+            if info.is_frozen:
+                return Hold(
+                    f"{_unread(info.segment)}: its storage class is {info.storage_class}. Have the store make it "
+                    "readable; this looks again by itself"
+                )
+            try:
+                with closing(self.format.open(self.store.open(info.segment), info.segment)) as reader:
+                    footer = reader.footer
+            except CorruptSegment as error:
+                return Hold(
+                    f"{_unread(info.segment)}: {error}. Put a good copy in its place: an earlier version of the object,"
+                    " or that of another bucket; or remove it, and what the source still has of it is archived again"
+                )
+            except SegmentNotFound as error:
+                gone = f"{_unread(info.segment)}: {error}, and others before it; this looks again by itself"
+                known = replace(known, known_from=next_offset)  # merged since it was listed: the store is asked
+                continue
+            if footer.last_offset is not None:
+                if footer.last_offset >= next_offset:
+                    return None
+                return LastRecord(footer.last_offset, footer.origin.last_leader_epoch)
+            wanted, gone = info.segment.offsets.start, ""
+        return Hold(gone) if gone else None
+
+    def _holding(self, source: SourcePartition, known: Archived, offset: int) -> SegmentInfo | None:
+        """The last segment that holds it; of those that can be read at once, if there is any."""
+        if offset < 0:
+            return None
+        infos = known.infos if known.known_from <= offset else ahead(self.store, source, offset, most=1).infos
+        holding = [info for info in infos if offset in info.segment.offsets]
+        return max(holding, key=lambda i: (not i.is_frozen, i.segment.offsets.start, i.segment.level), default=None)
+
+    def _near(self, source: SourcePartition, known: Archived, position: int | None) -> Archived:
+        if position is None or known.forks:
+            return self.whole(source, known)
+        known_from = max(position - 1, 0)
+        found = ahead(self.store, source, known_from)
+        if found.is_cut:  # the group was set far back
+            return self.whole(source, known)
+        return replace(known, infos=found.infos, known_from=known_from, is_whole=False)
+
+    def _noted(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, Archived]:
+        """What control objects say of partitions of one place."""
+        region, place = sources[0].region, sources[0].place
+        begun = self.control.begun(region, place)
+        with_gaps = set(self.control.gap_sources(region, place))
+        with_forks = set(self.control.fork_sources(region, place))
+        found: dict[SourcePartition, Archived] = {}
+        for source in sources:
+            try:
+                found[source] = Archived(
+                    gaps=self.control.gap_ranges(source) if source in with_gaps else (),
+                    has_begin=source.partition in begun,
+                    forks=self.control.forks(source) if source in with_forks else (),
+                    details=self.control.gaps(source) if source in with_gaps & with_forks else (),
+                )
+            except DataError as error:  # of this partition, and no reason to position no other one
+                found[source] = Archived(unreadable=str(error))
+        return found
+
+    def _listed(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, Sequence[SegmentInfo]] | None:
+        """Segments of partitions of one place, by one listing; None when that is not worth it."""
+        most = PAGE * max(len(sources) // SIDE_BY_SIDE, 1)
+        listed = list(islice(self.store.walk(sources[0].region, sources[0].place), most))
+        if len(listed) == most:
+            return None
+        found: dict[SourcePartition, list[SegmentInfo]] = {}
+        for info in listed:
+            found.setdefault(info.segment.source, []).append(info)
+        return found
+
+
+def _unread(segment: Segment) -> str:
+    return (
+        f"{segment.source}: the group does not know in which leader epoch the last archived record was read, so that "
+        f"only {segment} tells a forked log from the one that was archived, and it cannot be read"
+    )

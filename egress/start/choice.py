@@ -1,0 +1,198 @@
+"""Where reading a partition begins: committed offset, else behind the archive, else where that is to begin. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+from egress.start.commit_metadata import Note, read_note
+from formats.control.keys import LogFork, RecordedGap
+from formats.coverage import uncovered
+from formats.forks import accepted_until, explain, unresolved
+from formats.segment import OffsetRange
+from infra.contracts.consumer import Committed, LogPoint, Watermarks
+
+ARCHIVE_END = "end of the archive"
+
+
+def is_of(committed: Committed, life: str, *, is_first: bool) -> bool:
+    """Whether the offset belongs to this life of the topic. One without a note is an operator's or the ancestor's word
+    for the topic as it is; a note without a life is older than later lives are."""
+    note = read_note(committed)
+    return note is None or note.life == life or (not note.life and is_first)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    next_offset: int
+    note: Note  # for every commit of this partition
+    why: str
+    lost: tuple[OffsetRange, ...] = ()  # nowhere any more: written down as gaps before anything behind them is stored
+    point: LogPoint | None = None  # of the log that was archived: what is read has to be the same one
+
+
+@dataclass(frozen=True, slots=True)
+class LastRecord:
+    """The last one archived before a start."""
+
+    offset: int
+    leader_epoch: int | None  # None: its footer does not say
+
+    @property
+    def point(self) -> LogPoint | None:
+        return None if self.leader_epoch is None else LogPoint(self.offset + 1, self.leader_epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Reading would lose or mix records without anybody noticing: an operator decides."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What group, archive and source say of one partition of one life of a topic."""
+
+    committed: Committed | None
+    archived: Collection[OffsetRange]  # by segments: all, or what lies around the committed offset and behind it
+    recorded: Collection[OffsetRange]  # gaps written down before
+    marks: Watermarks
+    policy_offset: int  # of a partition of which nothing says where its archive begins
+    partition_count: int
+    life: str
+    begun: int | None = None  # where its archive begins, as was recorded; or where the place before says
+    forks: Collection[LogFork] = ()
+    gaps: Collection[RecordedGap] = ()  # what is known of the recorded ones; only where there is a fork
+
+    @property
+    def covered(self) -> list[OffsetRange]:
+        """Archived, or known to be nowhere."""
+        return [*self.archived, *self.recorded]
+
+    @property
+    def fork_until(self) -> int:
+        """No point of the archive up to here says anything of the log as it is now. Never below 0: a point there is
+        behind no record, and proves nothing."""
+        return max(accepted_until(self.forks, self.gaps), 0)
+
+    def note(self, begun_at: int) -> Note:
+        return Note(begun_at, self.partition_count, self.life)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What an operator decided beforehand."""
+
+    accept_missing_archive: bool = False  # `on_archive_behind`
+    record_gaps: bool = False  # `on_gap`
+
+
+def added_later(partition: int, notes: Collection[Note]) -> bool:
+    """Whether the topic had been positioned before this partition existed. `notes` are of all its partitions."""
+    return bool(notes) and partition >= min(n.partition_count for n in notes)
+
+
+def choose_start(facts: Facts, rules: Rules) -> Start | Hold:
+    if waiting := unresolved(facts.forks, facts.gaps, facts.archived):
+        return Hold(explain(waiting[0]))
+    if facts.committed is not None:
+        return _from_commit(facts.committed, facts, rules)
+    if facts.covered:
+        return _from_archive(facts, rules)
+    begin, why = (facts.policy_offset, "start policy") if facts.begun is None else (facts.begun, "begin of the archive")
+    return _begin(Start(begin, facts.note(begin), why), begin, facts, rules)
+
+
+def again(start: Start, last: LastRecord | None, facts: Facts) -> Start:
+    """Without a commit, the last record archived is read once more: it is stored beyond the start then, so that it is
+    compared, which tells of a fork that no leader epoch tells of."""
+    is_there = last is not None and last.offset >= max(facts.marks.low, facts.fork_until)
+    if last is None or not is_there or facts.committed is not None or start.why != ARCHIVE_END:
+        return start
+    return replace(start, next_offset=last.offset)
+
+
+def on_the_same_log(start: Start, archived: LogPoint | None, facts: Facts) -> Start | Hold:
+    """`archived`: what the commit or the archive says of the log at `start`, or near it. The consumer reads on only
+    where the broker confirms it, however long the log is by then."""
+    high = facts.marks.high
+    if archived is not None and facts.fork_until < archived.next_offset:
+        # where the last record is read once more, its epoch has reached that offset, too
+        return replace(start, point=replace(archived, next_offset=min(archived.next_offset, start.next_offset)))
+    if start.next_offset <= high:
+        epoch = facts.marks.leader_epoch
+        return start if epoch is None else replace(start, point=LogPoint(start.next_offset, epoch))
+    if start.next_offset <= facts.fork_until:
+        return Hold(
+            f"the fork of its log was accepted up to {start.next_offset}, where the archive goes on, and the log ends "
+            f"at {high} now: this waits until it has grown there"
+        )
+    return Hold(
+        f"{start.why} says {start.next_offset}, but the topic ends at {high}: it was truncated. Records that were "
+        "archived are no longer in the log, and their offsets will be given to others; no leader epoch of them is "
+        "known, so once the log has grown nothing will tell them apart. Find out which of them count; then give the "
+        "topic another prefix, or set the group's offset"
+    )
+
+
+def _from_commit(committed: Committed, facts: Facts, rules: Rules) -> Start | Hold:
+    next_offset, told = committed.next_offset, read_note(committed)
+    begun = told.begun_at if told is not None else facts.begun
+    if begun is None:
+        begun = min((o.start for o in facts.covered), default=next_offset)
+    note = facts.note(begun)
+    if told is not None:
+        note = replace(note, partition_count=told.partition_count)
+    archive_end = max((o.next_offset for o in facts.covered), default=None)
+    if next_offset < begun:
+        return Hold(
+            f"the group committed {next_offset}, but the archive of this partition begins at {begun}, and its readers "
+            f"begin there: nothing below would be delivered. Set the group's offset to {begun} or later"
+        )
+    nothing_expected = begun == next_offset and (told is not None or facts.begun is not None)
+    # set by an operator to where the source begins now: nothing before it can be archived any more
+    gone = told is None and archive_end is not None and next_offset <= facts.marks.low
+    if not (nothing_expected or gone) and (archive_end is None or archive_end < next_offset):
+        what = "the archive holds nothing" if archive_end is None else f"the archive ends before {archive_end}"
+        if not rules.accept_missing_archive:
+            return Hold(
+                f"the group committed {next_offset}, but {what}: another bucket or prefix, or objects were "
+                "removed. Point s3.bucket and s3.prefix at the archive, or set the group's offset back to archive "
+                "again from there, or accept the loss with egress.on_archive_behind = 'continue'"
+            )
+    known_until = next_offset
+    if gone and archive_end is not None and rules.record_gaps:
+        known_until = min(archive_end, next_offset)  # what the operator skipped is written down all the same
+    # What is stored beyond the commit was stored just before a crash, or is of another log: it is read again, and
+    # compared before anything is stored beside it. Skipping it would believe both.
+    return _begin(Start(next_offset, note, "committed offset"), known_until, facts, rules)
+
+
+def _from_archive(facts: Facts, rules: Rules) -> Start | Hold:
+    """Behind the archive, but not over a hole in it that the source can still fill."""
+    covered, low = facts.covered, facts.marks.low
+    begun = min(o.start for o in covered) if facts.begun is None else facts.begun
+    end = max(o.end for o in covered)
+    first = max(begun, low)
+    holes = uncovered(covered, OffsetRange(first, end)) if first <= end else []
+    why, next_offset = ("first gap of the archive", holes[0].start) if holes else (ARCHIVE_END, end + 1)
+    return _begin(Start(max(next_offset, begun), facts.note(begun), why), begun, facts, rules)
+
+
+def _begin(wanted: Start, known_until: int, facts: Facts, rules: Rules) -> Start | Hold:
+    """As wanted, or behind an accepted fork, or where the source begins if that is later; nothing from `known_until` on
+    is passed over in silence."""
+    next_offset, why = wanted.next_offset, wanted.why
+    if next_offset < facts.fork_until:
+        next_offset, why = facts.fork_until, "accepted fork"
+    low = facts.marks.low
+    lost = uncovered(facts.covered, OffsetRange(known_until, low - 1)) if known_until < low else []
+    if lost and not rules.record_gaps:
+        which = ", ".join(map(str, lost))
+        return Hold(
+            f"{why} says {next_offset}, but the topic now begins at {low}: retention, or a deletion of records, "
+            f"overtook the egress and {which} is gone at the source. To go on without it, set on_gap = 'record' for "
+            f"this topic, which writes down what is missing; or set the group's offset to {low}"
+        )
+    return replace(wanted, next_offset=max(next_offset, low), why=why, lost=tuple(lost))

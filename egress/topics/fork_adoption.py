@@ -1,0 +1,78 @@
+"""`adopt --fork`: the archive of a topic whose log has forked goes on in a new place."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from egress.start.choice import Hold
+from egress.topics.claims import Life, Places, facts_of
+from formats.control.keys import LogFork, Place, incarnations, stand_in
+from formats.errors import TargetError
+from formats.forks import fork_name, newest_fork, unresolved
+from formats.segment import SourcePartition
+from infra.archive.control import ControlStore
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import Clock, ClusterAdmin
+from infra.runtime.crash_points import Step, durable
+
+
+def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str, clock: Clock) -> Life:
+    """Lets the archive go on behind the forks of a topic's log in a new place, for every partition of the topic: see
+    `formats.forks`. A running egress follows within minutes.
+
+    Repeating it changes nothing, unless the log forked again. Raises TargetError when there is no such topic, no fork
+    of its log that waits for an operator, or egress has not positioned all partitions behind the fork before; and what
+    store and cluster raise.
+    """
+    facts, cluster_id = facts_of(admin, topic)
+    control = ControlStore(store.objects, store.prefix)
+    claimed = control.places(region)
+    life = Places(region, control, clock).life(facts, cluster_id, claimed)
+    if isinstance(life, Hold):
+        raise TargetError(f"adopt --fork {topic}: {life.reason}")
+    place = life.source(region, 0).place
+    forked = {s.partition for s in control.fork_sources(region, place) if waiting_forks(store, control, s)}
+    if not forked:
+        if life.before is not None:
+            return life
+        raise TargetError(
+            f"adopt --fork {topic}: no fork of its log is recorded for {region}/{place} that waits for you: there is "
+            "nothing to go on behind"
+        )
+    # The resolver looks at one place before the current one: a partition without a begin in this place would be read
+    # from its beginning in the next, although the place before this one holds those records.
+    missing = set(range(facts.partition_count)) - control.begun(region, place) - forked if life.before else set()
+    if missing:
+        raise TargetError(
+            f"adopt --fork {topic}: egress has not yet found where partitions {sorted(missing)} go on in "
+            f"{region}/{place}, behind the last fork. Let it run until they are archived there, or until /readyz names "
+            "what keeps them from it, which is to be mended first; then run this again"
+        )
+    later = incarnations(claimed, topic)
+    number = len(later) + (topic in claimed)
+    if facts.topic_id:
+        forks = newest_fork(later, facts.topic_id) + 1
+        name = fork_name(facts.topic_id, forks)
+    else:
+        current = control.place(region, place)
+        forks = 1 + (0 if current is None else current.fork)
+        name = stand_in(cluster_id, number)
+    claim = Place(
+        topic_id=facts.topic_id or name,
+        cluster_id=cluster_id,
+        number=number,
+        claimed_at=clock.now(),
+        fork=forks,
+        forked_from=place,
+    )
+    with durable(Step.CLAIM_PLACE):
+        control.claim(region, f"{topic}@{name}", claim)
+    return replace(life, name=name, incarnation=name, before=replace(life, before=None))
+
+
+def waiting_forks(store: SegmentStore, control: ControlStore, source: SourcePartition) -> Sequence[LogFork]:
+    """Forks of one partition's log that an operator has not resolved."""
+    forks = control.forks(source)
+    covered = (info.segment.offsets for info in store.list(source)) if forks else ()
+    return unresolved(forks, control.gaps(source), covered) if forks else ()

@@ -1,0 +1,102 @@
+"""Is the log that is read the one that was archived? What is known of it, and what follows when it is not. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from formats.control.keys import LogFork
+from formats.coverage import end_of, uncovered
+from formats.errors import SegmentsDiffer
+from formats.segment import OffsetRange, SourcePartition
+from infra.contracts.consumer import LogPoint, LogTruncated
+
+
+@dataclass(slots=True)
+class LogPoints:
+    """Of one partition, in order: one before each segment that is not committed yet, and the last."""
+
+    _points: list[LogPoint] = field(default_factory=list)
+
+    def before(self, next_offset: int) -> LogPoint | None:
+        """The last that is known at or before `next_offset`."""
+        return next((p for p in reversed(self._points) if p.next_offset <= next_offset), None)
+
+    def read(self, point: LogPoint | None, start: int) -> None:
+        """The log has reached `point` in the open segment, which begins at `start`."""
+        if point is not None:
+            # one at the same offset gives way, too: a partition that is idle reaches its end again and again
+            if self._points and self._points[-1].next_offset > min(start, point.next_offset - 1):
+                self._points.pop()
+            self._points.append(point)
+
+    def unread(self, from_offset: int) -> None:
+        """Everything from there on is read again."""
+        self._points = [p for p in self._points if p.next_offset <= from_offset]
+
+    def committed(self, next_offset: int) -> int | None:
+        """In which leader epoch the log reached `next_offset`, when that is known for certain. Drops the points before
+        it, and keeps the point itself: a commit may be repeated."""
+        point = self.before(next_offset)
+        if point is None:
+            return None
+        self._points = [p for p in self._points if p.next_offset >= point.next_offset]
+        return point.leader_epoch if point.next_offset == next_offset else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkEvidence:
+    """The log is not the one that is archived: they are the same below `agreed` only (None: nothing is known to be)."""
+
+    committed: int  # everything below is archived
+    agreed: int | None
+    leader_epoch: int | None  # of the last record below `committed`, when known
+    text: str
+
+    def fork(self, source: SourcePartition, archived: Iterable[OffsetRange], found_at: datetime) -> LogFork | None:
+        """None when the archive holds nothing that the log has not. Contested is also what lies behind the first offset
+        that the archive lacks although it has later ones: going on behind those would pass it over."""
+        covered = list(archived)
+        end = max(end_of(covered), self.committed)
+        missing = uncovered(covered, OffsetRange(self.committed, end - 1)) if self.committed < end else []
+        agreed = None if self.agreed is None else min(self.agreed, *(o.start for o in missing[:1]), end)
+        if end <= (agreed or 0):
+            return None
+        return LogFork(
+            source=source,
+            next_offset=end,
+            leader_epoch=self.leader_epoch,
+            end_offset=agreed,
+            found_at=found_at,
+            evidence=self.text,
+        )
+
+
+def from_truncation(truncated: LogTruncated, committed: int) -> ForkEvidence:
+    """The broker refused what commit or archive say of the log."""
+    point, end = truncated.point, truncated.end_offset
+    now = "and no such epoch is in it now" if end is None else f"which ends at {end} now"
+    return ForkEvidence(
+        committed=committed,
+        agreed=end,
+        leader_epoch=point.leader_epoch,
+        text=f"it reached offset {point.next_offset} in leader epoch {point.leader_epoch}, {now}",
+    )
+
+
+def from_contradiction(error: SegmentsDiffer, committed: int) -> ForkEvidence:
+    """What is read is not what is stored beyond the commit."""
+    return ForkEvidence(committed=committed, agreed=error.offset, leader_epoch=None, text=str(error))
+
+
+def from_lost_end(end: int, high: int, committed: int) -> ForkEvidence:
+    """The archive, as it was before the source was asked, reaches beyond the log's end: what lies there was in the log,
+    and its offsets will be given to other records. Whether those between the commit and the log's end are still the
+    same is not known."""
+    return ForkEvidence(
+        committed=committed,
+        agreed=committed,
+        leader_epoch=None,
+        text=f"the archive ends before {end}, and the log at {high}, where it was longer",
+    )

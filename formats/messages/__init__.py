@@ -1,0 +1,1 @@
+"""Records of topics and bodies of messages, as values and as bytes."""

@@ -1,0 +1,83 @@
+"""What the checkpoint topic holds beside positions: partitions that are parked, what partitions wait for, offsets that
+were given up, who writes under a transactional id, and which group the topic belongs to.
+
+Pure: records in, tables out. The later record of a key holds, one without a value removes it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from formats.messages.delivery_checkpoint import (
+    OWNER,
+    PARKED,
+    POSITION,
+    SKIPPED,
+    WAITING,
+    CheckpointKey,
+    Parked,
+    Skipped,
+    Waiting,
+    decode_key,
+    decode_owner,
+    decode_parked,
+    decode_skipped,
+    decode_waiting,
+    kind_of,
+)
+from formats.messages.group_claim import GROUP, GroupClaim, decode_claim
+
+
+@dataclass(slots=True)
+class Notes:
+    """Not thread safe."""
+
+    parked: dict[CheckpointKey, Parked] = field(default_factory=dict)
+    waiting: dict[CheckpointKey, Waiting] = field(default_factory=dict)
+    owners: dict[str, str] = field(default_factory=dict)  # by transactional id
+    _claims: dict[bytes, GroupClaim] = field(default_factory=dict)  # by the record's key, in the order of the log
+    _skipped: dict[bytes, Skipped] = field(default_factory=dict)  # by the record's key
+
+    @property
+    def skipped(self) -> list[Skipped]:
+        """In order of their partitions, then of their offsets."""
+        return sorted(self._skipped.values(), key=lambda s: (s.key, s.offsets))
+
+    @property
+    def claims(self) -> list[GroupClaim]:
+        """In the order of the log."""
+        return list(self._claims.values())
+
+    def copy(self) -> Notes:
+        return Notes(dict(self.parked), dict(self.waiting), dict(self.owners), dict(self._claims), dict(self._skipped))
+
+    def put(self, key: bytes, value: bytes | None) -> bool:
+        """False when the record is a position, and none of ours. Raises MalformedEvent; then nothing changed. A kind
+        of a newer version is left out: it is no position for certain."""
+        kind = kind_of(key)
+        if kind == PARKED:
+            where = decode_key(key)
+            if value is None:
+                self.parked.pop(where, None)
+            else:
+                self.parked[where] = decode_parked(value)
+        elif kind == WAITING:
+            where = decode_key(key)
+            if value is None:
+                self.waiting.pop(where, None)
+            else:
+                self.waiting[where] = decode_waiting(value)
+        elif kind == GROUP:
+            if value is None:
+                self._claims.pop(key, None)
+            else:
+                self._claims[key] = decode_claim(key, value)
+        elif kind == SKIPPED:
+            if value is None:
+                self._skipped.pop(key, None)
+            else:
+                self._skipped[key] = decode_skipped(key, value)
+        elif kind == OWNER and value is not None:
+            transactional_id, token = decode_owner(key, value)
+            self.owners[transactional_id] = token
+        return kind != POSITION

@@ -1,0 +1,238 @@
+"""Segments as Parquet files: the schema of `formats.records.schema`, one JSON footer, and proofs down to the row group.
+
+    PAR1 | row group | row group | … | seal, CRC of what follows | Parquet metadata (with our footer), its length, PAR1
+
+Every byte is covered before a Parquet decoder sees it: row groups by a CRC in the footer, the metadata by the seal in
+front of it. Other Parquet readers never look at the seal. `docs/decisions/0001` tells why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from awscrt import checksums
+
+from formats.footer import SegmentFooter, SegmentOrigin
+from formats.parquet import footer_json as footers
+from formats.parquet.footer_json import RowGroup
+from formats.parquet.reader import open_parquet, seal
+from formats.records.digest import EMPTY, combine, digest_of
+from formats.records.gather import gathered
+from formats.records.schema import SCHEMA
+from formats.records.statistics import Facts, cut, edges, record_bytes, rises
+from formats.segment import Segment
+from infra.contracts.consumer import SegmentReader
+
+_ENCODINGS = {
+    "offset": "DELTA_BINARY_PACKED",
+    "timestamp": "DELTA_BINARY_PACKED",
+    "timestamp_type": "PLAIN",
+    "key": "PLAIN",
+    "value": "PLAIN",
+    "headers.list.element.key": "PLAIN",
+    "headers.list.element.value": "PLAIN",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParquetFormat:
+    """The format `parquet`. Options concern writing only; every segment of ours and of the ancestor is readable."""
+
+    compression: str = "zstd"
+    compression_level: int | None = None  # None: 3 for zstd, else the codec's default
+    row_group_bytes: int = 16 << 20  # raw; what a reader holds at once
+    row_group_records: int = 250_000  # bounds memory when records are (nearly) empty
+    page_bytes: int = 1 << 20
+    name: str = "parquet"
+
+    def __post_init__(self) -> None:
+        for limit in ("row_group_bytes", "row_group_records", "page_bytes"):
+            if getattr(self, limit) < 1:
+                raise ValueError(f"{limit} must be at least 1")
+        codec, level = self.compression, self.compression_level
+        try:
+            if codec != "none":
+                pa.Codec(codec, compression_level=level)
+            # Arrow checks no bounds here: zstd would clamp, others fail at the first page.
+            if level is not None:
+                low, high = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)
+                if not low <= level <= high:
+                    raise ValueError(f"levels are {low} to {high}")
+        except (ValueError, TypeError, pa.ArrowException) as error:
+            raise ValueError(f"compression {codec!r}, compression_level {level!r}: {error}") from error
+
+    @property
+    def level(self) -> int | None:
+        """What the codec is told."""
+        return 3 if self.compression_level is None and self.compression == "zstd" else self.compression_level
+
+    def create(self, sink: BinaryIO) -> ParquetSegmentWriter:
+        return ParquetSegmentWriter(sink, self)
+
+    def open(self, source: BinaryIO, segment: Segment) -> SegmentReader:
+        return open_parquet(source, segment)
+
+
+class ParquetSegmentWriter:
+    """See `infra.contracts.consumer.SegmentWriter`. Holds about 13 KiB, 3 KiB more for every row group
+    written, and the last column of the last row group until the next one."""
+
+    def __init__(self, sink: BinaryIO, options: ParquetFormat) -> None:
+        self._sink = _Sink(sink)
+        self._options = options
+        self._usable = True
+        self._facts = Facts()
+        self._row_groups: list[bytes] = []  # packed: thousands of writers may be open
+        self._digest = EMPTY
+        self._parquet = pq.ParquetWriter(
+            self._sink,
+            SCHEMA,
+            compression=options.compression,
+            compression_level=options.level,
+            data_page_size=options.page_bytes,
+            use_dictionary=False,
+            column_encoding=_ENCODINGS,
+            write_statistics=["offset", "timestamp"],
+            write_page_checksum=True,
+            store_schema=False,
+        )
+
+    def write(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Raises ValueError when offsets do not rise, or when a batch has another schema. After any error the writer
+        is good for `abort` only."""
+        self._start("write")
+        reached = -1 if self._facts.last_offset is None else self._facts.last_offset
+        measured = []
+        for batch in gathered(batches):
+            _check(batch)
+            first, last = edges(batch)
+            if first <= reached or not rises(batch):
+                raise ValueError(f"offsets do not rise: {reached} before a batch from {first} to {last}")
+            reached = last
+            measured.append((batch, record_bytes(batch)))
+        options = self._options
+        for run in cut(measured, limit_bytes=options.row_group_bytes, limit_records=options.row_group_records):
+            self._write_row_group(run)
+        self._usable = True
+
+    def _write_row_group(self, run: Sequence[tuple[pa.RecordBatch, pa.Int64Array]]) -> None:
+        batches = [batch for batch, _ in run]
+        table = pa.Table.from_batches(batches, SCHEMA)
+        self._parquet.write_table(table, row_group_size=table.num_rows)
+        for batch, sizes in run:
+            self._facts.update(batch, sizes)
+        stored_bytes, stored_crc = self._sink.take()
+        group = RowGroup(
+            first_offset=edges(batches[0])[0],
+            last_offset=edges(batches[-1])[1],
+            stored_bytes=stored_bytes,
+            stored_crc=stored_crc,
+            digest=digest_of(batches),
+        )
+        self._row_groups.append(group.pack())
+        self._digest = combine(self._digest, group.digest)
+
+    def close(self, segment: Segment, origin: SegmentOrigin) -> SegmentFooter:
+        self._start("close")
+        facts = self._facts
+        for offset in (facts.first_offset, facts.last_offset):
+            if offset is not None and offset not in segment.offsets:
+                raise ValueError(f"record {offset} is outside of {segment}")
+        footer = SegmentFooter(
+            segment=segment,
+            origin=origin,
+            count=facts.count,
+            first_offset=facts.first_offset,
+            last_offset=facts.last_offset,
+            raw_bytes=facts.raw_bytes,
+            largest_record_bytes=facts.largest_record_bytes,
+            min_timestamp_ms=facts.min_timestamp_ms,
+            max_timestamp_ms=facts.max_timestamp_ms,
+            digest=self._digest,
+            keyless_count=facts.keyless_count,
+        )
+        self._parquet.add_key_value_metadata({footers.KEY: footers.encode(footer, self._row_groups)})
+        self._sink.hold()  # the seal goes in front of the metadata, and is a CRC of it
+        self._parquet.close()
+        tail = self._sink.release()
+        self._sink.write(seal(tail))
+        self._sink.write(tail)
+        return footer
+
+    def _start(self, step: str) -> None:
+        """Good for one more step; the step makes the writer usable again when it is done."""
+        if not self._usable:
+            raise ValueError(f"cannot {step}: the writer is closed, or an earlier step failed")
+        self._usable = False
+
+    def abort(self) -> None:
+        self._usable = False
+        if self._parquet.is_open:
+            self._sink.hold()  # whatever the encoder still has to say goes nowhere
+            with contextlib.suppress(pa.ArrowException, OSError):  # it may be broken: that can be why we are here
+                self._parquet.close()
+            self._parquet.is_open = False
+            self._sink.release()
+
+
+def _check(batch: pa.RecordBatch) -> None:
+    """Raises ValueError for what Parquet would refuse late, or store as something else."""
+    pairs = batch.column("headers").flatten()
+    required = [*(batch.column(name) for name in ("offset", "timestamp", "timestamp_type")), pairs, pairs.field(0)]
+    if any(column.null_count for column in required):
+        raise ValueError("a null in a column, or a header, that has none")
+
+
+class _Sink:
+    """What the Parquet encoder writes to: counts and hashes what goes through, and can hold it back."""
+
+    closed = False
+
+    def __init__(self, target: BinaryIO) -> None:
+        self._target = target
+        self._length = self._crc = 0  # of what was not yet taken
+        self._held: list[bytes] | None = None
+
+    def write(self, data: bytes) -> int:
+        self._length += len(data)
+        if self._held is not None:
+            self._held.append(data)
+            return len(data)
+        self._crc = checksums.crc64nvme(data, self._crc)
+        view = memoryview(data)
+        while view:
+            view = view[self._target.write(view) :]  # a raw file may take less than all
+        return len(data)
+
+    def take(self) -> tuple[int, int]:
+        """Length and CRC of what was written since the last call, or the start."""
+        taken = self._length, self._crc
+        self._length = self._crc = 0
+        return taken
+
+    def hold(self) -> None:
+        self._held = []
+
+    def release(self) -> bytes:
+        """What was held back; from now on writes go through again."""
+        held, self._held = b"".join(self._held or ()), None
+        return held
+
+    def flush(self) -> None: ...
+
+    def close(self) -> None:
+        """The sink stays open: it is the caller's."""
+
+    def readable(self) -> bool:
+        return False
+
+    def writable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return False

@@ -1,0 +1,97 @@
+"""What a table of the archive's records is made of: what is wanted, and the stretches that hold it.
+
+    listing of one partition ── coverage.parts ──> parts ── about so many bytes ──> stretches, one for each task
+
+Pure: segments in, stretches out. A stretch is read in offset order by one reader, and no record lies in two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from formats.coverage import Part
+from formats.segment import OffsetRange, Segment, SourcePartition
+from formats.topic_selection import TopicPattern
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole numbers from `low` to `high`, both inclusive; none when `low` is greater."""
+
+    low: int = INT64_MIN
+    high: int = INT64_MAX
+
+    def cut(self, other: Span) -> Span:
+        """What both hold."""
+        return Span(max(self.low, other.low), min(self.high, other.high))
+
+    @property
+    def is_bounded(self) -> bool:
+        return self != Span()
+
+    def overlaps(self, low: int, high: int) -> bool:
+        return max(self.low, low) <= min(self.high, high)
+
+
+ANY_OFFSET, ANY_TIME = Span(0), Span()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which records: those that are all of it."""
+
+    region: str
+    topics: tuple[TopicPattern, ...] = ()  # any of them; empty: every topic
+    incarnation: str = ""  # the plain place
+    partitions: frozenset[int] | None = None  # None: all
+    offsets: Span = ANY_OFFSET
+    stamps: Span = ANY_TIME  # of timestamps, in milliseconds
+
+    def at(self, topic: str, partition: int) -> SourcePartition:
+        return SourcePartition(self.region, topic, partition, self.incarnation)
+
+    @property
+    def offset_range(self) -> OffsetRange | None:
+        """None when no offset is wanted."""
+        low, high = max(self.offsets.low, 0), self.offsets.high
+        return OffsetRange(low, high) if low <= high else None
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Parts of one source partition, in order, at least one. Between them may lie what the archive does not have."""
+
+    source: SourcePartition
+    parts: tuple[Part, ...]
+
+
+def stretches(
+    source: SourcePartition, parts: Iterable[Part], sizes: Mapping[Segment, int], max_bytes: int
+) -> Iterator[Stretch]:
+    """`sizes`: of the objects, in bytes. A large segment is cut at equal numbers of offsets: a row group at each cut is
+    read twice, and its records are yielded once."""
+    gathered: list[Part] = []
+    room = max_bytes
+    for part in parts:
+        for piece, size_bytes in _cut(part, sizes[part.segment], max_bytes):
+            if gathered and size_bytes > room:
+                yield Stretch(source, tuple(gathered))
+                gathered, room = [], max_bytes
+            gathered.append(piece)
+            room -= size_bytes
+    if gathered:
+        yield Stretch(source, tuple(gathered))
+
+
+def _cut(part: Part, segment_bytes: int, max_bytes: int) -> Sequence[tuple[Part, int]]:
+    whole = part.segment.offsets.next_offset - part.segment.offsets.start
+    start, count = part.offsets.start, part.offsets.next_offset - part.offsets.start
+    size_bytes = segment_bytes * count // whole
+    pieces = min(max(-(-size_bytes // max_bytes), 1), count)
+    edges = [start + count * n // pieces for n in range(pieces + 1)]
+    ranges = [OffsetRange(a, b - 1) for a, b in pairwise(edges)]
+    return [(Part(part.segment, offsets), size_bytes // pieces) for offsets in ranges]

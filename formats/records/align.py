@@ -1,0 +1,131 @@
+"""Two streams of records that should be the same, one after the other, at whatever offsets: a topic and its copy.
+
+Null and no headers are the same; null and empty bytes are not. The type of a timestamp is not compared: a copy's is the
+copying producer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from formats.footer import Digest
+from formats.records.compare import equal_column, first_difference
+from formats.records.digest import Digester
+from formats.records.schema import SCHEMA
+from formats.records.statistics import edges
+
+COMPARED = tuple(name for name in SCHEMA.names if name not in ("offset", "timestamp_type"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """What was read of one stream."""
+
+    digest: Digest
+    first_offset: int | None
+    last_offset: int | None
+
+    @property
+    def count(self) -> int:
+        return self.digest.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """The first record that is not the same in both; an offset is None where that stream has ended."""
+
+    first_offset: int | None
+    second_offset: int | None
+    column: str | None = None  # where it differs first
+
+    @property
+    def text(self) -> str:
+        if self.first_offset is None:
+            return f"the second goes on at offset {self.second_offset} where the first ends"
+        if self.second_offset is None:
+            return f"the second ends where the first goes on at offset {self.first_offset}"
+        return f"offset {self.first_offset} and offset {self.second_offset} differ in {self.column}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alongside:
+    """`same` records are the same in both, from the first on."""
+
+    same: int
+    first: Side
+    second: Side
+    difference: Difference | None
+
+
+def alongside(first: Iterator[pa.RecordBatch], second: Iterator[pa.RecordBatch]) -> Alongside:
+    """Reads both to the end, also behind a difference, so that the digests are of all; holds one batch of each."""
+    ours, theirs = _Reading(first), _Reading(second)
+    same, difference = 0, None
+    while difference is None:
+        more = ours.fill(), theirs.fill()
+        if not all(more):
+            if any(more):
+                difference = Difference(first_offset=ours.at, second_offset=theirs.at)
+            break
+        count = min(ours.left, theirs.left)
+        a, b = ours.take(count), theirs.take(count)
+        where = first_difference(a, b, _equal)
+        if where is None:
+            same += count
+            continue
+        same += where
+        one, other = a.slice(where, 1), b.slice(where, 1)
+        column = next(name for name in COMPARED if not equal_column(name, one, other))
+        difference = Difference(first_offset=edges(one)[0], second_offset=edges(other)[0], column=column)
+    return Alongside(same=same, first=ours.side(), second=theirs.side(), difference=difference)
+
+
+class _Reading:
+    """A stream that is taken from by number of records, and digested on the way."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches, self._digester = batches, Digester()
+        self._batch: pa.RecordBatch | None = None
+        self._first: int | None = None
+        self._last: int | None = None
+
+    def fill(self) -> bool:
+        """Have a batch at hand that is not empty; False at the end."""
+        while self._batch is None or not self._batch.num_rows:
+            self._batch = None  # let go of it before the next one is made
+            self._batch = next(self._batches, None)
+            if self._batch is None:
+                return False
+            if self._batch.num_rows:
+                self._digester.update(self._batch)
+                first, self._last = edges(self._batch)
+                self._first = first if self._first is None else self._first
+        return True
+
+    @property
+    def left(self) -> int:
+        """Records of the batch at hand."""
+        return 0 if self._batch is None else int(self._batch.num_rows)
+
+    @property
+    def at(self) -> int | None:
+        """Offset of the next record at hand."""
+        return edges(self._batch)[0] if self._batch is not None and self._batch.num_rows else None
+
+    def take(self, count: int) -> pa.RecordBatch:
+        assert self._batch is not None
+        taken, self._batch = self._batch.slice(0, count), self._batch.slice(count)
+        return taken
+
+    def side(self) -> Side:
+        """Reads what is left."""
+        while self.fill():
+            self._batch = None
+        return Side(digest=self._digester.digest(), first_offset=self._first, last_offset=self._last)
+
+
+def _equal(a: pa.RecordBatch, b: pa.RecordBatch) -> bool:
+    return all(equal_column(name, a, b) for name in COMPARED)

@@ -1,0 +1,40 @@
+"""Batches of records put together: what is computed per batch costs as much for one record as for thousands.
+
+A topic with a trickle of records comes as one or two of them at a time. Every Arrow call on such a batch costs more
+than its records do, and lets go of the interpreter's lock, which a busy thread then holds for milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+from formats.records.schema import SCHEMA
+
+ENOUGH_ROWS = 1_000  # a batch of so many is worth its calls
+ENOUGH_BYTES = 1 << 20
+
+
+def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same records in the same order, in batches of at least ENOUGH_ROWS or ENOUGH_BYTES but for the last one, none
+    empty. Large batches are passed on as they are; small ones are copied. Raises ValueError for another schema."""
+    group: list[pa.RecordBatch] = []
+    rows = size_bytes = 0
+    for batch in batches:
+        if not batch.schema.equals(SCHEMA):
+            raise ValueError(f"not the schema of records: {batch.schema}")
+        if not batch.num_rows:
+            continue
+        group.append(batch)
+        rows += batch.num_rows
+        size_bytes += batch.nbytes
+        if rows >= ENOUGH_ROWS or size_bytes >= ENOUGH_BYTES:
+            yield _one(group)
+            group, rows, size_bytes = [], 0, 0
+    if group:
+        yield _one(group)
+
+
+def _one(group: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return group[0] if len(group) == 1 else pa.concat_batches(group)

@@ -1,0 +1,43 @@
+"""Which records are wanted, by offset and by timestamp. Columns are looked at, never a record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from formats.footer import SegmentFooter
+from formats.read_splits import ANY_OFFSET, ANY_TIME, INT64_MAX, Span
+from formats.records.statistics import edges, within
+from formats.segment import OffsetRange
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """`stamps`: timestamps in milliseconds; they are not ordered, so this is a filter and no position."""
+
+    offsets: Span = ANY_OFFSET
+    stamps: Span = ANY_TIME
+
+    def may_hold(self, footer: SegmentFooter) -> bool:
+        """Whether any record of the segment can be wanted; the ancestor's do not tell their timestamps."""
+        low, high = footer.min_timestamp_ms, footer.max_timestamp_ms
+        return low is None or high is None or self.stamps.overlaps(low, high)
+
+    def is_past(self, batch: pa.RecordBatch) -> bool:
+        """Whether everything from this batch on lies behind the offsets wanted. Not for an empty one."""
+        return edges(batch)[0] > self.offsets.high
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The records of `batch` that are wanted; often itself."""
+        low, high = max(self.offsets.low, 0), min(self.offsets.high, INT64_MAX - 1)
+        if low > high:
+            return batch.slice(0, 0)
+        if low > 0 or self.offsets.high < INT64_MAX:
+            batch = within(batch, OffsetRange(low, high))
+        if not self.stamps.is_bounded or not batch.num_rows:
+            return batch
+        stamps = batch.column("timestamp").view(pa.int64())
+        first, last = pa.scalar(self.stamps.low, pa.int64()), pa.scalar(self.stamps.high, pa.int64())
+        return batch.filter(pc.and_(pc.greater_equal(stamps, first), pc.less_equal(stamps, last)))

@@ -1,0 +1,139 @@
+"""Facts of records that a footer holds: how many, how large, from when to when. Computed from columns, not records."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from formats.records.digest import counts, lengths
+from formats.segment import OffsetRange
+
+
+class Facts:
+    """Grows by batches, in offset order. Not thread safe."""
+
+    __slots__ = (
+        "count",
+        "first_offset",
+        "keyless_count",
+        "largest_record_bytes",
+        "last_offset",
+        "max_timestamp_ms",
+        "min_timestamp_ms",
+        "raw_bytes",
+    )
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.keyless_count = 0
+        self.first_offset: int | None = None
+        self.last_offset: int | None = None
+        self.raw_bytes = 0
+        self.largest_record_bytes = 0
+        self.min_timestamp_ms: int | None = None
+        self.max_timestamp_ms: int | None = None
+
+    def update(self, batch: pa.RecordBatch, sizes: pa.Int64Array) -> None:
+        """Append the records of `batch`, which is not empty; `sizes` are its `record_bytes`."""
+        first, last = edges(batch)
+        stamps = pc.min_max(batch.column("timestamp").view(pa.int64()))
+        low, high = stamps["min"].as_py(), stamps["max"].as_py()
+        self.count += batch.num_rows
+        self.keyless_count += batch.column("key").null_count
+        self.first_offset = first if self.first_offset is None else self.first_offset
+        self.last_offset = last
+        self.raw_bytes += pc.sum(sizes).as_py()
+        self.largest_record_bytes = max(self.largest_record_bytes, pc.max(sizes).as_py())
+        self.min_timestamp_ms = low if self.min_timestamp_ms is None else min(low, self.min_timestamp_ms)
+        self.max_timestamp_ms = high if self.max_timestamp_ms is None else max(high, self.max_timestamp_ms)
+
+
+def edges(batch: pa.RecordBatch) -> tuple[int, int]:
+    """First and last offset of a batch that is not empty."""
+    offsets = batch.column("offset")
+    return offsets[0].as_py(), offsets[-1].as_py()
+
+
+def rises(batch: pa.RecordBatch) -> bool:
+    """Whether every offset is greater than the one before it."""
+    offsets = batch.column("offset")
+    if len(offsets) < 2:
+        return True
+    return bool(pc.all(pc.greater(offsets.slice(1), offsets.slice(0, len(offsets) - 1))).as_py())
+
+
+def after(batch: pa.RecordBatch, from_offset: int) -> pa.RecordBatch:
+    """The records of `batch` from `from_offset` on; a slice."""
+    offsets = batch.column("offset")
+    view = memoryview(offsets.buffers()[1]).cast("q")[offsets.offset : offsets.offset + len(offsets)]
+    skip = bisect_left(view, from_offset)
+    return batch.slice(skip) if skip else batch
+
+
+def within(batch: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
+    """The records of `batch` inside `offsets`; a slice."""
+    tail = after(batch, offsets.start)
+    return tail.slice(0, tail.num_rows - after(tail, offsets.next_offset).num_rows)
+
+
+def records_within(batches: Iterable[pa.RecordBatch], offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
+    """The same of a whole segment, read no further than needed."""
+    for batch in batches:
+        part = within(batch, offsets)
+        if part.num_rows:
+            yield part
+        if edges(batch)[1] >= offsets.end:
+            return
+
+
+def record_bytes(batch: pa.RecordBatch) -> pa.Int64Array:
+    """Bytes of key, value, header keys and header values of every record."""
+    headers = batch.column("headers")
+    sizes = pc.add(_sizes(batch.column("key")), _sizes(batch.column("value")))
+    pairs = headers.flatten()
+    if not len(pairs):
+        return sizes
+    # Sizes of the pairs of one record: the difference of two running totals.
+    pair_sizes = pc.add(_sizes(pairs.field(0)), _sizes(pairs.field(1)))
+    totals = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(pair_sizes)])
+    pair_counts = pa.Array.from_buffers(pa.int32(), len(headers), [None, counts(headers)])
+    ends = pc.cumulative_sum(pair_counts)
+    starts = pc.subtract(ends, pair_counts)
+    return pc.add(sizes, pc.subtract(totals.take(ends), totals.take(starts)))
+
+
+def _sizes(array: pa.Array) -> pa.Int64Array:
+    signed = pa.Array.from_buffers(pa.int32(), len(array), [None, lengths(array)])
+    return pc.max_element_wise(signed, pa.scalar(0, pa.int32())).cast(pa.int64())
+
+
+def cut(
+    batches: Sequence[tuple[pa.RecordBatch, pa.Int64Array]], *, limit_bytes: int, limit_records: int
+) -> Iterator[list[tuple[pa.RecordBatch, pa.Int64Array]]]:
+    """Runs of at most so many raw bytes and records; a record that alone exceeds the bytes is a run of its own.
+
+    Batches come with their `record_bytes` and are not empty; they are sliced, not copied.
+    """
+    run: list[tuple[pa.RecordBatch, pa.Int64Array]] = []
+    run_bytes = run_records = 0
+    for batch, sizes in batches:
+        totals = memoryview(pc.cumulative_sum(sizes).buffers()[1]).cast("q")[: len(sizes)]
+        at = 0
+        while at < len(sizes):
+            done = totals[at - 1] if at else 0
+            end = min(bisect_right(totals, done + limit_bytes - run_bytes, at), at + limit_records - run_records)
+            if end == at and not run:
+                end = at + 1
+            if end > at:
+                run.append((batch.slice(at, end - at), sizes.slice(at, end - at)))
+                run_bytes += totals[end - 1] - done
+                run_records += end - at
+                at = end
+            if at < len(sizes):
+                yield run
+                run, run_bytes, run_records = [], 0, 0
+    if run:
+        yield run

@@ -1,0 +1,170 @@
+"""Segments: the records of one source partition for one closed offset range, stored as one immutable object."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import lru_cache
+
+from formats.errors import MalformedKey
+
+LEVEL_STREAMING = 0  # written by egress; every compaction adds one
+CONTROL = "_control"  # the control plane's place below a region; no topic may have this name
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
+_INCARNATION = re.compile(r"[A-Za-z0-9_-]{1,64}")  # a topic id as Kafka prints it
+_REGION = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class SourcePartition:
+    """Where records come from: the identity that segments, checkpoints and workers share.
+
+    `incarnation` is the topic id for a life of the topic that is filed beside the plain place, and empty for the
+    plain place itself (the first life that claimed it).
+    """
+
+    region: str
+    topic: str
+    partition: int
+    incarnation: str = ""
+
+    def __post_init__(self) -> None:
+        if not _REGION.fullmatch(self.region):
+            raise ValueError(f"not a region name: {self.region!r}")
+        if not _TOPIC.fullmatch(self.topic) or self.topic in (".", "..", CONTROL):
+            raise ValueError(f"not a topic name: {self.topic!r}")
+        if not 0 <= self.partition < 2**31:
+            raise ValueError(f"not a partition number: {self.partition}")
+        if self.incarnation and not _INCARNATION.fullmatch(self.incarnation):
+            raise ValueError(f"not a topic id: {self.incarnation!r}")
+
+    @property
+    def place(self) -> str:
+        """The topic's folder name in the archive."""
+        return f"{self.topic}@{self.incarnation}" if self.incarnation else self.topic
+
+    def __str__(self) -> str:
+        return f"{self.region}/{self.place}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class OffsetRange:
+    """Kafka offsets `start..end`, both inclusive, `start <= end`."""
+
+    start: int
+    end: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.start <= self.end < 2**63:
+            raise ValueError(f"not an offset range: {self.start}-{self.end}")
+
+    def __contains__(self, offset: int) -> bool:
+        return self.start <= offset <= self.end
+
+    @property
+    def next_offset(self) -> int:
+        """First offset after the range."""
+        return self.end + 1
+
+    def overlaps(self, other: OffsetRange) -> bool:
+        return self.start <= other.end and other.start <= self.end
+
+    def __str__(self) -> str:
+        return f"[{self.start},{self.end}]"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Segment:
+    """Name of a segment. `offsets` is what it covers; offsets inside without a record are holes, known to be empty."""
+
+    source: SourcePartition
+    level: int
+    offsets: OffsetRange
+
+    def __hash__(self) -> int:
+        """Listings are kept by segment, nearly all of one source: half the cost of hashing all of it."""
+        return hash((self.offsets.start, self.offsets.end, self.level))
+
+    def __str__(self) -> str:
+        return f"{self.source}/{self.level}/{self.offsets.start:020d}-{self.offsets.end:020d}"
+
+
+FROZEN_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentInfo:
+    """What a listing or an event tells of a stored segment."""
+
+    segment: Segment
+    size_bytes: int
+    stored_at: datetime  # UTC, by the object store's clock
+    storage_class: str = field(default="", compare=False)  # as a listing tells it
+
+    @property
+    def is_frozen(self) -> bool:
+        """Cannot be read at once: it has to be asked for, and takes hours."""
+        return self.storage_class in FROZEN_CLASSES
+
+
+_KEY = re.compile(
+    r"(?P<region>[^/@]+)/(?P<topic>[^/@]+)(@(?P<incarnation>[^/@]+))?/(?P<partition>0|[1-9][0-9]{0,9})/"
+    r"(?P<level>0|[1-9][0-9]{0,3})/(?P<start>[0-9]{20})-(?P<end>[0-9]{20})"
+)
+
+
+_OFFSETS = re.compile(r"(?P<start>[0-9]{20})-(?P<end>[0-9]{20})")
+
+
+def parse_offsets(name: str) -> OffsetRange:
+    """Inverse of how a key's last part names a range. Raises `MalformedKey`."""
+    match = _OFFSETS.fullmatch(name)
+    try:
+        if match is None:
+            raise ValueError("expected start-end, of 20 digits each")
+        return OffsetRange(int(match["start"]), int(match["end"]))
+    except ValueError as error:
+        raise MalformedKey(f"not a range of offsets: {name!r} ({error})") from error
+
+
+def format_key(prefix: str, segment: Segment) -> str:
+    """`prefix/region/topic/partition/level/start-end`; offsets have 20 digits, so keys list in offset order."""
+    return f"{prefix}/{segment}" if prefix else str(segment)
+
+
+def partition_prefix(prefix: str, source: SourcePartition, level: int | None = None) -> str:
+    """Key prefix of everything stored for `source`, or for one level of it; ends with a slash."""
+    base = f"{prefix}/{source}/" if prefix else f"{source}/"
+    return base if level is None else f"{base}{level}/"
+
+
+def parse_source(text: str) -> SourcePartition:
+    """Inverse of `str(source)`. Raises `MalformedKey`."""
+    return parse_key("", f"{text}/0/{0:020d}-{0:020d}").source
+
+
+def region_prefix(prefix: str, region: str) -> str:
+    """Key prefix of everything below `region`; ends with a slash."""
+    return f"{prefix}/{region}/" if prefix else f"{region}/"
+
+
+# the keys of a listing name the same few partitions
+_source = lru_cache(maxsize=1024)(SourcePartition)
+
+
+def parse_key(prefix: str, key: str) -> Segment:
+    """Inverse of `format_key`. Raises `MalformedKey` on anything else."""
+    head = f"{prefix}/" if prefix else ""
+    match = _KEY.fullmatch(key[len(head) :]) if key.startswith(head) else None
+    if match is None:
+        raise MalformedKey(f"not a segment key below {head!r}: {key!r}")
+    try:
+        return Segment(
+            _source(match["region"], match["topic"], int(match["partition"]), match["incarnation"] or ""),
+            int(match["level"]),
+            OffsetRange(int(match["start"]), int(match["end"])),
+        )
+    except ValueError as error:
+        raise MalformedKey(f"not a segment key: {key!r} ({error})") from error

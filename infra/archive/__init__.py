@@ -1,0 +1,1 @@
+"""Segments and control objects in an object store."""

@@ -1,0 +1,158 @@
+"""Reading pieces of segments as runs: what is produced, and checkpointed, as one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from formats.coverage import Piece
+from formats.errors import ReplicatorError
+from formats.footer import SegmentFooter
+from formats.read_splits import INT64_MAX, Span
+from formats.records.scope import Scope
+from formats.segment import SourcePartition
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import SegmentFormat
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class PieceRun:
+    """Records of one source partition, in order. An empty one only moves the position."""
+
+    batches: tuple[RecordBatch, ...]
+    count: int
+    size_bytes: int  # of the columns, about what the records have
+    next_offset: int  # behind it everything below is delivered
+    last: bool  # of its pieces
+
+
+class RunReader(Protocol):
+    def runs(self, pieces: Sequence[Piece], *, max_records: int | None = None) -> Generator[PieceRun, None, None]:
+        """See PieceReader."""
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """Records for the next run."""
+
+    begun_at: int
+    next_offset: int = field(init=False)  # everything below is delivered with it
+    batches: list[RecordBatch] = field(default_factory=list)
+    count: int = 0
+    size_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        self.next_offset = self.begun_at
+
+    @property
+    def passed(self) -> int:
+        """Offsets since it was begun, wanted or not."""
+        return self.next_offset - self.begun_at
+
+    def has_room(self, part: RecordBatch, records: int, size_bytes: int) -> bool:
+        return bool(self.count + part.num_rows <= records and self.size_bytes + part.nbytes <= size_bytes)
+
+    def add(self, part: RecordBatch, last_offset: int) -> None:
+        """What is wanted of the records up to `last_offset`: maybe none."""
+        if part.num_rows:
+            self.batches.append(part)
+            self.count += part.num_rows
+            self.size_bytes += part.nbytes
+        self.next_offset = last_offset + 1
+
+    def cut(self, *, last: bool = False) -> PieceRun:
+        run = PieceRun(tuple(self.batches), self.count, self.size_bytes, self.next_offset, last)
+        self.batches, self.count, self.size_bytes, self.begun_at = [], 0, 0, self.next_offset
+        return run
+
+
+EVERYTHING = Scope()
+MOST_PASSED = 5_000_000  # offsets of a run
+
+
+def unchanged(batch: RecordBatch, _source: SourcePartition) -> RecordBatch:
+    return batch
+
+
+def no_end(_source: SourcePartition) -> int:
+    return INT64_MAX
+
+
+def anything(_footer: SegmentFooter) -> None:
+    pass
+
+
+def _end(batch: RecordBatch) -> int:
+    offset = batch.column(0)[-1].as_py()
+    assert isinstance(offset, int)
+    return offset
+
+
+@dataclass(frozen=True, slots=True)
+class PieceReader:
+    """Safe to call from several threads; each iterator belongs to one. Of the records only those inside `scope` become
+    part of a run, as `change` makes them; the others are passed over like holes. Nothing behind `last_offset` is read,
+    and no run ends behind it: a merged segment may reach further than what is wanted of a partition."""
+
+    store: SegmentStore
+    format: SegmentFormat
+    max_records: int
+    max_bytes: int
+    scope: Scope = EVERYTHING
+    change: Callable[[RecordBatch, SourcePartition], RecordBatch] = unchanged
+    last_offset: Callable[[SourcePartition], int] = no_end
+    expect: Callable[[SegmentFooter], None] = anything  # raises ForeignSegment for a segment that does not belong here
+
+    def runs(self, pieces: Sequence[Piece], *, max_records: int | None = None) -> Generator[PieceRun, None, None]:
+        """At least one; the last says that the pieces, which adjoin, end. A run may hold several of them, so that small
+        segments do not make small runs. `max_records` is for less than usual in a run.
+
+        Raises SegmentNotFound, CorruptSegment, ForeignSegment, StoreUnavailable, TransformFailed, after a run of what
+        was read before: the next offset of that one lies in the piece at fault. Holds two row groups beside the run it
+        yields.
+        """
+        most = min(max_records or self.max_records, self.max_records)
+        gathered = _Gathered(pieces[0].from_offset)
+        try:
+            for piece in pieces:
+                last = min(piece.offsets.end, self.last_offset(piece.segment.source))
+                if last < piece.from_offset:
+                    break
+                if gathered.count >= most:
+                    yield gathered.cut()
+                for batch in self._batches(piece, last):
+                    for part in self._parts(batch, most):
+                        wanted = self.change(self.scope.of(part), piece.segment.source)
+                        if gathered.count and not gathered.has_room(wanted, most, self.max_bytes):
+                            yield gathered.cut()
+                        gathered.add(wanted, _end(part))
+                        if gathered.passed >= MOST_PASSED:  # little of it is wanted: say how far it is all the same
+                            yield gathered.cut()
+                gathered.next_offset = last + 1
+        except ReplicatorError:
+            if gathered.next_offset > gathered.begun_at:
+                yield gathered.cut()
+            raise
+        yield gathered.cut(last=True)
+
+    def _batches(self, piece: Piece, last: int) -> Iterator[RecordBatch]:
+        """No further than anything is wanted."""
+        with closing(self.format.open(self.store.open(piece.segment), piece.segment)) as reader:
+            self.expect(reader.footer)
+            if not self.scope.may_hold(reader.footer):
+                return
+            bound = EVERYTHING if last == piece.offsets.end else Scope(offsets=Span(0, last))
+            for batch in reader.batches(piece.from_offset):
+                if self.scope.is_past(batch) or bound.is_past(batch):
+                    return
+                yield batch if bound is EVERYTHING else bound.of(batch)
+
+    def _parts(self, batch: RecordBatch, most: int) -> Iterator[RecordBatch]:
+        rows = min(most, max(1, self.max_bytes * batch.num_rows // max(batch.nbytes, 1)))
+        for start in range(0, batch.num_rows, rows):
+            yield batch.slice(start, rows)

@@ -1,0 +1,141 @@
+"""The archive: segments as objects below one prefix of an object store. It is its own catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from formats.errors import MalformedKey, SegmentNotFound
+from formats.segment import (
+    CONTROL,
+    Segment,
+    SegmentInfo,
+    SourcePartition,
+    format_key,
+    parse_key,
+    parse_offsets,
+    partition_prefix,
+    region_prefix,
+)
+from infra.contracts.consumer import ObjectInfo, ObjectStore
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentStore:
+    """Immutable segment objects. As thread safe as `objects`; raises what it raises."""
+
+    objects: ObjectStore
+    prefix: str
+    on_malformed: Callable[[MalformedKey], None] = lambda _: None  # told of keys that `list` leaves out
+
+    def list(self, source: SourcePartition) -> Sequence[SegmentInfo]:
+        """Stored segments of `source`, in key order (level, start, end). Foreign keys are left out."""
+        prefix = partition_prefix(self.prefix, source)
+        return [info for info in self._segments(prefix) if info.segment.source == source]
+
+    def each_level(self, source: SourcePartition) -> Iterator[int]:
+        """Levels of `source` that hold anything, in the order of their names, by one small request each, which is made
+        when the caller gets there."""
+        return (int(name) for name in self._folders(partition_prefix(self.prefix, source)) if name.isdecimal())
+
+    def level(
+        self, source: SourcePartition, level: int, *, start_at: int = 0, most: int | None = None
+    ) -> Iterator[SegmentInfo]:
+        """Segments of one level whose start is at least `start_at`, in the order of their starts; the first `most`.
+        Foreign keys are left out. A segment that starts before and reaches beyond is not seen."""
+        prefix = partition_prefix(self.prefix, source, level)
+        start_after = f"{prefix}{start_at:020d}" if start_at else ""
+        while most is None or most > 0:
+            seen = found = 0
+            for item in self.objects.list(prefix, start_after=start_after, most=most):
+                seen, start_after = seen + 1, item.key
+                if (info := self._of_level(source, level, prefix, item)) is not None:
+                    found += 1
+                    yield info
+            if most is None or seen < most:
+                return
+            most -= found  # foreign keys were among them
+
+    def level_reaching(self, source: SourcePartition, level: int, offset: int) -> Iterator[SegmentInfo]:
+        """All segments of one level whose end is at least `offset`, in the order of their starts. Looks at every key of
+        the level, and makes nothing of those that end before."""
+        prefix = partition_prefix(self.prefix, source, level)
+        enough = f"{offset:020d}"
+        for item in self.objects.list(prefix):
+            if item.key[-len(enough) :] >= enough and (info := self._of_level(source, level, prefix, item)) is not None:
+                yield info
+
+    def scan(self, region: str) -> Iterator[SegmentInfo | MalformedKey]:
+        """Everything below `region` but the control plane; keys that are no segment's come as the error naming them."""
+        control = f"{region_prefix(self.prefix, region)}{CONTROL}/"
+        for item in self.objects.list(region_prefix(self.prefix, region)):
+            if item.key.startswith(control):
+                continue
+            try:
+                yield self._info(item)
+            except MalformedKey as error:
+                yield error
+
+    def walk(self, region: str, place: str) -> Iterator[SegmentInfo]:
+        """Every segment stored for a place, in key order, by one listing; foreign keys are left out."""
+        return self._segments(f"{region_prefix(self.prefix, region)}{place}/")
+
+    def topics(self, region: str) -> Sequence[str]:
+        """Places below `region` that hold anything, by one request each; the control plane is left out. A place is a
+        topic's name, with `@` and its topic id for a later life of it."""
+        return [name for name in self._folders(region_prefix(self.prefix, region)) if name != CONTROL]
+
+    def partitions(self, region: str, place: str) -> Sequence[int]:
+        """Partitions stored for a place, by one request each."""
+        names = self._folders(f"{region_prefix(self.prefix, region)}{place}/")
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def store(self, segment: Segment, body: BinaryIO, size_bytes: int) -> None:
+        """Put the segment whole, or not at all. Raises SegmentExists, and changes nothing, if the key is taken."""
+        self.objects.put_new(format_key(self.prefix, segment), body, size_bytes)
+
+    def open(self, segment: Segment) -> BinaryIO:
+        """Seekable; the caller closes it. Raises SegmentNotFound."""
+        try:
+            return self.objects.open(format_key(self.prefix, segment))
+        except SegmentNotFound as error:
+            raise SegmentNotFound(segment) from error
+
+    def stat(self, segment: Segment) -> ObjectInfo | None:
+        """None when, and only when, the store says that it holds no such segment."""
+        return self.objects.stat(format_key(self.prefix, segment))
+
+    def delete_many(self, segments: Collection[Segment]) -> None:
+        self.objects.delete_many([format_key(self.prefix, s) for s in segments])
+
+    def _folders(self, prefix: str) -> Iterator[str]:
+        start_after = ""
+        while (item := next(iter(self.objects.list(prefix, start_after=start_after, most=1)), None)) is not None:
+            name, slash, _ = item.key[len(prefix) :].partition("/")
+            if slash:
+                yield name
+            start_after = f"{prefix}{name}{chr(ord('/') + 1)}" if slash else item.key  # the first key behind the folder
+
+    def _info(self, item: ObjectInfo) -> SegmentInfo:
+        return SegmentInfo(parse_key(self.prefix, item.key), item.size_bytes, item.modified_at, item.storage_class)
+
+    def _of_level(self, source: SourcePartition, level: int, prefix: str, item: ObjectInfo) -> SegmentInfo | None:
+        """None for a foreign key. All of them share `source`."""
+        try:
+            segment = Segment(source, level, parse_offsets(item.key[len(prefix) :]))
+        except MalformedKey:
+            self.on_malformed(MalformedKey(f"not a segment key: {item.key!r}"))
+            return None
+        return SegmentInfo(segment, item.size_bytes, item.modified_at, item.storage_class)
+
+    def _info_or_none(self, item: ObjectInfo) -> SegmentInfo | None:
+        """None for a foreign key."""
+        try:
+            return self._info(item)
+        except MalformedKey as error:
+            self.on_malformed(error)
+            return None
+
+    def _segments(self, prefix: str) -> Iterator[SegmentInfo]:
+        return (info for item in self.objects.list(prefix) if (info := self._info_or_none(item)) is not None)

@@ -1,0 +1,138 @@
+"""Storing one finished segment, and what it means when its offsets are stored already.
+
+A final key is never overwritten. Taken by an earlier attempt with the same records: stored. Taken by a copy that
+differs only in records that the log may have dropped meanwhile (a compacted or trimmed topic): the stored one stands.
+Any other difference means that two logs were filed under one name: that partition stops.
+
+The same holds of segments under other keys that cover some of its offsets, where the caller knows of any: they are
+compared before the segment is put, and nothing is stored beside one that contradicts it. Leader epochs first: they
+never fall in a log, and one record has one. Then digests, where the offsets are the same; else records.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from contextlib import closing
+from dataclasses import dataclass
+from typing import BinaryIO, Protocol
+
+from formats.errors import SegmentExists, SegmentNotFound, SegmentsDiffer
+from formats.footer import SegmentFooter
+from formats.records.compare import compare
+from formats.records.statistics import records_within
+from formats.segment import OffsetRange, Segment
+from infra.archive.forward_listing import all_ahead
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import SegmentFormat
+from infra.runtime import log_fields
+from infra.runtime.crash_points import Step, durable
+
+log = logging.getLogger(__name__)
+
+
+class Encoded(Protocol):
+    """A finished segment that waits to be stored."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def reader(self) -> BinaryIO:
+        """From its start, seekable; the caller closes it. May be called again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uploader:
+    """Safe to call from several threads."""
+
+    store: SegmentStore
+    format: SegmentFormat
+    may_thin: Callable[[Segment], bool]  # compacted, or trimmed since: records may be missing in one copy
+
+    def upload(self, segment: Segment, file: Encoded, footer: SegmentFooter, beside: Collection[Segment] = ()) -> bool:
+        """True: stored by this call. False: an equal, or at least not contradicting, segment stood there already.
+        `beside`: stored segments that cover some of its offsets.
+
+        Raises SegmentsDiffer or CorruptSegment (the stored object is in the way), and what the store raises.
+        """
+        checked: set[Segment] = {segment}
+        while True:
+            try:
+                for other in beside:
+                    if other not in checked:
+                        self._agree(other, segment, file, footer)
+                        checked.add(other)
+            except SegmentNotFound:  # merged, or removed, since it was listed
+                infos = all_ahead(self.store, segment.source, segment.offsets.start, most=None).infos
+                listed = (info.segment for info in infos)
+                beside = [other for other in listed if other.offsets.overlaps(segment.offsets)]
+                continue
+            body = file.reader()
+            try:
+                with durable(Step.PUT_SEGMENT):
+                    self.store.store(segment, body, file.size_bytes)
+                return True
+            except SegmentExists:
+                pass
+            finally:
+                body.close()
+            try:
+                self._agree(segment, segment, file, footer)
+                return False
+            except SegmentNotFound:
+                continue  # removed between the two calls: the key is free again
+
+    def _agree(self, other: Segment, segment: Segment, file: Encoded, footer: SegmentFooter) -> None:
+        both = OffsetRange(max(other.offsets.start, segment.offsets.start), min(other.offsets.end, segment.offsets.end))
+        with closing(self.format.open(self.store.open(other), other)) as there:
+            theirs = there.footer
+            if theirs.origin.topic_id and footer.origin.topic_id and theirs.origin.topic_id != footer.origin.topic_id:
+                raise SegmentsDiffer(
+                    f"stored {other}",
+                    f"new {segment}",
+                    offset=both.start,
+                    detail=f"topic ids {theirs.origin.topic_id} and {footer.origin.topic_id}: the topic was created "
+                    "again. Archive the new one under another prefix, or move the old segments away",
+                )
+            epochs = _epochs_differ(theirs, footer)
+            same_range = other.offsets == segment.offsets
+            if not epochs and same_range and theirs.digest is not None and theirs.digest == footer.digest:
+                log.info("segment_already_stored", extra={log_fields.SEGMENT: str(other)})
+                return
+            with closing(self.format.open(file.reader(), segment)) as ours:
+                result = compare(
+                    records_within(there.batches(both.start), both), records_within(ours.batches(both.start), both)
+                )
+        if not epochs and (result.equal or (result.thinned and self.may_thin(segment))):
+            if not result.equal:
+                log.warning(
+                    "segment_stands",
+                    extra={log_fields.SEGMENT: str(other), log_fields.REASON: "same offsets, thinner log"},
+                )
+            return
+        first = [o for o in (result.offset, None if self.may_thin(segment) else result.alone) if o is not None]
+        same_isolation = theirs.origin.isolation_level == footer.origin.isolation_level
+        # in one log no record changes, none comes, and none leaves unless it is compacted or trimmed
+        is_fork = bool(epochs) or result.offset is not None or same_isolation
+        raise SegmentsDiffer(
+            f"stored {other}",
+            f"new {segment}",
+            offset=min(first, default=both.start),
+            detail=f"{epochs or result.detail}. Find out which log is right (was the topic created again, or the "
+            "offset set back by hand?) before anything is removed",
+            forked=other.offsets if is_fork else None,
+        )
+
+
+def _epochs_differ(stored: SegmentFooter, new: SegmentFooter) -> str:
+    """Why their last records cannot be of one log; empty when they can, or when nothing is known of them."""
+    a, b = stored.origin.last_leader_epoch, new.origin.last_leader_epoch
+    if a is None or b is None or stored.last_offset is None or new.last_offset is None:
+        return ""
+    falls = (stored.last_offset - new.last_offset) * (a - b) < 0
+    if not falls and (stored.last_offset != new.last_offset or a == b):
+        return ""
+    return (
+        f"the record at {stored.last_offset} is of leader epoch {a}, and the one at {new.last_offset} of {b}: they are "
+        "not of one log"
+    )

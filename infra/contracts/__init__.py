@@ -1,0 +1,1 @@
+"""Protocols of what the flows need of clusters, object stores and queues."""

@@ -1,0 +1,1 @@
+"""What every client of Kafka shares: properties, errors, encoding."""

@@ -1,0 +1,51 @@
+"""Records into one topic that go into no transaction: each call returns once the broker has them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+
+from formats.errors import BrokerUnavailable, TargetError
+from infra.kafka.client.errors import UNAUTHORISED, told, translate
+from infra.kafka.client.idempotent_producer import BY_KEY, IdempotentProducer
+from infra.runtime.lifecycle import Deadline
+
+
+class AcknowledgedWriter:
+    """One thread. Connects when first used, and anew after a failure."""
+
+    def __init__(
+        self, properties: Mapping[str, object], topic: str, within: timedelta, *, partition: int = BY_KEY
+    ) -> None:
+        """`properties`: of an idempotent producer."""
+        self._properties, self._topic, self._within, self._partition = properties, topic, within, partition
+        self._producer: IdempotentProducer[str] | None = None
+
+    def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Keys and values, in this order within a partition. Raises BrokerUnavailable, and TargetError when this
+        principal may not write there: any part of them may be there."""
+        if self._producer is None:
+            self._producer = IdempotentProducer(self._properties)
+        deadline = Deadline(self._within)
+
+        def wait() -> None:
+            if deadline.expired:
+                raise BrokerUnavailable(f"write to {self._topic}: no acknowledgement within {self._within}")
+
+        try:
+            for key, value in records:
+                self._producer.put(self._topic, key=key, value=value, owner="", wait=wait, partition=self._partition)
+            for failure in self._producer.settle(wait=wait, grace=timedelta(seconds=1)).values():
+                doing = f"write to {self._topic}"
+                if failure.code() in UNAUTHORISED:
+                    raise translate(failure, doing, needs="WRITE")
+                raise BrokerUnavailable(f"{doing}: {told(failure)}")
+        except (BrokerUnavailable, TargetError):
+            self.close()  # what is still queued must not come behind what is written next
+            raise
+
+    def close(self) -> None:
+        """May be called twice."""
+        if self._producer is not None:
+            self._producer.close(timedelta())
+            self._producer = None

@@ -1,0 +1,38 @@
+"""Leader epochs as the client reports them, and its error for a log that lost its tail."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError
+
+from infra.contracts.consumer import LogPoint
+
+TRUNCATED = "Partition log truncation detected"  # the client's text of an error that has no code of its own here
+_CLAIM = re.compile(r"offset (\d+) \(leader epoch (\d+)\): broker end offset is (-?\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Truncation:
+    """The point that the client checked, and where the broker ends that epoch; None: the text does not name it."""
+
+    point: LogPoint | None
+    end_offset: int | None
+
+
+def epoch_of(leader_epoch: int | None) -> int | None:
+    """None for the client's −1."""
+    return leader_epoch if leader_epoch is not None and leader_epoch >= 0 else None
+
+
+def truncation(error: KafkaError) -> Truncation | None:
+    """None for any other error. The client has one code for every offset that it cannot go on from; only its text says
+    that the log was truncated, and what the broker answered."""
+    if error.code() != KafkaError._AUTO_OFFSET_RESET or TRUNCATED not in error.str():
+        return None
+    claim = _CLAIM.search(error.str())
+    if claim is None:
+        return Truncation(None, None)
+    offset, epoch, end = map(int, claim.groups())
+    return Truncation(LogPoint(offset, epoch), end if end >= 0 else None)

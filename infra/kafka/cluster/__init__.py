@@ -1,0 +1,1 @@
+"""A cluster seen from outside: topics, groups, logs."""

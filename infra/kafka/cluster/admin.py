@@ -1,0 +1,253 @@
+"""Questions and changes to one cluster: ClusterAdmin on the Kafka client."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
+    AlterConfigOpType,
+    ClusterMetadata,
+    ConfigEntry,
+    ConfigResource,
+    ListOffsetsResultInfo,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from formats.errors import BrokerUnavailable, TargetError
+from infra.contracts.consumer import LogEnds, TopicFacts, TopicPartition, Watermarks
+from infra.kafka.client.epochs import epoch_of
+from infra.kafka.client.errors import error_of, told, translate
+from infra.kafka.client.topic_configs import AFTER, BEFORE, for_older
+from infra.kafka.cluster.admin_connection import FIRST_CONTACT, AdminConnection
+from infra.runtime.lifecycle import Deadline, Stop
+
+T = TypeVar("T")
+BATCH = 2000  # partitions or topics of one request
+LOOK_AGAIN = timedelta(milliseconds=50)
+KNOWN_WITHIN = timedelta(seconds=5)  # a topic that was just made, by every broker
+ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
+NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_AS_KAFKA_PRINTS = str.maketrans("+/", "-_", "=")
+
+log = logging.getLogger(__name__)
+
+
+class NobodyLeads(BrokerUnavailable):
+    """The client found no leader of any partition it was asked about, which it also says of topics that do not
+    exist (seen)."""
+
+
+class KafkaAdmin:
+    """Each call waits at most `timeout` for the brokers, as often as it asks them. When every broker is down, it ends
+    sooner: at once if waiting does not mend the cause, and within `first_contact` before the first answer. `stop` ends
+    the waits."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        timeout: timedelta = timedelta(seconds=30),
+        first_contact: timedelta = FIRST_CONTACT,
+        stop: Stop | None = None,
+    ) -> None:
+        self._connection = AdminConnection(properties, timeout=timeout, first_contact=first_contact)
+        self._client = self._connection.client
+        self._servers = properties.get("bootstrap.servers", "?")
+        self._timeout = timeout
+        self._stop = stop or Stop()
+        self._seconds = timeout.total_seconds()
+
+    def cluster_id(self) -> str:
+        # not describe_cluster: librdkafka 2.16 aborts the process when a broker names no live broker, which each does
+        # that has just started alone (`rd_kafka_admin_response_parse: Assertion rko_result failed`; seen)
+        return self._metadata(f"describe the cluster at {self._servers}").cluster_id or ""
+
+    def topics(self) -> Mapping[str, TopicFacts]:
+        return {
+            name: TopicFacts(name, "", len(topic.partitions))
+            for name, topic in self._metadata("list the topics").topics.items()
+            if topic.error is None
+        }
+
+    def _metadata(self, doing: str) -> ClusterMetadata:
+        try:
+            return self._connection.wait_for(lambda: self._client.list_topics(timeout=self._seconds), doing)
+        except KafkaException as error:
+            raise translate(error, doing) from error
+
+    def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
+        found: dict[str, TopicFacts] = {}
+        for some in _batches(names):
+            asked = self._client.describe_topics(TopicCollection(some), request_timeout=self._seconds)
+            for name, future in asked.items():
+                topic = self._answer_or_absent(future, f"describe topic {name}")
+                if topic is not None:
+                    found[name] = TopicFacts(name, _topic_id(str(topic.topic_id or "")), len(topic.partitions))
+        return found
+
+    def configs(self, topic: str) -> Mapping[str, str]:
+        doing, deadline = f"describe the settings of topic {topic}", Deadline(min(KNOWN_WITHIN, self._timeout))
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        while True:
+            asked = self._client.describe_configs([resource], request_timeout=self._seconds)
+            entries = self._answer_or_absent(asked[resource], doing, needs="DESCRIBE_CONFIGS")
+            if entries is not None:
+                return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+            # any broker answers this, and one that has not heard yet of a topic that was just made says the same
+            if deadline.expired or self._stop.wait(LOOK_AGAIN):
+                raise TargetError(f"{doing}: there is no such topic")
+
+    def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
+        created = self._create(name, partitions, replication_factor, configs)
+        # The controller has it; other brokers hear of it later, and a client that asks one of those gets "unknown".
+        deadline, least = Deadline(self._timeout), partitions if created else 1
+        while (facts := self.describe([name]).get(name)) is None or facts.partition_count < least:
+            if deadline.expired or self._stop.wait(LOOK_AGAIN):
+                raise BrokerUnavailable(f"create topic {name}: created, but not shown within {self._timeout}")
+        return created
+
+    def check_creation(
+        self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]
+    ) -> None:
+        self._create(name, partitions, replication_factor, configs, only_check=True)
+
+    def _create(
+        self, name: str, partitions: int, replicas: int, configs: Mapping[str, str], *, only_check: bool = False
+    ) -> bool:
+        """False when it was there: just now by another instance, maybe."""
+        doing = f"create topic {name} of {partitions} partitions"
+        topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(configs))
+        asked = self._client.create_topics(
+            [topic], operation_timeout=self._seconds, request_timeout=self._seconds, validate_only=only_check
+        )
+        try:
+            self._connection.wait(asked[name], doing)
+        except KafkaException as error:
+            if _unknown_limits(error) and (older := for_older(configs)) is not None:
+                return self._create(name, partitions, replicas, older, only_check=only_check)
+            if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise translate(error, doing, needs="CREATE") from error
+            return False
+        return True
+
+    def alter_configs(self, topic: str, configs: Mapping[str, str]) -> None:
+        if not configs:
+            return
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        asked = self._client.incremental_alter_configs([resource], request_timeout=self._seconds)
+        self._answer(asked[resource], f"change the settings {sorted(configs)} of topic {topic}", needs="ALTER_CONFIGS")
+
+    def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
+        lows = self._offsets(partitions, EARLIEST)
+        highs = self._asked(lows, LATEST)
+        return {p: Watermarks(lows[p], high.offset, epoch_of(high.leader_epoch)) for p, high in highs.items()}
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
+        """Asked in this order, so that low <= stable <= high unless the log was truncated meanwhile. Partitions that
+        do not exist are left out."""
+        lows = self._offsets(partitions, EARLIEST)
+        stables = self.stable_offsets(lows)
+        highs = self._offsets(stables, LATEST)
+        return {p: LogEnds(low=lows[p], stable=stables[p], high=high) for p, high in highs.items()}
+
+    def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
+        return self._offsets(partitions, LATEST, IsolationLevel.READ_COMMITTED)
+
+    def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
+        milliseconds = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
+        found = self._offsets(partitions, OffsetSpec.for_timestamp(milliseconds))
+        later = [p for p, offset in found.items() if offset < 0]  # nothing is stamped at or after it
+        ends = self._offsets(later, LATEST)
+        return {p: offset if offset >= 0 else ends[p] for p, offset in found.items() if offset >= 0 or p in ends}
+
+    def _offsets(
+        self,
+        partitions: Collection[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, int]:
+        """Partitions that do not exist are left out. By default up to the high watermark: open transactions count."""
+        return {p: answer.offset for p, answer in self._asked(partitions, spec, isolation).items()}
+
+    def _asked(
+        self,
+        partitions: Collection[TopicPartition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
+    ) -> dict[TopicPartition, ListOffsetsResultInfo]:
+        found: dict[TopicPartition, ListOffsetsResultInfo] = {}
+        for some in _batches(partitions):
+            try:
+                found |= self._answers(some, spec, isolation)
+            except NobodyLeads as error:  # of the whole batch: none of it exists, or none has a leader now
+                facts = self.describe({p.topic for p in some})
+                there = [p for p in some if p.topic in facts and p.partition < facts[p.topic].partition_count]
+                if there:
+                    raise BrokerUnavailable(f"list offsets of {there[0]}: {error}") from error
+        return found
+
+    def _answers(
+        self, partitions: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> Mapping[TopicPartition, ListOffsetsResultInfo]:
+        """Raises NobodyLeads."""
+        found: dict[TopicPartition, ListOffsetsResultInfo] = {}
+        asked = self._client.list_offsets(
+            {ClientPartition(p.topic, p.partition): spec for p in partitions},
+            isolation_level=isolation,
+            request_timeout=self._seconds,
+        )
+        for where, future in asked.items():
+            partition = TopicPartition(where.topic, where.partition)
+            answer = self._answer_or_absent(future, f"list offsets of {partition}")
+            if answer is not None:
+                found[partition] = answer
+        return found
+
+    def _answer(self, future: Future[T], doing: str, *, needs: str) -> T:
+        try:
+            return self._connection.wait(future, doing)
+        except KafkaException as error:
+            if error_of(error).code() in ABSENT:
+                raise TargetError(f"{doing}: there is no such topic") from error
+            raise translate(error, doing, needs) from error
+
+    def _answer_or_absent(self, future: Future[T], doing: str, *, needs: str = "DESCRIBE") -> T | None:
+        try:
+            return self._connection.wait(future, doing)
+        except KafkaException as error:
+            if error_of(error).code() in ABSENT:
+                return None
+            if error_of(error).code() == KafkaError._NOENT:
+                raise NobodyLeads(told(error)) from error
+            raise translate(error, doing, needs) from error
+
+
+def _unknown_limits(error: KafkaException) -> bool:
+    """Whether the broker is older than the settings for timestamps: it names one that it does not know."""
+    inner = error_of(error)
+    return inner.code() == KafkaError.INVALID_CONFIG and any(name in inner.str() for name in (BEFORE, AFTER))
+
+
+def _topic_id(told: str) -> str:
+    """As Kafka's own tools print it. The client uses the other alphabet of base64, whose slash would cut a key."""
+    topic_id = told.translate(_AS_KAFKA_PRINTS)
+    return "" if topic_id == NO_TOPIC_ID else topic_id
+
+
+def _batches(names: Collection[T]) -> Iterator[list[T]]:
+    rest = iter(names)
+    while some := list(islice(rest, BATCH)):
+        yield some

@@ -1,0 +1,84 @@
+"""What a consumer group has committed, asked from any thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from formats.errors import BrokerUnavailable
+from infra.contracts.consumer import Committed, TopicPartition
+from infra.kafka.client.epochs import epoch_of
+from infra.kafka.client.errors import translate
+from infra.kafka.client.log import client_log
+from infra.runtime.lifecycle import Deadline, Stop
+
+LOOK_AGAIN = timedelta(milliseconds=20)
+SHORTEST = timedelta(milliseconds=100)
+
+
+class GroupOffsets:
+    """A client of its own that never joins the group: the member's client lets no other thread in while it consumes
+    (seen: `committed` waits for `consume` to return). Made when first asked; safe to call from several threads."""
+
+    def __init__(self, properties: Mapping[str, str], *, timeout: timedelta) -> None:
+        self._properties = properties
+        self._timeout = timeout
+        self._group_id = properties["group.id"]
+        self._lock = threading.Lock()
+        self._client: Consumer | None = None
+        self._never = Stop()
+
+    def committed(
+        self, partitions: Collection[TopicPartition], timeout: timedelta | None = None
+    ) -> Mapping[TopicPartition, Committed]:
+        """Those that have an offset. Under `read_committed`, waits for pending transactional ones.
+        Raises BrokerUnavailable, and TargetError when the group may not be read."""
+        limit = self._timeout if timeout is None else min(timeout, self._timeout)
+        if not partitions:
+            return {}
+        doing = f"read the committed offsets of group {self._group_id}"
+        with self._lock:
+            if self._client is None:
+                self._client = Consumer(dict(self._properties), logger=client_log)
+            try:
+                asked = [ClientPartition(p.topic, p.partition) for p in partitions]
+                answers = self._client.committed(asked, timeout=limit.total_seconds())
+                self._client.poll(0)  # hands its log lines over
+            except KafkaException as error:
+                raise translate(error, doing) from error
+        found: dict[TopicPartition, Committed] = {}
+        for answer in answers:
+            if answer.error is not None:  # an error is not an absence
+                raise translate(answer.error, f"{doing} for {answer.topic}/{answer.partition}")
+            if answer.offset >= 0:
+                found[TopicPartition(answer.topic, answer.partition)] = Committed(
+                    answer.offset, answer.metadata or "", epoch_of(answer.leader_epoch)
+                )
+        return found
+
+    def wait_for(self, wanted: Mapping[TopicPartition, Committed], timeout: timedelta) -> None:
+        """Return once the group has these offsets. Raises BrokerUnavailable after `timeout`."""
+        deadline = Deadline(timeout)
+        problem = "the broker still has other offsets"
+        while True:
+            try:
+                found = self.committed(wanted, max(deadline.left, SHORTEST))
+                if all(p in found and found[p].next_offset == offset.next_offset for p, offset in wanted.items()):
+                    return
+            except BrokerUnavailable as error:
+                problem = str(error)
+            if deadline.expired:
+                names = ", ".join(map(str, sorted(wanted)))
+                doing = f"commit {names} in group {self._group_id}"
+                raise BrokerUnavailable(f"{doing}: not seen within {timeout}: {problem}")
+            self._never.wait(min(LOOK_AGAIN, deadline.left))
+
+    def close(self) -> None:
+        with self._lock:
+            if self._client is not None:
+                self._client.close()
+                self._client = None

@@ -1,0 +1,108 @@
+"""Where partitions' logs begin and end, how old an open transaction is, and whether a log is still the one that was
+read: LogProbe on the Kafka client."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+
+from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from infra.contracts.consumer import LogEnds, LogPoint, LogTruncated, TopicPartition
+from infra.kafka.client.epochs import truncation
+from infra.kafka.client.errors import translate
+from infra.kafka.client.log import client_log
+from infra.kafka.client.properties import lookup_properties
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.consumer.decode import PARTITION_EOF
+from infra.runtime.lifecycle import Deadline
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+SLICE = timedelta(milliseconds=200)
+
+
+class KafkaLogProbe:
+    """A LogProbe. A question about many partitions is asked in batches; each waits at most `timeout`."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        timeout: timedelta = timedelta(seconds=30),
+        read_within: timedelta = timedelta(seconds=5),
+    ) -> None:
+        """`read_within` bounds `stamps` and `truncated`."""
+        self._properties, self._timeout, self._read_within = properties, timeout, read_within
+
+    @cached_property
+    def _admin(self) -> KafkaAdmin:
+        """Made when it is needed: it keeps connections to all brokers."""
+        return KafkaAdmin(self._properties, timeout=self._timeout)
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
+        return self._admin.ends(partitions)
+
+    def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
+        found: dict[TopicPartition, datetime] = {}
+        places = [ClientPartition(p.topic, p.partition, offset) for p, offset in offsets.items()]
+        for partition, message in self._first_answers(places, "read the first records of open transactions"):
+            kind, stamp_ms = message.timestamp()
+            if message.error() is None and kind != TIMESTAMP_NOT_AVAILABLE:
+                found[partition] = EPOCH + timedelta(milliseconds=stamp_ms)
+        return found
+
+    def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
+        return {p: truncated for p, truncated in self.compared(points).items() if truncated is not None}
+
+    def compared(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
+        found: dict[TopicPartition, LogTruncated | None] = {}
+        places = [
+            ClientPartition(p.topic, p.partition, point.next_offset, leader_epoch=point.leader_epoch)
+            for p, point in points.items()
+        ]
+        for partition, message in self._first_answers(places, "compare leader epochs", end_counts=True):
+            error = message.error()
+            if error is None or error.code() == PARTITION_EOF:  # fetched, which comes after the point was confirmed
+                found[partition] = None
+            elif (answer := truncation(error)) is not None and answer.point == points[partition]:
+                found[partition] = LogTruncated(partition, points[partition], answer.end_offset, error.str())
+        return found
+
+    def _first_answers(
+        self, places: list[ClientPartition], doing: str, *, end_counts: bool = False
+    ) -> Iterator[tuple[TopicPartition, Message]]:
+        """The first message of each partition from there on, as far as it comes in time. A client of its own each time:
+        it has every point confirmed before it fetches, since it knows no leader yet. `end_counts`: the end of a
+        partition is a message, too."""
+        if not places:
+            return
+        waiting, deadline = {TopicPartition(p.topic, p.partition) for p in places}, Deadline(self._read_within)
+        consumer = Consumer(
+            {
+                **lookup_properties(self._properties),
+                "group.id": f"replicator.probe.{uuid.uuid4().hex}",
+                "isolation.level": "read_uncommitted",  # what is asked for may not be committed yet
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "enable.partition.eof": end_counts,
+                "queued.max.messages.kbytes": 1024,
+            },
+            logger=client_log,
+        )
+        try:
+            consumer.assign(places)
+            while waiting and not deadline.expired:
+                for message in consumer.consume(1000, SLICE.total_seconds()):
+                    partition = TopicPartition(message.topic() or "", message.partition() or 0)
+                    if partition not in waiting:
+                        continue
+                    waiting.discard(partition)
+                    consumer.incremental_unassign([ClientPartition(partition.topic, partition.partition)])
+                    yield partition, message
+        except KafkaException as error:
+            raise translate(error, doing, needs="READ") from error
+        finally:
+            consumer.close()

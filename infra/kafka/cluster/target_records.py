@@ -1,0 +1,97 @@
+"""Whether partitions hold committed records: TargetRecords on the Kafka client.
+
+The ends of a log do not say it: aborted records and the markers of transactions have offsets, too. So the first
+committed record is read; a partition without any is read to its end, by a client that drops what was aborted.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping
+from contextlib import closing
+from datetime import timedelta
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from formats.errors import TargetError
+from infra.contracts.consumer import Occupancy, TopicPartition, Watermarks
+from infra.kafka.client.errors import told, translate
+from infra.kafka.client.log import client_log
+from infra.kafka.client.properties import lookup_properties
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.internal_topics.topic_log import READER
+from infra.runtime.lifecycle import Deadline
+
+SLICE = timedelta(milliseconds=200)
+AT_ONCE = 100  # messages
+EMPTY, FULL = Occupancy(holds_records=False), Occupancy(holds_records=True)
+
+
+class KafkaTargetRecords:
+    """Safe to call from several threads: each call has a consumer of its own, of a few MB, if it needs one."""
+
+    def __init__(
+        self, admin: KafkaAdmin, properties: Mapping[str, str], *, read_within: timedelta = timedelta(seconds=30)
+    ) -> None:
+        """`properties` of a consumer. `read_within` should exceed the transaction timeout of writers that may have been
+        killed: their open transactions are waited for."""
+        self._admin, self._properties, self._read_within = admin, properties, read_within
+
+    def look(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
+        marks = self._admin.watermarks(partitions)
+        found = {partition: EMPTY for partition, mark in marks.items() if mark.low == mark.high}
+        if left := {partition: mark for partition, mark in marks.items() if mark.low < mark.high}:
+            found |= self._read(left)
+        return found
+
+    def _read(self, marks: Mapping[TopicPartition, Watermarks]) -> Mapping[TopicPartition, Occupancy]:
+        given: dict[str, Any] = lookup_properties(self._properties)
+        reader = Consumer(
+            {
+                **given,
+                **READER,
+                "group.id": f"replicator.reader.{uuid.uuid4().hex}",
+                "queued.max.messages.kbytes": 1024,
+                "fetch.max.bytes": 4 << 20,
+                "max.partition.fetch.bytes": 64 << 10,  # a larger record comes all the same
+            },
+            logger=client_log,
+        )
+        found: dict[TopicPartition, Occupancy] = {}
+        deadline = Deadline(self._read_within)
+        with closing(reader):
+            try:
+                reader.assign([ClientPartition(p.topic, p.partition, mark.low) for p, mark in marks.items()])
+                while len(found) < len(marks) and not deadline.expired:
+                    for message in reader.consume(AT_ONCE, min(SLICE, deadline.left).total_seconds()):
+                        partition = TopicPartition(message.topic() or "", message.partition() or 0)
+                        if partition not in marks or partition in found:
+                            continue
+                        if (answer := _answer(message, marks[partition])) is not None:
+                            found[partition] = answer
+                            reader.incremental_unassign([ClientPartition(partition.topic, partition.partition)])
+            except KafkaException as error:
+                raise translate(error, "look whether the target holds records", needs="READ") from error
+        unknown = Occupancy(
+            None,
+            f"no record was read within {self._read_within.total_seconds():.0f} s, nor the end: aborted records "
+            "without end, or a transaction that is open",
+        )
+        return {partition: found.get(partition, unknown) for partition in marks}
+
+
+def _answer(message: Message, mark: Watermarks) -> Occupancy | None:
+    """What a message says of its partition; None: nothing yet."""
+    error = message.error()
+    if error is None:
+        return FULL
+    if error.code() == KafkaError._PARTITION_EOF:
+        return EMPTY if (message.offset() or 0) >= mark.high else None
+    if error.retriable() or error.code() in (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN):
+        return None
+    problem = translate(KafkaException(error), f"read {message.topic()}/{message.partition()}", needs="READ")
+    if isinstance(problem, TargetError):
+        return Occupancy(None, str(problem))
+    return Occupancy(None, told(error))

@@ -1,0 +1,1 @@
+"""Reading records of Kafka, in a consumer group or outside one."""

@@ -1,0 +1,180 @@
+"""Fetched messages as Arrow: the hot path of everything that reads Kafka.
+
+Nothing here runs once per record in Python: columns are made by C-level `map` over the messages. What the client
+does to records, each seen on a broker:
+  - The type of a timestamp is librdkafka's number (0 none, 1 create, 2 append); a stamp of −1 or below is passed on.
+  - No headers and an empty list of headers are the same bytes in a record batch: both come as None.
+  - A header name that is not UTF-8 makes `Message.headers` fail, and **a second call on that message returns a broken
+    list**, so each message is asked once.
+  - A header name is cut at its first NUL byte inside librdkafka. That cannot be seen from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, compress, groupby
+from operator import itemgetter
+from typing import TypeAlias, cast
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, Message
+
+from formats.records.schema import HEADER, SCHEMA
+from infra.contracts.consumer import PartitionFailed, Run, TopicPartition
+from infra.kafka.client.epochs import epoch_of
+from infra.runtime.gc_pause import no_collection
+
+UNDECODABLE_HEADER = "UNDECODABLE_HEADER"
+
+_TYPES = bytes([0xFF, 0, 1]) + bytes(range(3, 256))  # librdkafka's timestamp type -> Kafka's, as int8
+_HEADERS = SCHEMA.field("headers").type
+_HEADER_MAP = pa.map_(pa.string(), pa.binary())  # the Arrow type that takes lists of pairs, repeats and all
+_FIRST, _SECOND = itemgetter(0), itemgetter(1)
+
+PARTITION_EOF = KafkaError._PARTITION_EOF
+
+Item: TypeAlias = "Sequence[Message] | tuple[Message, KafkaError]"
+
+
+def items(messages: Sequence[Message]) -> Iterator[tuple[TopicPartition, Item]]:
+    """What `consume` returned, partition by partition, cut where the client says something other than a record.
+
+    Each item is a non-empty sequence of records of that partition, or a message that carries an error with that error.
+    A partition's items are in the order of its log. An end of the partition behind which more records came is left out:
+    with a trickle of records every one of them would be an item of its own. Errors of the client as a whole come with
+    an empty topic.
+    """
+    groups: dict[tuple[str | None, int | None], list[Message]] = {}
+    for topic, of_topic in groupby(messages, Message.topic):
+        for partition, of_partition in groupby(of_topic, Message.partition):
+            groups.setdefault((topic, partition), []).extend(of_partition)
+    for (topic, partition), group in groups.items():
+        where = TopicPartition(topic or "", -1 if partition is None else partition)
+        for item in _cut(group):
+            yield where, item
+
+
+def _cut(group: list[Message]) -> Iterator[Item]:
+    """Of one partition."""
+    errors = _errors(group)
+    if not errors:
+        yield group
+        return
+    records: list[Message] = []
+    end: tuple[Message, KafkaError] | None = None
+    begin = 0
+    for at, error in [*errors, (len(group), None)]:
+        if at > begin:
+            records.extend(group[begin:at])
+            end = None
+        begin = at + 1
+        if error is not None and error.code() == PARTITION_EOF:
+            end = group[at], error
+            continue
+        if records:
+            yield records
+        if end is not None:
+            yield end
+        if error is not None:
+            yield group[at], error
+        records, end = [], None
+
+
+def _errors(messages: Sequence[Message]) -> list[tuple[int, KafkaError]]:
+    """Which of them are no records, and what they say instead."""
+    errors = list(map(Message.error, messages))
+    return [(at, error) for at in compress(range(len(errors)), errors) if (error := errors[at]) is not None]
+
+
+def runs(messages: Sequence[Message]) -> Iterator[Run | PartitionFailed]:
+    """The records among `messages`, a run for each stretch of one partition. After a PartitionFailed the rest of that
+    stretch is left out; other stretches of the partition are the caller's to refuse."""
+    for partition, item in items(messages):
+        if not isinstance(item, tuple):
+            yield from convert(partition, item)
+
+
+def convert(partition: TopicPartition, messages: Sequence[Message]) -> tuple[Run | PartitionFailed, ...]:
+    """Records of one partition as runs, one for each leader epoch. If the client cannot deliver one of them: those
+    before it, if any, and then the failure that names it."""
+    headers, failure = _headers(partition, messages)
+    if failure is not None:
+        messages = messages[: len(headers)]
+    found: list[Run | PartitionFailed] = []
+    begin = 0
+    for end in _epoch_ends(messages):
+        found.append(_run(partition, messages[begin:end], headers[begin:end]))
+        begin = end
+    return (*found, failure) if failure else tuple(found)
+
+
+def _epoch_ends(messages: Sequence[Message]) -> list[int]:
+    """Where each leader epoch ends. Epochs never fall in a log, so equal ones at both ends are the only one."""
+    if not messages:
+        return []
+    if messages[0].leader_epoch() == messages[-1].leader_epoch():
+        return [len(messages)]
+    counts = [len(list(some)) for _, some in groupby(map(Message.leader_epoch, messages))]
+    return list(accumulate(counts))
+
+
+def _run(partition: TopicPartition, messages: Sequence[Message], headers: list[object]) -> Run:
+    count = len(messages)
+    offsets = cast("list[int]", list(map(Message.offset, messages)))  # None is for messages that are errors
+    keys = pa.array(list(map(Message.key, messages)), pa.binary(), size=count)
+    values = pa.array(list(map(Message.value, messages)), pa.binary(), size=count)
+    stamps = list(map(Message.timestamp, messages))
+    times = pa.array(list(map(_SECOND, stamps)), pa.int64(), size=count)
+    types = bytes(map(_FIRST, stamps)).translate(_TYPES)
+    header_column, header_bytes = _header_column(headers)
+    batch = pa.RecordBatch.from_arrays(
+        [
+            pa.array(offsets, pa.int64(), size=count),
+            times.view(SCHEMA.field("timestamp").type),
+            pa.Array.from_buffers(pa.int8(), count, [None, pa.py_buffer(types)]),
+            keys,
+            values,
+            header_column,
+        ],
+        schema=SCHEMA,
+    )
+    return Run(
+        partition,
+        batch,
+        offsets[0],
+        offsets[-1],
+        count,
+        _data_bytes(keys) + _data_bytes(values) + header_bytes,
+        epoch_of(messages[-1].leader_epoch()),
+    )
+
+
+def _headers(partition: TopicPartition, messages: Sequence[Message]) -> tuple[list[object], PartitionFailed | None]:
+    """Headers of each message, up to the first that the client cannot deliver."""
+    headers: list[object] = []
+    try:
+        with no_collection():
+            headers.extend(map(Message.headers, messages))  # on failure, what came before stays in the list
+    except (SystemError, UnicodeDecodeError) as error:
+        offset = messages[len(headers)].offset()
+        reason = (
+            f"the name of a header of the record at offset {offset} is not UTF-8, the client cannot deliver it "
+            f"({error.__cause__ or error}). Leave the record out by starting after it, or repair the topic"
+        )
+        return headers, PartitionFailed(partition, UNDECODABLE_HEADER, reason)
+    return headers, None
+
+
+def _header_column(headers: list[object]) -> tuple[pa.Array, int]:
+    """The column and the bytes of names and values."""
+    if headers.count(None) == len(headers):
+        return pa.nulls(len(headers), _HEADERS), 0
+    pairs = pa.array(headers, _HEADER_MAP, size=len(headers))
+    entries = pa.StructArray.from_arrays([pairs.keys, pairs.items], fields=list(HEADER))
+    column = pa.Array.from_buffers(_HEADERS, len(pairs), pairs.buffers()[:2], pairs.null_count, children=[entries])
+    return column, _data_bytes(pairs.keys) + _data_bytes(pairs.items)
+
+
+def _data_bytes(array: pa.Array) -> int:
+    """Bytes under a string or binary array that was just built: the last of its offsets."""
+    return memoryview(array.buffers()[1]).cast("i")[len(array)] if len(array) else 0

@@ -1,0 +1,237 @@
+"""One member of a consumer group: joining, what the group gives and takes, leaving.
+
+Rules
+  1. No exception crosses the client library. Callbacks run inside `consume`, and one that raises there loses the
+     records of that call for good and may leave `close` hanging (both seen); so what they raise is kept, and told by
+     `disturbances` afterwards.
+  2. A partition that comes is paused at an explicit offset. Never at END: the answer to the question where that is
+     may arrive after a seek and override it (seen), which reads as a hole.
+  3. A partition that goes is given up after the listener was told, so that it can still be committed.
+  4. A callback that fails leaves the client to assign or to unassign by itself, and nobody is told: a partition that
+     nobody works on, or one that we write and do not hold (seen). So after any exception both sides are compared, and
+     this member ends when they differ.
+  5. After a loss the subscription is left alone until the group has assigned anew: the client aborts the process when
+     it is changed while joining again (seen).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+from typing import NoReturn
+
+from confluent_kafka import Consumer, KafkaError, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from formats.errors import OwnershipLost
+from infra.contracts.consumer import ConsumerDisturbed, GroupListener, TopicPartition
+from infra.kafka.client.errors import UNAUTHORISED, told, translate
+from infra.kafka.client.log import client_log
+from infra.runtime.lifecycle import Deadline
+from infra.runtime.log_fields import ERROR, NEXT
+from infra.runtime.metrics import Metrics
+
+SOMEWHERE = 0  # where a paused partition stands until it is told its offset; nothing read from there is used
+STEP = timedelta(milliseconds=100)
+TROUBLE_LASTS = timedelta(seconds=10)  # the client asks to join, and is refused, more often
+
+log = logging.getLogger(__name__)
+
+
+class _Interrupted(Exception):
+    pass
+
+
+class Membership:
+    """Owns the client. One thread."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        group_id: str,
+        metrics: Metrics,
+        on_commit: Callable[[KafkaError | None, list[ClientPartition]], None] | None = None,
+    ) -> None:
+        self._metrics = metrics
+        self._listener: GroupListener | None = None
+        self._held: set[TopicPartition] = set()
+        self._kept: list[BaseException] = []
+        self._fatal: KafkaError | None = None
+        self._group_id = group_id
+        self._trouble, self._trouble_lasts = "", Deadline(timedelta())
+        self._torn = ""  # why the client and we do not hold the same any more
+        self._closed = False
+        self._joining_again = False
+        self._subscribe_later: frozenset[str] | None = None
+        config: dict[str, object] = {**properties, "error_cb": self._guarded(self._on_error)}
+        if on_commit is not None:
+            config["on_commit"] = self._guarded(on_commit)
+        self.client = Consumer(config, logger=client_log)
+
+    @property
+    def held(self) -> frozenset[TopicPartition]:
+        """What the group has given us and not taken yet."""
+        return frozenset(self._held)
+
+    @property
+    def trouble(self) -> str:
+        """Why the cluster refuses this member, and what to do; empty when it does not."""
+        return "" if self._trouble_lasts.expired else self._trouble
+
+    def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
+        self._listener = listener
+        if self._joining_again:
+            self._subscribe_later = frozenset(topics)
+        else:
+            self._subscribe(topics)
+
+    def _subscribe(self, topics: Collection[str]) -> None:
+        self._subscribe_later = None
+        self.client.subscribe(
+            sorted(topics),
+            on_assign=self._guarded(self._on_assign),
+            on_revoke=self._guarded(self._on_revoke),
+            on_lost=self._guarded(self._on_lost),
+        )
+
+    def consume(self, count: int, timeout: timedelta) -> list[Message]:
+        """As the client's: waits the whole `timeout` if there are fewer than `count`. Empty when it failed, and then
+        `disturbances` says so. Raises OwnershipLost when this member can never go on."""
+        if self._fatal is not None:
+            self._end(told(self._fatal))
+        if self._subscribe_later is not None and not self._joining_again:
+            self._subscribe(self._subscribe_later)
+        try:
+            messages = self.client.consume(count, max(timeout.total_seconds(), 0))
+        except Exception as error:
+            self._kept.append(error)
+            messages = []
+        except BaseException as error:  # Ctrl-C inside the call: whoever goes on after it must know
+            self._kept.append(_Interrupted(_reason(error)))
+            raise
+        if self._kept and self._fatal is None:
+            self._compare(self._kept[-1])
+        return messages
+
+    def _compare(self, error: BaseException) -> None:
+        there = _ours(self.client.assignment())
+        if there != self._held:
+            self._torn = f"{_reason(error)}: its client has {_names(there)}, and it knows of {_names(self._held)}"
+            self._end(self._torn)
+
+    def _end(self, reason: str) -> NoReturn:
+        self._guarded(self._on_lost)(self.client, [])
+        raise OwnershipLost(f"group member: {reason}. This client is dead; start the process again")
+
+    @property
+    def disturbed(self) -> bool:
+        return bool(self._kept)
+
+    def disturbances(self) -> list[ConsumerDisturbed]:
+        """What went wrong since the last call. An interrupt that came inside a callback is raised here, and counts as
+        a disturbance at the next call."""
+        kept, self._kept = self._kept, []
+        for error in kept:
+            if not isinstance(error, Exception):
+                self._kept.append(_Interrupted(_reason(error)))
+                raise error
+        return [ConsumerDisturbed(_reason(error)) for error in kept]
+
+    def close(self, timeout: timedelta) -> None:
+        """Leave the group, the listener being told on this thread, and release the client; in bounded time."""
+        if self._closed:
+            return
+        self._closed = True
+        deadline = Deadline(timeout)
+        try:
+            self.client.unsubscribe()
+            # Revocations are served by consume. What it returns is not used: nothing after this reads records.
+            while self._held and not deadline.expired and self._fatal is None:
+                self.consume(1000, min(STEP, deadline.left))
+        except Exception as error:
+            log.warning("group_leave_failed", extra={ERROR: repr(error)})
+        # The client's own close may wait for ever after an exception in a callback, so not on this thread.
+        closer = threading.Thread(target=self._close_client, name="kafka-consumer-close", daemon=True)
+        closer.start()
+        closer.join(max(deadline.left, STEP).total_seconds())
+        if closer.is_alive():
+            log.warning("consumer_close_unfinished", extra={NEXT: "the broker drops this member by session timeout"})
+        for disturbed in self.disturbances():
+            log.warning("listener_failed_while_closing", extra={ERROR: disturbed.reason})
+
+    def _close_client(self) -> None:
+        try:
+            self.client.close()
+        except Exception as error:
+            log.warning("consumer_close_failed", extra={ERROR: repr(error)})
+
+    # --- callbacks: on the thread that is in `consume` ------------------------------------------------------------
+
+    def _guarded(self, callback: Callable[..., None]) -> Callable[..., None]:
+        def guarded(*args: object) -> None:
+            try:
+                callback(*args)
+            except BaseException as error:
+                self._kept.append(error)
+
+        return guarded
+
+    def _on_assign(self, client: Consumer, partitions: Sequence[ClientPartition]) -> None:
+        self._joining_again = False
+        here = [ClientPartition(p.topic, p.partition, SOMEWHERE) for p in partitions]
+        client.incremental_assign(here)
+        client.pause(here)
+        added = _ours(partitions)
+        self._held |= added
+        if self._listener is not None and added:
+            self._listener.assigned(added)
+
+    def _on_revoke(self, client: Consumer, partitions: list[ClientPartition]) -> None:
+        gone = _ours(partitions)
+        try:
+            if self._listener is not None and gone:
+                self._listener.revoked(gone)  # first: afterwards they cannot be committed
+        finally:
+            self._held -= gone
+            client.incremental_unassign(partitions)
+
+    def _on_lost(self, client: Consumer, partitions: list[ClientPartition]) -> None:
+        """Once this member has ended the group tells nothing any more, and everything is lost."""
+        ended = self._fatal is not None or bool(self._torn)
+        gone = self.held if ended else _ours(partitions)
+        self._joining_again = True
+        self._held -= gone
+        try:
+            if self._listener is not None and gone:
+                self._listener.lost(gone)
+        finally:
+            if not ended:
+                client.incremental_unassign(partitions)
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Errors of the client as a whole. It mends all but the fatal ones itself."""
+        self.count_error(error)
+
+    def count_error(self, error: KafkaError) -> None:
+        self._metrics.count("broker_errors")
+        if error.code() in UNAUTHORISED:
+            self._trouble = str(translate(error, f"member of group {self._group_id}", needs="READ"))
+            self._trouble_lasts = Deadline(TROUBLE_LASTS)
+        if error.fatal() or error.code() == KafkaError._FATAL:  # `consume` tells of it without the flag
+            self._fatal = error
+            log.error("broker_error", extra={ERROR: told(error)})
+
+
+def _ours(partitions: Sequence[ClientPartition]) -> frozenset[TopicPartition]:
+    return frozenset(TopicPartition(p.topic, p.partition) for p in partitions)
+
+
+def _names(partitions: Collection[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions))) or "nothing"
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"

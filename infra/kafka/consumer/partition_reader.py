@@ -1,0 +1,102 @@
+"""Committed records of one partition, from an offset to an offset, by a consumer of its own: for looking, not for work.
+
+The group is made up and nothing is committed, so whoever works with the topic notices nothing.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from formats.errors import BrokerUnavailable, TargetError
+from formats.records.statistics import within
+from formats.segment import OffsetRange
+from infra.contracts.consumer import PartitionFailed, TopicPartition
+from infra.kafka.client.errors import UNAUTHORISED, told, translate
+from infra.kafka.client.log import client_log
+from infra.kafka.consumer.decode import convert, items
+from infra.kafka.internal_topics.topic_log import READER
+from infra.runtime.lifecycle import Deadline
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+AT_ONCE = 5_000  # records of one call, and so of a batch
+SLICE_SECONDS = 0.5
+PATIENCE = timedelta(seconds=60)  # without anything
+MEMORY_KBYTES = 16 << 10
+
+
+def read_partition(
+    properties: Mapping[str, object],
+    partition: TopicPartition,
+    start: int,
+    next_offset: int,
+    *,
+    patience: timedelta = PATIENCE,
+) -> Iterator[RecordBatch]:
+    """Records at offsets from `start` to before `next_offset`, never an empty batch. Raises BrokerUnavailable when
+    nothing comes for `patience` (an open transaction holds everything behind it back), TargetError when the log does
+    not hold `start` any more, or a record cannot be told."""
+    if start >= next_offset:
+        return
+    wanted = OffsetRange(start, next_offset - 1)
+    given: dict[str, Any] = {**properties}
+    consumer = Consumer(
+        {
+            **given,
+            **READER,
+            "group.id": f"replicator.reader.{uuid.uuid4().hex}",
+            "queued.max.messages.kbytes": MEMORY_KBYTES,
+        },
+        logger=client_log,
+    )
+    with closing(consumer):
+        consumer.assign([ClientPartition(partition.topic, partition.partition, start)])
+        at, deadline = start, Deadline(patience)
+        while at < next_offset:
+            before = at
+            try:
+                messages = consumer.consume(AT_ONCE, SLICE_SECONDS)
+            except (KafkaException, RuntimeError) as error:
+                raise BrokerUnavailable(f"read {partition} from offset {at}: {error}") from error
+            for _, item in items(messages):
+                if isinstance(item, tuple):
+                    at = max(at, _passed(partition, at, *item))
+                    continue
+                for run in convert(partition, item):
+                    if isinstance(run, PartitionFailed):
+                        raise TargetError(f"read {partition}: {run.reason}")
+                    at = run.last_offset + 1
+                    batch = within(run.batch, wanted)
+                    if batch.num_rows:
+                        yield batch
+            if at > before:  # errors and ends of the partition are no progress
+                deadline = Deadline(patience)
+            elif deadline.expired:
+                raise BrokerUnavailable(
+                    f"read {partition} from offset {at} to {next_offset}: nothing came for {patience}; is the broker "
+                    "away, or a transaction open?"
+                )
+
+
+def _passed(partition: TopicPartition, at: int, message: Any, error: KafkaError) -> int:
+    """Next offset as the end of the partition tells it: behind markers and aborted records."""
+    if error.code() == KafkaError._PARTITION_EOF:
+        return int(message.offset())
+    # GROUP_AUTHORIZATION_FAILED: the client asks for the coordinator of a group that it never joins
+    passing = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.GROUP_AUTHORIZATION_FAILED)
+    if error.retriable() or error.code() in passing:
+        return at
+    if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+        raise TargetError(f"{partition} does not hold offset {at} any more: {told(error)}")
+    doing = f"read {partition} from offset {at}"
+    if error.code() in UNAUTHORISED:
+        raise translate(error, doing, needs="READ")
+    raise TargetError(f"{doing}: {told(error)}")

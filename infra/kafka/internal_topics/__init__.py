@@ -1,0 +1,1 @@
+"""Our own topics in the target cluster."""

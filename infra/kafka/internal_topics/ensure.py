@@ -1,0 +1,114 @@
+"""The two topics of ours in the target cluster: made as they must be, or found to be so.
+
+Segment events are a log that is cut by age; checkpoints are a table. Each fails in silence with the other's cleanup
+policy: a compacted event log drops events, and a checkpoint topic that is cut by age forgets positions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from formats.errors import TargetError
+from infra.contracts.consumer import ClusterAdmin
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.log_fields import NEXT, REASON, TOPIC
+
+POLICY, RETENTION, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
+PARTITIONS = 1  # a few events and checkpoints per second; more would only cost every reader requests
+CHECKPOINT_PARTITION = 0
+"""The one partition of the checkpoint topic that is written and read, whatever the topic's partition count: records of
+one key have an order only within a partition, and a key would move to another one when the topic grows."""
+
+CHECKPOINTS: Mapping[str, str] = {
+    POLICY: "compact",
+    # small and early segments: only closed ones are compacted, and every new owner reads the topic from its start
+    "segment.bytes": str(16 << 20),
+    "segment.ms": str(3_600_000),
+    "min.cleanable.dirty.ratio": "0.1",
+}
+
+log = logging.getLogger(__name__)
+
+
+def ensure_internal_topics(
+    admin: ClusterAdmin,
+    *,
+    segment_events_topic: str,
+    segment_events_retention: timedelta,
+    checkpoint_topic: str,
+    replication_factor: int,
+) -> None:
+    """Create what is missing, and check what exists. May be called by every instance at once. Raises TargetError with
+    every problem found, and BrokerUnavailable."""
+    retention_ms = segment_events_retention // timedelta(milliseconds=1)
+    events = {POLICY: "delete", RETENTION: str(retention_ms), RETENTION_BYTES: "-1"}
+    problems: list[str] = []
+    if not _created(admin, segment_events_topic, replication_factor, events):
+        problems += _events_problems(segment_events_topic, admin.configs(segment_events_topic), retention_ms)
+    if not _created(admin, checkpoint_topic, replication_factor, CHECKPOINTS):
+        problems += checkpoint_problems(admin, checkpoint_topic)
+    if problems:
+        raise TargetError("; ".join(problems))
+
+
+def checkpoint_problems(admin: ClusterAdmin, topic: str) -> Sequence[str]:
+    """What the settings of a checkpoint topic would do to positions. Raises TargetError, also when there is no such
+    topic, and BrokerUnavailable."""
+    return _checkpoint_problems(topic, admin.configs(topic))
+
+
+def ensure_checkpoint_topic(admin: ClusterAdmin, topic: str, *, replication_factor: int) -> None:
+    """The same for one table of checkpoints."""
+    if not _created(admin, topic, replication_factor, CHECKPOINTS):
+        problems = checkpoint_problems(admin, topic)
+        if problems:
+            raise TargetError("; ".join(problems))
+
+
+def _created(admin: ClusterAdmin, topic: str, replication_factor: int, configs: Mapping[str, str]) -> bool:
+    with durable(Step.CREATE_INTERNAL_TOPIC):
+        made = admin.create_topic(topic, partitions=PARTITIONS, replication_factor=replication_factor, configs=configs)
+    if made:
+        log.info("topic_created", extra={TOPIC: topic})
+    return made
+
+
+def _events_problems(topic: str, found: Mapping[str, str], retention_ms: int) -> list[str]:
+    problems = []
+    policies = _policies(found)
+    if policies != {"delete"}:
+        problems.append(
+            f"segment events topic {topic}: {POLICY} is {found.get(POLICY)!r}, so events that readers need would be "
+            f"dropped; set it to 'delete', or name another topic in ingress.segment_events_topic"
+        )
+    retention = int(found.get(RETENTION, "-1"))
+    if 0 <= retention < retention_ms:
+        problems.append(
+            f"segment events topic {topic}: {RETENTION} is {retention}, shorter than ingress.segment_events_retention "
+            f"({retention_ms}); raise the one or lower the other"
+        )
+    elif retention != retention_ms:
+        log.warning(
+            "segment_events_kept_longer",
+            extra={
+                TOPIC: topic,
+                REASON: f"{RETENTION} is {retention}, ingress.segment_events_retention is {retention_ms}",
+                NEXT: f"nothing, or set {RETENTION} to save disk",
+            },
+        )
+    return problems
+
+
+def _checkpoint_problems(topic: str, found: Mapping[str, str]) -> list[str]:
+    if _policies(found) == {"compact"}:
+        return []
+    return [
+        f"checkpoint topic {topic}: {POLICY} is {found.get(POLICY)!r}, so positions would be forgotten and records "
+        f"delivered again or skipped; set it to 'compact' alone, or name another topic in ingress.checkpoint_topic"
+    ]
+
+
+def _policies(found: Mapping[str, str]) -> set[str]:
+    return {policy.strip() for policy in found.get(POLICY, "delete").split(",") if policy.strip()}

@@ -1,0 +1,129 @@
+"""The segment-events topic: written by whoever hears of a segment, read whole by every instance."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from confluent_kafka import Message
+
+from formats.errors import BrokerUnavailable, MalformedEvent, TargetError
+from formats.messages.segment_events import SegmentEvent, decode, encode, encode_key
+from infra.contracts.consumer import LogReset
+from infra.kafka.client.acknowledged_writer import AcknowledgedWriter
+from infra.kafka.client.idempotent_producer import producer_properties
+from infra.kafka.internal_topics.topic_log import PositionLost, TopicLog
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.lifecycle import Deadline
+from infra.runtime.log_fields import COUNT, ERROR, NEXT, OFFSET, PARTITION, REASON, TOPIC
+
+MEMORY_BYTES = 8 << 20  # of events not acknowledged: some ten thousand
+RETRY = timedelta(seconds=5)  # between attempts to find the log's ends again
+
+log = logging.getLogger(__name__)
+
+
+class KafkaEventLog:
+    """An EventLog. `publish` on one thread, `start` and `poll` on another, `close` when both have ended."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, object],
+        topic: str,
+        *,
+        producer: Mapping[str, object] | None = None,
+        publish_within: timedelta = timedelta(seconds=30),
+        answer_within: timedelta = timedelta(seconds=10),
+        check_every: timedelta = timedelta(seconds=30),
+    ) -> None:
+        """`properties`: the connection, and what the reader wants; `producer`: what the writer wants beside it.
+        A new or re-created topic is noticed within `check_every`. Raises ConfigError."""
+        self._topic = topic
+        batched = producer_properties(producer or properties, memory_bytes=MEMORY_BYTES)
+        self._writer = AcknowledgedWriter(batched, topic, publish_within)
+        self._log = TopicLog(properties, topic, answer_within=answer_within, check_every=check_every)
+        self._lost = ""  # why the position is gone, until the ends are noted again
+        self._refused = ""  # why the topic is not for us to read; the position stays
+        self._retry: Deadline | None = None
+
+    def publish(self, events: Sequence[SegmentEvent]) -> None:
+        """One key has one partition, so events of one segment keep their order."""
+        with durable(Step.PUBLISH_EVENT):
+            self._writer.write((encode_key(event), encode(event)) for event in events)
+
+    def start(self) -> None:
+        """Raises BrokerUnavailable or TargetError; then `poll` goes on trying, and says LogReset once it has the
+        ends."""
+        self._lost = self._lost or "not read yet"
+        facts = self._log.facts()
+        self._log.read_from(facts, facts.ends)
+        self._lost, self._refused, self._retry = "", "", None
+
+    @property
+    def trouble(self) -> str:
+        return self._refused
+
+    def poll(self, timeout: timedelta) -> Sequence[SegmentEvent | LogReset]:
+        """With LogReset, the ends are noted anew before it is returned, so a listing made after it misses nothing."""
+        if self._lost:
+            return self._start_over()
+        if self._retry is not None:
+            if not self._retry.expired:
+                return ()
+            self._retry = None
+        try:
+            messages = self._log.fetch(timeout)
+        except TargetError as error:
+            # a right that is missing moves no position: nothing is listed for it, and reading goes on from there
+            if not self._refused:
+                log.warning("event_log_refused", extra={TOPIC: self._topic, ERROR: str(error)})
+            self._refused, self._retry = str(error), Deadline(RETRY)
+            return ()
+        except PositionLost as error:
+            self._lost = str(error)
+            return self._start_over()
+        if self._log.is_heard:
+            self._refused = ""
+        return self._decoded(messages)
+
+    def close(self) -> None:
+        self._writer.close()
+        self._log.close()
+
+    def _start_over(self) -> Sequence[LogReset]:
+        if self._retry is not None and not self._retry.expired:
+            return ()
+        reason = self._lost
+        try:
+            self.start()
+        except (BrokerUnavailable, TargetError) as error:
+            self._retry = Deadline(RETRY)
+            if isinstance(error, TargetError):
+                self._refused = str(error)
+            log.warning("event_log_unavailable", extra={TOPIC: self._topic, REASON: reason, ERROR: str(error)})
+            return ()
+        return (LogReset(reason),)
+
+    def _decoded(self, messages: Sequence[Message]) -> Sequence[SegmentEvent]:
+        events: list[SegmentEvent] = []
+        malformed: list[tuple[Message, MalformedEvent]] = []
+        for message in messages:
+            try:
+                events.append(decode(message.value() or b""))
+            except MalformedEvent as error:
+                malformed.append((message, error))
+        if malformed:
+            first, why = malformed[0]
+            log.warning(
+                "malformed_events",
+                extra={
+                    TOPIC: self._topic,
+                    PARTITION: first.partition(),
+                    OFFSET: first.offset(),
+                    COUNT: len(malformed),
+                    ERROR: str(why),
+                    NEXT: "skipped; find out who else writes to this topic",
+                },
+            )
+        return events

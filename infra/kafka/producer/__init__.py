@@ -1,0 +1,1 @@
+"""Writing records to Kafka, and whom a failure is of."""

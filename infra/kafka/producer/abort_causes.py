@@ -1,0 +1,81 @@
+"""Who is to blame for a transaction that came to nothing, and what becomes of the others. Pure.
+
+    delivery reports name partitions ──────────────> those; the others go again at once
+    nothing was acknowledged, or nobody is named:
+       one topic in the transaction ───────────────> all of its partitions
+       several ────────────────────────────────────> nobody yet: each topic in a transaction of its own
+
+One partition that the target does not admit fails AddPartitionsToTxn as a whole, and the client then reports every
+record of the transaction alike, as purged. It logs the name and gives it to nobody. Rights and settings belong to
+topics, and what belongs to a partition is reported by partition; so one more round for each topic tells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from confluent_kafka import KafkaError
+
+from infra.contracts.consumer import Fate, RunFailed, TopicPartition
+from infra.kafka.client.errors import FENCED, told
+from infra.kafka.client.idempotent_producer import SECONDARY
+from infra.kafka.producer.rejections import BatchSizes, refuses_writer, run_failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abort:
+    """What is known of it."""
+
+    partitions: Sequence[TopicPartition]  # of its runs
+    failures: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)  # by delivery reports
+    refused_here: Collection[TopicPartition] = ()  # by the client itself: no size of batches would help
+    stalled: str = ""  # why it was given up, when records were not acknowledged for too long
+    cause: KafkaError | None = None  # of the transaction as such, if the client says one
+    reason: str = ""  # for those who are not to blame
+
+
+def blamed(abort: Abort, sizes: BatchSizes) -> Sequence[RunFailed]:
+    """One answer for each partition. Raises WriterRefused when it is none of them."""
+    named = {p: error for p, error in abort.failures.items() if error.code() not in SECONDARY}
+    if named:
+        found = {p: _failure(abort, p, error, sizes) for p, error in named.items()}
+        if abort.stalled:
+            found |= {p: _stalled(p, abort) for p in abort.failures.keys() - named.keys()}
+        return [found.get(p) or _innocent(p, abort) for p in abort.partitions]
+    if (refused := refuses_writer(abort.cause, "deliver")) is not None:
+        raise refused
+    if abort.cause is not None and abort.cause.code() in FENCED:
+        return _all(abort, Fate.RETRY, "ABORTED", abort.reason)  # the group's matter, and no topic's
+    if abort.stalled:
+        silent = abort.failures.keys()
+        if 0 < len(silent) < len(abort.partitions):
+            return [_stalled(p, abort) if p in silent else _innocent(p, abort) for p in abort.partitions]
+    if abort.cause is None and not (abort.stalled and abort.failures):
+        return _all(abort, Fate.RETRY, "ABORTED", abort.reason)  # the client did not answer, say
+    if len({p.topic for p in abort.partitions}) > 1:
+        return _all(abort, Fate.APART, "ABORTED", f"one topic of several is to blame: {abort.reason}")
+    if abort.stalled:
+        return [_stalled(p, abort) for p in abort.partitions]
+    assert abort.cause is not None
+    return [run_failed(p, abort.cause) for p in abort.partitions]
+
+
+def _failure(abort: Abort, partition: TopicPartition, error: KafkaError, sizes: BatchSizes) -> RunFailed:
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in abort.refused_here:
+        return sizes.refused(partition, error)
+    return run_failed(partition, error)
+
+
+def _stalled(partition: TopicPartition, abort: Abort) -> RunFailed:
+    cause = f" ({told(abort.cause)})" if abort.cause is not None else ""
+    reason = f"{abort.stalled}{cause}: is it without a leader, or below min.insync.replicas?"
+    return RunFailed(partition, "STALLED", reason, Fate.STALLED)
+
+
+def _innocent(partition: TopicPartition, abort: Abort) -> RunFailed:
+    return RunFailed(partition, "ABORTED", f"another partition's failure: {abort.reason}", Fate.AT_ONCE)
+
+
+def _all(abort: Abort, fate: Fate, code: str, reason: str) -> Sequence[RunFailed]:
+    return [RunFailed(p, code, reason, fate) for p in abort.partitions]

@@ -1,0 +1,186 @@
+"""At-least-once delivery: records first, then the checkpoint that says they are there.
+
+    produce the runs ─> all acknowledged ─> produce their checkpoints ─> acknowledged ─> return
+         │ crash: some records, no checkpoint: the runs of this call are delivered again
+         └ a run with a failed record gets no checkpoint; the others do
+
+A refused record is fatal to a gapless producer: it is drained, closed, and another one takes over. What it had not
+sent of other runs goes again at once, what it had delivered stays delivered and is checkpointed. When the checkpoint
+topic refuses checkpoints, or the target the writer, no run is to blame, and WriterRefused says so.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+
+from confluent_kafka import KafkaError
+
+from formats.errors import BrokerUnavailable, WriterRefused
+from formats.messages.delivery_checkpoint import (
+    Author,
+    CheckpointKey,
+    Skipped,
+    encode,
+    encode_key,
+    encode_skipped,
+    encode_skipped_key,
+)
+from infra.contracts.consumer import Fate, RunFailed, TargetRun, TopicPartition
+from infra.kafka.client.idempotent_producer import SECONDARY, IdempotentProducer, producer_properties
+from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
+from infra.kafka.producer.rejections import BATCH_BYTES, BatchSizes, refuses_checkpoints, refuses_writer, run_failed
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.lifecycle import Deadline
+
+UNKNOWN_FATE = frozenset(KafkaError(code).name() for code in SECONDARY)
+ASK_WITHIN = timedelta(seconds=5)
+GRACE = timedelta(seconds=2)  # for answers about records already sent, when the producer is given up
+
+
+class AtLeastOnceWriter:
+    """A TargetWriter. Records may be repeated after a failure, never lost, and first copies keep their order."""
+
+    author = Author.AT_LEAST_ONCE
+
+    def __init__(self, properties: Mapping[str, object], *, checkpoint_topic: str, memory_bytes: int) -> None:
+        """Connects when first used. `memory_bytes` bounds what was handed to the client and is not acknowledged, its
+        bookkeeping included. Raises ConfigError."""
+        self._properties = producer_properties(properties, memory_bytes=memory_bytes)
+        self._checkpoint_topic = checkpoint_topic
+        self._memory_bytes = memory_bytes
+        self._producers: dict[int, IdempotentProducer[TopicPartition]] = {}  # by batch size
+        self._sizes = BatchSizes()
+        self._doubts_checkpoints = False  # their topic refused some: it is looked at before records are sent
+
+    def lane(self, topic: str) -> int:
+        return self._sizes.of(topic)
+
+    def deliver(
+        self,
+        runs: Iterable[TargetRun],
+        *,
+        should_stop: Callable[[], bool],
+        fence: object = None,  # noqa: ARG002 -- nothing is fenced here
+    ) -> Sequence[RunFailed]:
+        """See TargetWriter. With several runs to one partition, all of them fail when one does."""
+        wait = partial(_check, should_stop)
+        last: dict[CheckpointKey, TargetRun] = {}
+        skipped: dict[CheckpointKey, list[Skipped]] = defaultdict(list)
+        producer: IdempotentProducer[TopicPartition] | None = None
+        try:
+            # 1. Records, and their acknowledgement. A crash in here repeats runs of this call, no others: their
+            #    checkpoints are not written, those of earlier calls are.
+            with durable(Step.PRODUCE_RECORDS):
+                for run in runs:
+                    if producer is None:
+                        producer = self._producer(self.lane(run.partition.topic))
+                        self._look_at_checkpoints(producer)
+                    last[run.key] = replace(run, batches=())
+                    skipped[run.key] += run.skipped
+                    if producer.fatal is not None:
+                        producer.fail(run.partition, producer.fatal)
+                    elif run.partition not in producer.failures:
+                        producer.send(run, run.partition, memory_bytes=self._memory_bytes, wait=wait)
+                if producer is None:
+                    return []
+                failed = self._failed(producer, wait)
+            # 2. Checkpoints of runs whose every record is acknowledged: never before, a checkpoint ahead of its
+            #    records would lose them. Acknowledged before this returns, so that the next call's crash repeats none
+            #    of this call's runs.
+            with durable(Step.PRODUCE_CHECKPOINT):
+                delivered = [replace(r, skipped=skipped[k]) for k, r in last.items() if r.partition not in failed]
+                failed.update(self._record_checkpoints(delivered, wait))
+        except BrokerUnavailable:
+            self.close(GRACE)  # what is still in the queue must not be delivered behind the caller's back
+            raise
+        except WriterRefused:
+            self.close(timedelta())
+            raise
+        partitions = {run.partition for run in last.values()}
+        if partitions and all(p in failed and failed[p].code in UNKNOWN_FATE for p in partitions):
+            raise BrokerUnavailable(f"nothing can be said of any run: {next(iter(failed.values())).reason}")
+        return list(failed.values())
+
+    def close(self, timeout: timedelta) -> None:
+        """Drop what is in flight and release everything. May be called twice; the next `deliver` connects again."""
+        deadline = Deadline(timeout)
+        while self._producers:
+            _, producer = self._producers.popitem()
+            producer.close(deadline.left)
+
+    def _failed(
+        self, producer: IdempotentProducer[TopicPartition], wait: Callable[[], None]
+    ) -> dict[TopicPartition, RunFailed]:
+        """By partition; raises WriterRefused when it is not they that are refused."""
+        refused_here = producer.refused_here.copy()
+        producer.refused_here.clear()
+        causes = self._settle(producer, wait)
+        named = {p for p, cause in causes.items() if cause.code() not in SECONDARY}
+        if causes and not named and (refused := refuses_writer(producer.fatal, "deliver")) is not None:
+            raise refused
+        found: dict[TopicPartition, RunFailed] = {}
+        for partition, cause in causes.items():
+            if named and partition not in named:
+                reason = f"another partition's failure: {', '.join(sorted(causes[p].name() for p in named))}"
+                found[partition] = RunFailed(partition, cause.name(), reason, Fate.AT_ONCE)
+            elif cause.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in refused_here:
+                found[partition] = self._sizes.refused(partition, cause)
+            else:
+                found[partition] = run_failed(partition, cause)
+        return found
+
+    def _look_at_checkpoints(self, producer: IdempotentProducer[TopicPartition]) -> None:
+        """Records whose checkpoint is refused are repeated with the next attempt."""
+        topic = self._checkpoint_topic
+        if self._doubts_checkpoints:
+            refused = refuses_checkpoints(producer.topic_error(topic, within=ASK_WITHIN), topic)
+            if refused is not None:
+                raise refused
+
+    def _record_checkpoints(
+        self, runs: Sequence[TargetRun], wait: Callable[[], None]
+    ) -> Mapping[TopicPartition, RunFailed]:
+        """Raises WriterRefused when their topic takes none."""
+        if not runs:
+            return {}
+        producer, topic = self._producer(BATCH_BYTES[0]), self._checkpoint_topic
+        for run in runs:
+            records = [(encode_skipped_key(one), encode_skipped(one)) for one in run.skipped]
+            for key, value in (*records, (encode_key(run.key), encode(run.checkpoint))):
+                producer.put(
+                    topic, key=key, value=value, owner=run.partition, wait=wait, partition=CHECKPOINT_PARTITION
+                )
+        failures = self._settle(producer, wait)
+        for error in failures.values():
+            if (refused := refuses_checkpoints(error, topic)) is not None:
+                self._doubts_checkpoints = True
+                raise refused
+        self._doubts_checkpoints &= bool(failures)
+        what = f"the records are delivered, but their checkpoint in {topic} is not: "
+        return {partition: run_failed(partition, error, prefix=what) for partition, error in failures.items()}
+
+    def _producer(self, batch_bytes: int) -> IdempotentProducer[TopicPartition]:
+        if batch_bytes not in self._producers:
+            size = {} if batch_bytes == BATCH_BYTES[0] else {"batch.size": batch_bytes}
+            self._producers[batch_bytes] = IdempotentProducer({**self._properties, **size})
+        return self._producers[batch_bytes]
+
+    def _settle(
+        self, producer: IdempotentProducer[TopicPartition], wait: Callable[[], None]
+    ) -> Mapping[TopicPartition, KafkaError]:
+        """Failures, once the fate of everything handed over is known. After any, a new producer takes over: most are
+        fatal to a gapless one, and it may not have said so yet."""
+        failures = producer.settle(wait=wait, grace=GRACE)
+        if failures or producer.fatal is not None:
+            self._producers = {size: p for size, p in self._producers.items() if p is not producer}
+            producer.close(timedelta())
+        return failures
+
+
+def _check(should_stop: Callable[[], bool]) -> None:
+    if should_stop():
+        raise BrokerUnavailable("told to stop before the target had acknowledged everything")

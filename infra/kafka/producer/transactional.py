@@ -1,0 +1,449 @@
+"""Exactly-once delivery: records, checkpoints and the fence in one transaction of the target.
+
+    begin ─> records ─> all acknowledged ─> checkpoints ─> fence: group offsets under the snapshot ─> commit
+       │ crash up to the commit: nothing is visible; the next owner waits for the abort, and finds the old checkpoints
+       │ crash behind it: everything is visible, checkpoints too
+       ├ a run is refused: abort; it alone is answered as failed, the others are to be delivered again at once
+       ├ the writer is refused, or its checkpoints: abort, WriterRefused; no run is to blame
+       ├ the generation has moved on: the fence is refused, abort
+       └ the answer to the commit is lost: `unknown`; the next producer of this id finishes or aborts it first
+
+The group offsets are a fence and nothing else. The position is the checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import replace
+from datetime import timedelta
+from itertools import chain
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from formats.errors import BrokerUnavailable, OwnershipLost, ReplicatorError, WriterRefused
+from formats.messages.delivery_checkpoint import (
+    Author,
+    CheckpointKey,
+    Skipped,
+    encode,
+    encode_key,
+    encode_skipped,
+    encode_skipped_key,
+)
+from infra.contracts.consumer import Fate, RunFailed, TargetRun, TopicPartition
+from infra.kafka.client.errors import told
+from infra.kafka.client.idempotent_producer import SECONDARY, SLICE, IdempotentProducer, transactional_properties
+from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
+from infra.kafka.producer.abort_causes import Abort, blamed
+from infra.kafka.producer.ownership import Owner
+from infra.kafka.producer.rejections import BATCH_BYTES, BatchSizes, refuses_checkpoints, refuses_writer
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.lifecycle import Deadline
+
+STALLED_AFTER = timedelta(seconds=10)  # without an acknowledgement: some partition has no leader, or too few replicas
+ABORT_WITHIN = timedelta(seconds=10)
+FENCED_WITHIN = timedelta(seconds=10)
+COMMITTED_WITHIN = timedelta(seconds=20)
+STEP = timedelta(seconds=1)  # longest call of the client before anybody is asked whether to go on
+CHECKPOINTS = TopicPartition("", -1)  # under which failures of checkpoint records are filed
+
+
+class _Refused(ReplicatorError):
+    """The transaction has to be aborted: nothing of it will be in the target. `abortable`: the client said so itself,
+    and goes on after an abort. `cause`: what a call into the client said."""
+
+    def __init__(self, reason: str, *, abortable: bool = True, cause: KafkaError | None = None) -> None:
+        super().__init__(reason)
+        self.abortable = abortable
+        self.cause = cause
+
+
+class _CheckpointsRefused(ReplicatorError):
+    """The records are acknowledged, and their checkpoints are not: the transaction has to be aborted."""
+
+    def __init__(self, reason: str, refused: WriterRefused | None) -> None:
+        super().__init__(reason)
+        self.refused = refused  # None: it may go away by itself
+
+
+class _Unknown(ReplicatorError):
+    """The transaction may have been committed."""
+
+
+class TransactionalWriter:
+    """A TargetWriter whose every call is one transaction."""
+
+    author = Author.EXACTLY_ONCE
+
+    def __init__(
+        self,
+        properties: Mapping[str, object],
+        *,
+        transactional_id: str,
+        exclusive: bool = True,
+        transaction_timeout: timedelta,
+        checkpoint_topic: str,
+        memory_bytes: int,
+    ) -> None:
+        """Connects when first used. Of two processes with one id the older is fenced: not `exclusive`, because somebody
+        chose it, that is the end of the older one; a made-up id is only fenced when its owner was frozen for longer
+        than the timeout, and then goes on. A process that dies in a transaction holds up whoever takes its partitions
+        for `transaction_timeout`. Raises ConfigError."""
+        self._properties = transactional_properties(
+            properties, memory_bytes=memory_bytes, transaction_timeout=transaction_timeout
+        )
+        self._id = transactional_id
+        self._exclusive = exclusive
+        self._checkpoint_topic = checkpoint_topic
+        self._memory_bytes = memory_bytes
+        self._sizes = BatchSizes()
+        self._producers: dict[int, _Transactions] = {}  # by batch size
+        self._owner: Owner | None = None  # asked after each init; None: a group fences
+        self._doubts_checkpoints = False  # their topic refused some: it is looked at before records are sent
+
+    def lane(self, topic: str) -> int:
+        return self._sizes.of(topic)
+
+    def take_over(self, within: timedelta, owner: Owner) -> None:
+        """When this returns, whoever had this id before can write nothing more, and its transactions have ended: what
+        is read now holds. Raises BrokerUnavailable."""
+        deadline = Deadline(within)
+        for lane in BATCH_BYTES:
+            self._connect(lane, lambda: deadline.expired)
+        for lane in BATCH_BYTES:  # each has an id of its own: the word of each keeps out who comes back to that one
+            self._say(lane, owner.record, lambda: deadline.expired)
+        for lane in BATCH_BYTES[1:]:  # seldom needed again
+            self._producers.pop(lane).end(timedelta())
+        self._owner = owner
+
+    def deliver(
+        self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
+    ) -> Sequence[RunFailed]:
+        """See TargetWriter. Raises OwnershipLost when another process has taken this one's place. After WriterRefused
+        because of the checkpoint topic, the next call asks for that before it sends anything."""
+        coming = iter(runs)
+        first = next(coming, None)
+        if first is None:
+            return []
+        lane, last = self.lane(first.partition.topic), dict[CheckpointKey, TargetRun]()
+        skipped: list[Skipped] = []
+        producer = self._begun(lane, should_stop)
+        try:
+            with durable(Step.PRODUCE_RECORDS):
+                for run in chain([first], coming):
+                    last[run.key] = replace(run, batches=())
+                    skipped += run.skipped
+                    producer.send(run, run.partition, memory_bytes=self._memory_bytes, wait=producer.going(should_stop))
+                producer.acknowledged(should_stop)
+            self._checkpoint(producer, last, skipped, should_stop)
+            if fence is not None:
+                with durable(Step.SEND_OFFSETS):
+                    producer.fence(last.values(), fence, should_stop)
+            with durable(Step.COMMIT_TRANSACTION):
+                producer.commit(should_stop)
+        except _Unknown as error:
+            self._renew(lane, producer)
+            raise BrokerUnavailable(f"whether a transaction was committed is not known: {error}") from error
+        except _CheckpointsRefused as error:
+            with durable(Step.ABORT_TRANSACTION):
+                self._renew(lane, producer)
+            if error.refused is not None:
+                self._doubts_checkpoints = True
+                raise error.refused from error
+            return [RunFailed(p, "ABORTED", str(error), Fate.RETRY) for p in _partitions(last)]
+        except _Refused as error:
+            return self._aborted(lane, producer, last, error)
+        except BrokerUnavailable:  # told to stop: the partitions may be leaving, so no more time than it takes
+            self._producers.pop(lane, None)
+            producer.end(STEP)
+            raise
+        except BaseException:
+            self._renew(lane, producer)  # the caller's own failure: nothing of it may become visible
+            raise
+        self._doubts_checkpoints = False
+        return []
+
+    def close(self, timeout: timedelta) -> None:
+        """Abort what is open and release everything. May be called twice; the next `deliver` connects again."""
+        deadline = Deadline(timeout)
+        while self._producers:
+            _, producer = self._producers.popitem()
+            producer.end(deadline.left)
+
+    def _begun(self, lane: int, should_stop: Callable[[], bool]) -> _Transactions:
+        producer = self._producers[lane] if lane in self._producers else self._connect(lane, should_stop)
+        if self._doubts_checkpoints:
+            topic = self._checkpoint_topic
+            if (refused := refuses_checkpoints(producer.topic_error(topic, within=STEP), topic)) is not None:
+                raise refused
+        try:
+            with durable(Step.BEGIN_TRANSACTION):
+                producer.begin()
+        except _Refused as error:
+            self._renew(lane, producer)
+            doing = "begin a transaction"
+            raise refuses_writer(error.cause, doing) or BrokerUnavailable(f"{doing}: {error}") from error
+        return producer
+
+    def _connect(self, lane: int, should_stop: Callable[[], bool]) -> _Transactions:
+        """Fences whoever had this id before, and waits for the end of its transaction."""
+        size = {} if lane == BATCH_BYTES[0] else {"batch.size": lane}
+        producer = _Transactions({**self._properties, **size, "transactional.id": f"{self._id}.{lane}"})
+        try:
+            producer.init(should_stop)
+        except (_Refused, BrokerUnavailable) as error:
+            producer.end(timedelta())
+            doing, cause = f"transactional id {self._id}.{lane}", error.cause if isinstance(error, _Refused) else None
+            raise refuses_writer(cause, doing) or BrokerUnavailable(f"{doing}: {error}") from error
+        if self._owner is not None:
+            try:
+                self._owner.confirm()
+            except ReplicatorError:
+                producer.end(timedelta())
+                raise
+        self._producers[lane] = producer
+        return producer
+
+    def _say(self, lane: int, record: tuple[bytes, bytes], should_stop: Callable[[], bool]) -> None:
+        producer = self._producers[lane]
+        try:
+            producer.begin()
+            self._write(producer, [record], should_stop)
+            with durable(Step.TAKE_OVER):
+                producer.commit(should_stop)
+        except (_Refused, _Unknown, _CheckpointsRefused) as error:
+            self._producers.pop(lane).end(timedelta())
+            if isinstance(error, _CheckpointsRefused) and error.refused is not None:
+                raise error.refused from error
+            raise BrokerUnavailable(f"take over the transactional id {self._id}.{lane}: {error}") from error
+
+    def _renew(self, lane: int, producer: _Transactions) -> None:
+        """A new producer, at once if it can be: the checkpoint topic cannot be read past an open transaction."""
+        self._producers.pop(lane, None)
+        producer.end(timedelta())
+        fenced = producer.fatal is not None and producer.fatal.code() == KafkaError._FENCED
+        if fenced and not self._exclusive and self._owner is None:  # an owner is asked, once connected
+            raise OwnershipLost(
+                f"another process has the transactional id {self._id}, or this one was frozen: is the same "
+                "group.instance.id given twice? This process ends; start it again if it is the right one"
+            )
+        deadline = Deadline(ABORT_WITHIN)
+        try:
+            self._connect(lane, lambda: deadline.expired)
+        except (BrokerUnavailable, WriterRefused):
+            return  # the next `deliver` tries again, and says so; the broker aborts by timeout meanwhile
+
+    def _checkpoint(
+        self,
+        producer: _Transactions,
+        last: Mapping[CheckpointKey, TargetRun],
+        skipped: Iterable[Skipped],
+        should_stop: Callable[[], bool],
+    ) -> None:
+        """What was given up is written down with the position that passes it, or neither is."""
+        records = [(encode_skipped_key(one), encode_skipped(one)) for one in skipped]
+        records += [(encode_key(run.key), encode(run.checkpoint)) for run in last.values()]
+        with durable(Step.PRODUCE_CHECKPOINT):
+            self._write(producer, records, should_stop)
+
+    def _write(
+        self, producer: _Transactions, records: Iterable[tuple[bytes, bytes]], should_stop: Callable[[], bool]
+    ) -> None:
+        """Into the checkpoint topic, acknowledged. Everything before them is acknowledged already, so it is they that
+        fail. Raises _CheckpointsRefused."""
+        topic = self._checkpoint_topic
+        try:
+            for key, value in records:
+                producer.put(
+                    topic,
+                    key=key,
+                    value=value,
+                    owner=CHECKPOINTS,
+                    wait=producer.going(should_stop),
+                    partition=CHECKPOINT_PARTITION,
+                )
+            producer.acknowledged(should_stop)
+        except _Refused as error:
+            named = producer.failures.get(CHECKPOINTS)
+            cause = named if named is not None and named.code() not in SECONDARY else error.cause or producer.cause()
+            refused = refuses_checkpoints(cause, topic) or refuses_writer(cause, "deliver")
+            # a record for a topic that is not there waits in the client for its transaction's whole time
+            refused = refused or refuses_checkpoints(producer.topic_error(topic, within=STEP), topic)
+            raise _CheckpointsRefused(f"no checkpoint goes into {topic}: {error}", refused) from error
+
+    def _aborted(
+        self,
+        lane: int,
+        producer: _Transactions,
+        last: Mapping[CheckpointKey, TargetRun],
+        error: _Refused,
+    ) -> Sequence[RunFailed]:
+        """Who is to blame, once nothing of the transaction can become visible."""
+        cause = error.cause or producer.cause()  # the client answers as long as it lives
+        stalled, refused_here = producer.stalled, producer.refused_here.copy()
+        with durable(Step.ABORT_TRANSACTION):
+            # The client's own abort purges its queues, which goes on in the background and takes records of the next
+            # transaction, too (seen). So the next producer of this id aborts, as it begins.
+            self._renew(lane, producer)
+        abort = Abort(
+            partitions=_partitions(last),
+            failures=producer.failures,
+            refused_here=refused_here,
+            stalled=f"no acknowledgement for {STALLED_AFTER}" if stalled else "",
+            cause=cause,
+            reason=str(error) if cause is None else told(cause),
+        )
+        return blamed(abort, self._sizes)
+
+
+def _partitions(runs: Mapping[CheckpointKey, TargetRun]) -> Sequence[TopicPartition]:
+    """Each once: several sources may go to one."""
+    return list(dict.fromkeys(run.partition for run in runs.values()))
+
+
+class _Transactions(IdempotentProducer[TopicPartition]):
+    """A transactional producer. Raises _Refused when the transaction has to be aborted, _Unknown when it may have been
+    committed, BrokerUnavailable when told to stop before either."""
+
+    def __init__(self, properties: Mapping[str, object]) -> None:
+        super().__init__(properties)
+        self.stalled = False
+        self._left, self._since = 0, time.monotonic()
+        timeout_ms = int(str(properties["transaction.timeout.ms"]))
+        # as long as the transaction of somebody who died may last
+        self._init_within = timedelta(milliseconds=timeout_ms) + ABORT_WITHIN
+        self._hangs = False  # a call into the client never came back: nothing may touch it any more
+
+    def init(self, should_stop: Callable[[], bool]) -> None:
+        self._bounded(
+            lambda: self._client.init_transactions(STEP.total_seconds()), should_stop, within=self._init_within
+        )
+
+    def begin(self) -> None:
+        self.stalled, self.failures, self._left = False, {}, 0
+        self._until(self._client.begin_transaction, lambda: True)
+
+    def going(self, should_stop: Callable[[], bool]) -> Callable[[], None]:
+        """To be called while waiting: raises when the transaction cannot succeed any more."""
+
+        def check() -> None:
+            self._refuse_failures()
+            if len(self) != self._left:
+                self._left, self._since = len(self), time.monotonic()
+            elif self._left and time.monotonic() - self._since > STALLED_AFTER.total_seconds():
+                self.stalled = True
+                raise _Refused(f"{self._left} records are not acknowledged for {STALLED_AFTER}")
+            if should_stop():
+                raise BrokerUnavailable("told to stop before the transaction was complete")
+
+        return check
+
+    def acknowledged(self, should_stop: Callable[[], bool]) -> None:
+        """Everything handed over so far is in the target's log."""
+        check = self.going(should_stop)
+        while len(self) and not self.failures and self.fatal is None:
+            self._guarded(lambda: self._client.flush(SLICE.total_seconds()))
+            if len(self):
+                check()
+        self._refuse_failures()
+
+    def fence(self, runs: Iterable[TargetRun], fence: Any, should_stop: Callable[[], bool]) -> None:
+        """The target takes the transaction only while `fence` names the group's generation."""
+        # one for each partition, whoever delivers there: what it says is ignored
+        nexts = {run.partition: run.checkpoint.next_offset for run in runs}
+        offsets = [ClientPartition(p.topic, p.partition, next_offset) for p, next_offset in nexts.items()]
+        self._bounded(
+            lambda: self._client.send_offsets_to_transaction(offsets, fence, STEP.total_seconds()),
+            should_stop,
+            within=FENCED_WITHIN,
+        )
+
+    def commit(self, should_stop: Callable[[], bool]) -> None:
+        try:
+            self._bounded(
+                lambda: self._client.commit_transaction(STEP.total_seconds()), should_stop, within=COMMITTED_WITHIN
+            )
+        except BrokerUnavailable as error:
+            raise _Unknown(str(error)) from error
+        except _Refused as error:
+            if not error.abortable:
+                raise _Unknown(str(error)) from error
+            raise
+
+    def cause(self) -> KafkaError | None:
+        """Why the transaction has to be aborted, as the client knows it; None when it does not say."""
+        if self._hangs:
+            return None
+        try:
+            # to begin another one in the middle of it is refused, and by what is wrong with it, if anything is
+            self._bounded(self._client.begin_transaction, lambda: True, within=STEP)
+        except _Refused as error:
+            return None if error.cause is None or error.cause.code() == KafkaError._STATE else error.cause
+        except BrokerUnavailable:
+            return None
+        return None
+
+    def end(self, grace: timedelta) -> None:
+        """Abort if it can be done within `grace`; a new producer of this id, or the timeout, does it else."""
+        if self._hangs:
+            return
+        if grace > timedelta() and self.fatal is None:
+            deadline = Deadline(grace)
+            with contextlib.suppress(ReplicatorError):  # no transaction was open, or it ends by itself
+                self._until(
+                    lambda: self._client.abort_transaction(min(STEP, grace).total_seconds()), lambda: deadline.expired
+                )
+        self.close(timedelta())
+
+    def _refuse_failures(self) -> None:
+        if self.failures:
+            owner, cause = next(iter(self.failures.items()))
+            raise _Refused(f"{owner}: {told(cause)}")
+        if self.fatal is not None:
+            raise _Refused(told(self.fatal), abortable=False, cause=self.fatal)
+
+    def _bounded(self, call: Callable[[], object], should_stop: Callable[[], bool], *, within: timedelta) -> None:
+        """`_until`, but not for ever. The client's own time limits do not always hold: when the connection to a
+        coordinator was lost, a call may never return (librdkafka issue 5456; seen). So it is made on a thread that can
+        be left behind, with its client; the next producer of this id ends the transaction."""
+        answer: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                self._until(call, should_stop)
+            except BaseException as error:
+                answer.set_exception(error)
+            else:
+                answer.set_result(None)
+
+        threading.Thread(target=run, name="transaction", daemon=True).start()
+        deadline = Deadline(within)
+        while not wait([answer], SLICE.total_seconds()).done:
+            if should_stop() and deadline.left > 2 * STEP:
+                deadline = Deadline(2 * STEP)  # the call itself notices within one
+            if deadline.expired:
+                self._hangs = True
+                raise _Refused(f"the client did not answer within {within}", abortable=False)
+        answer.result()
+
+    def _until(self, call: Callable[[], object], should_stop: Callable[[], bool]) -> None:
+        """Again while the client says that it may be called again: it goes on where it was."""
+        while True:
+            try:
+                call()
+                return
+            except KafkaException as raised:
+                error = raised.args[0]
+                if error.fatal():
+                    self._died(raised)
+                    raise _Refused(told(error), abortable=False, cause=error) from raised
+                if error.txn_requires_abort() or not error.retriable():
+                    raise _Refused(told(error), abortable=error.txn_requires_abort(), cause=error) from raised
+                if should_stop():
+                    raise BrokerUnavailable(told(error)) from raised

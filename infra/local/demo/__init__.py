@@ -1,5 +1,0 @@
-"""`replicator demo`: real flights go from one embedded region to another, and are compared there."""
-
-from infra.local.demo.command import run
-
-__all__ = ["run"]

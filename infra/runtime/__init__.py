@@ -1,0 +1,1 @@
+"""What every process needs: time, threads, health, logs, metrics."""

@@ -1,0 +1,233 @@
+"""A small HTTP server on one thread, for a process that has other work to do. Each connection gets one answer.
+
+    accepted ── reading ──(the head is whole)──> answering ──> closed
+                   └────────── its deadline has passed ──────────^
+
+A client is untrusted: it may send a byte a second, never read its answer, or come a thousand times. So no client has a
+thread, every connection ends at its deadline whatever its state, and their number is bounded: a new connection beyond
+CONNECTIONS ends the one that has waited longest for the rest of its request. An honest client sends its request at
+once, so it is not the one that goes. Answers under way are bounded likewise, because each holds its body in memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import select
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import timedelta
+from http import HTTPStatus
+
+from infra.runtime import log_fields
+from infra.runtime.lifecycle import Closing, Deadline
+
+CONNECTIONS = 64
+ANSWERS = 8
+REQUEST_BYTES = 16 << 10  # of a request's head
+REQUEST_WITHIN = timedelta(seconds=5)  # from accepting a connection to the last byte of its answer
+FINISH_WITHIN = timedelta(seconds=1)  # answers under way when the server is closed
+CLOSE_WITHIN = timedelta(seconds=2)
+_BACKLOG = 1024  # a connection beyond it is tried again by its client's system, after a second
+_ACCEPTS = 128  # of one turn
+_CHUNK = 64 << 10
+_METHODS = ("GET", "HEAD")
+_NO_DESCRIPTOR_WAIT = timedelta(milliseconds=100)
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    status: int
+    content_type: str
+    body: bytes
+
+
+@dataclass(slots=True, eq=False)
+class _Client:
+    socket: socket.socket
+    deadline: Deadline
+    received: bytearray = field(default_factory=bytearray)
+    answer: memoryview | None = None  # what is left to send of it
+
+
+class HttpServer(Closing):
+    """Serves from a thread of its own until it is closed. `respond` gets the path and the header Accept."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        respond: Callable[[str, str], Answer],
+        *,
+        request_within: timedelta = REQUEST_WITHIN,
+    ) -> None:
+        """`host` may be an IPv6 address; port 0 takes a free one. Raises OSError when the port cannot be taken."""
+        self._respond, self._request_within = respond, request_within
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.socket(family)
+        try:
+            self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._listener.bind((host, port))
+            self._listener.listen(_BACKLOG)
+            self._listener.setblocking(False)
+        except BaseException:
+            self._listener.close()
+            raise
+        self.host, self.port = self._listener.getsockname()[:2]
+        self._wake, self._woken = socket.socketpair()
+        self._clients: dict[socket.socket, _Client] = {}  # in order of their arrival
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="http", daemon=True)
+        self._thread.start()
+
+    @property
+    def connections(self) -> int:
+        return len(self._clients)
+
+    def close(self) -> None:
+        """Free the port and end every connection; answers under way get FINISH_WITHIN. Returns within CLOSE_WITHIN.
+        May be called again."""
+        if self._closed:
+            return
+        self._closed = True
+        with suppress(OSError):  # its thread may just have seen that, and ended
+            self._wake.send(b"x")
+        self._thread.join(CLOSE_WITHIN.total_seconds())
+
+    # --- the server's thread ---
+
+    def _run(self) -> None:
+        with self._wake, self._woken, selectors.DefaultSelector() as selector:
+            try:
+                with self._listener:
+                    selector.register(self._woken, selectors.EVENT_READ)
+                    selector.register(self._listener, selectors.EVENT_READ)
+                    while not self._closed:
+                        self._turn(selector)
+                    selector.unregister(self._listener)
+                selector.unregister(self._woken)
+                self._finish(selector)
+            finally:
+                for client in list(self._clients.values()):
+                    self._end(selector, client)
+
+    def _turn(self, selector: selectors.BaseSelector) -> None:
+        wait = min((c.deadline.left for c in self._clients.values()), default=None)
+        for key, _ in selector.select(None if wait is None else wait.total_seconds()):
+            if key.fileobj is self._listener:
+                self._accept(selector)
+            elif isinstance(key.data, _Client) and key.data.socket in self._clients:
+                self._go_on(selector, key.data)
+        for client in [c for c in self._clients.values() if c.deadline.expired]:
+            self._end(selector, client)
+
+    def _finish(self, selector: selectors.BaseSelector) -> None:
+        deadline = Deadline(FINISH_WITHIN)
+        for client in [c for c in self._clients.values() if c.answer is None]:
+            self._end(selector, client)
+        while self._clients and not deadline.expired:
+            for key, _ in selector.select(deadline.left.total_seconds()):
+                self._go_on(selector, key.data)
+
+    def _accept(self, selector: selectors.BaseSelector) -> None:
+        """Every connection that waits. Its request is usually there already."""
+        for _ in range(_ACCEPTS):
+            try:
+                accepted, _ = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # no descriptor is free, or the client is gone
+                log.warning("connection_refused", extra={log_fields.ERROR: str(error)})
+                if self._clients:
+                    self._make_room(selector)
+                else:
+                    select.select([self._woken], [], [], _NO_DESCRIPTOR_WAIT.total_seconds())
+                return
+            accepted.setblocking(False)
+            if len(self._clients) >= CONNECTIONS:
+                self._make_room(selector)
+            client = self._clients[accepted] = _Client(accepted, Deadline(self._request_within))
+            selector.register(accepted, selectors.EVENT_READ, client)
+            self._go_on(selector, client)
+
+    def _make_room(self, selector: selectors.BaseSelector) -> None:
+        """End the connection that has waited longest for the rest of its request, else the oldest answer."""
+        waiting = (c for c in self._clients.values() if c.answer is None)
+        self._end(selector, next(waiting, None) or next(iter(self._clients.values())))
+
+    def _go_on(self, selector: selectors.BaseSelector, client: _Client) -> None:
+        try:
+            if client.answer is None:
+                self._read(selector, client)
+            if client.answer is not None:
+                client.answer = client.answer[client.socket.send(client.answer) :]
+                if not client.answer:
+                    self._end(selector, client)
+        except BlockingIOError:
+            pass
+        except OSError:  # it went away in the middle
+            self._end(selector, client)
+
+    def _read(self, selector: selectors.BaseSelector, client: _Client) -> None:
+        data = client.socket.recv(_CHUNK)
+        if not data:
+            raise ConnectionResetError
+        client.received += data
+        head, is_whole = _head(client.received)
+        if not is_whole and len(client.received) < REQUEST_BYTES:
+            return
+        answering = [c for c in self._clients.values() if c.answer is not None]
+        if len(answering) >= ANSWERS:
+            self._end(selector, answering[0])
+        client.answer = memoryview(self._answer(head if is_whole else None))
+        client.received.clear()
+        selector.modify(client.socket, selectors.EVENT_WRITE, client)
+
+    def _end(self, selector: selectors.BaseSelector, client: _Client) -> None:
+        if self._clients.pop(client.socket, None) is None:
+            return
+        selector.unregister(client.socket)
+        with contextlib.suppress(OSError):  # what it sent beyond its request would turn the close into a reset
+            client.socket.recv(_CHUNK)
+        client.socket.close()
+
+    def _answer(self, head: bytes | None) -> bytes:
+        if head is None:
+            return _bytes(_plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE), has_body=True)
+        line, *fields = head.decode("latin-1").splitlines() or [""]
+        method, path, *_ = *line.split(" "), "", ""
+        if not path:
+            return _bytes(_plain(HTTPStatus.BAD_REQUEST), has_body=True)
+        if method not in _METHODS:
+            return _bytes(_plain(HTTPStatus.METHOD_NOT_ALLOWED), has_body=True)
+        accept = [value for name, _, value in (f.partition(":") for f in fields) if name.strip().lower() == "accept"]
+        try:
+            answer = self._respond(path, ", ".join(accept).strip())
+        except Exception:  # of one answer, which must not end the server
+            log.exception("http_answer_failed")
+            answer = _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
+        return _bytes(answer, has_body=method == "GET")
+
+
+def _head(received: bytearray) -> tuple[bytes, bool]:
+    """The request up to its empty line, and whether that line is there."""
+    ends = [at for mark in (b"\r\n\r\n", b"\n\n") if (at := received.find(mark)) >= 0]
+    return (bytes(received[: min(ends)]), True) if ends else (b"", False)
+
+
+def _plain(status: HTTPStatus) -> Answer:
+    return Answer(status, "text/plain; charset=utf-8", f"{status.phrase}\n".encode())
+
+
+def _bytes(answer: Answer, *, has_body: bool) -> bytes:
+    head = (
+        f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\nContent-Type: {answer.content_type}\r\n"
+        f"Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode("latin-1") + (answer.body if has_body else b"")

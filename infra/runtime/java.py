@@ -1,0 +1,117 @@
+"""The Java that runs the brokers and PySpark."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from infra.local.errors import LocalStackError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LOWEST_VERSION = 17
+NEEDED_MODULE = "jdk.incubator.vector"
+ANSWER_SECONDS = 60.0
+REMEDY = (
+    f"needed: Java {LOWEST_VERSION} or newer with the module {NEEDED_MODULE}.\n"
+    "install it: Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17\n"
+    "or point JAVA_HOME at one."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Java:
+    """A Java that is fit. `version` as it names itself, such as 17.0.15."""
+
+    executable: Path
+    version: str
+
+    @property
+    def home(self) -> Path:
+        """What JAVA_HOME has to be for this Java."""
+        return self.executable.resolve().parent.parent
+
+
+def find_java(environ: Mapping[str, str] | None = None) -> Java:
+    """The Java of JAVA_HOME, else the first on PATH. Raises LocalStackError if it is absent or unfit.
+
+    An unfit one in JAVA_HOME is not passed over: what the user chose is used or refused.
+    """
+    environ = os.environ if environ is None else environ
+    executable, where = _locate(environ)
+    return Java(executable=executable, version=_fit_version(executable, where, environ))
+
+
+def _locate(environ: Mapping[str, str]) -> tuple[Path, str]:
+    if home := environ.get("JAVA_HOME"):
+        executable = Path(home) / "bin" / "java"
+        if not os.access(executable, os.X_OK):
+            raise LocalStackError(f"JAVA_HOME is {home}, but there is no {executable} to run.\n{REMEDY}")
+        return executable, f"{executable} (from JAVA_HOME)"
+    found = shutil.which("java", path=environ.get("PATH", ""))
+    if found is None:
+        raise LocalStackError(f"no Java: JAVA_HOME is not set and there is no java on PATH.\n{REMEDY}")
+    return Path(found), f"{found} (from PATH)"
+
+
+def _fit_version(executable: Path, where: str, environ: Mapping[str, str]) -> str:
+    answer = _ask(executable, where, environ, "-version")
+    match = re.search(r'version "([^"]+)"', answer)
+    if match is None:
+        raise LocalStackError(f"found {where}, which does not tell its version: {answer.strip()[:300]}\n{REMEDY}")
+    version = match.group(1)
+    if _feature(version) < LOWEST_VERSION:
+        raise LocalStackError(f"found {where}, which is Java {version}: too old.\n{REMEDY}")
+    modules = _ask(executable, where, environ, "--list-modules")
+    if not re.search(rf"^{re.escape(NEEDED_MODULE)}(@|$)", modules, re.MULTILINE):
+        raise LocalStackError(
+            f"found {where}, which is Java {version} without the module {NEEDED_MODULE}: PySpark needs it.\n{REMEDY}"
+        )
+    return version
+
+
+def _feature(version: str) -> int:
+    """17 of "17.0.15", 8 of "1.8.0_392", 24 of "24-ea"; 0 if it is none of these."""
+    match = re.match(r"(?:1\.)?(\d+)", version)
+    return int(match.group(1)) if match else 0
+
+
+def _ask(executable: Path, where: str, environ: Mapping[str, str], option: str) -> str:
+    try:
+        done = subprocess.run(
+            [str(executable), "-XX:-UsePerfData", option],  # else a kill leaves a file in the temp folder
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=ANSWER_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LocalStackError(f"found {where}, which cannot be run: {error}\n{REMEDY}") from error
+    if done.returncode != 0:
+        said = (done.stderr + done.stdout).strip()[:300]
+        raise LocalStackError(f"found {where}: `java {option}` ended with {done.returncode}: {said}\n{REMEDY}")
+    return done.stdout + done.stderr
+
+
+def main() -> int:
+    """`python -m infra.runtime.java`: silent when there is a fit one, else the message on standard error."""
+    try:
+        find_java()
+    except LocalStackError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""A service in the foreground: it runs until it fails or a signal asks it to stop."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from types import FrameType
+from typing import Any, Protocol
+
+from formats.errors import ReplicatorError
+from infra.runtime.log_fields import ERROR, REASON
+from infra.runtime.process_exit import leave_at_once
+
+log = logging.getLogger(__name__)
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+Handler = Callable[[int, FrameType | None], Any]
+Install = Callable[[int, Any], Any]  # signal.signal
+
+
+class Service(Protocol):
+    """Threads that work until they are told to stop. Every method may be called from any thread."""
+
+    def start(self) -> None:
+        """Begin; returns at once. Raises what makes starting impossible."""
+
+    def stop(self) -> None:
+        """Ask to end in order: finish what is in flight, commit, close. Returns at once; calling again is harmless."""
+
+    def join(self, timeout: timedelta | None = None) -> None:
+        """Wait for the end, at most `timeout`. Raises what made the service fail."""
+
+
+def run_until_signalled(
+    service: Service,
+    install: Install = signal.signal,
+    leave: Callable[[int], None] = leave_at_once,
+) -> int:
+    """Start `service` and wait. Answers the exit code: 0 after SIGTERM or SIGINT, or when the work is done; 1 when it
+    failed, which is logged. A second signal leaves at once with 128 + its number. Main thread only."""
+    asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    seen: list[int] = []
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        # A handler runs between two instructions of the main thread, which may hold any lock: stop() could wait for
+        # that lock for ever, SimpleQueue.put is made for this.
+        seen.append(number)
+        if len(seen) > 1:
+            leave(128 + number)
+        asked.put(number)
+
+    def stop_when_asked() -> None:
+        number = asked.get()
+        if number is not None:
+            log.info("stopping", extra={REASON: signal.Signals(number).name})
+            service.stop()
+
+    stopper = threading.Thread(target=stop_when_asked, name="stopper", daemon=True)
+    previous = {number: install(number, on_signal) for number in SIGNALS}
+    stopper.start()
+    try:
+        service.start()
+        service.join()
+    except ReplicatorError as error:
+        log.error("service_failed", extra={ERROR: str(error)})
+        return 1
+    except Exception as error:
+        log.exception("service_failed", extra={ERROR: repr(error)})
+        return 1
+    finally:
+        asked.put(None)
+        stopper.join()
+        for number, handler in previous.items():
+            install(number, handler)
+    log.info("stopped")
+    return 0

@@ -1,0 +1,65 @@
+"""A service made of threads: started together, stopped together, and the first failure is everybody's."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from datetime import timedelta
+
+from formats.errors import ShutdownExpired
+from infra.runtime import log_fields
+from infra.runtime.lifecycle import Deadline, Stop
+
+log = logging.getLogger(__name__)
+
+
+class ThreadedService:
+    """A `infra.runtime.service.Service`. `start` once; `stop` and `join` from anywhere, any number of times."""
+
+    def __init__(
+        self, loops: Mapping[str, Callable[[], None]], stop: Stop, resources: ExitStack, grace: timedelta
+    ) -> None:
+        """`loops`: what each thread runs until `stop` is set. `resources`: closed after the last thread ended. `grace`:
+        how long after a stop a thread is waited for; one that hangs in a request by then is left behind, which is no
+        worse than a crash."""
+        self._stop, self._resources, self._grace = stop, resources, grace
+        self._errors: list[BaseException] = []
+        self._threads = [
+            threading.Thread(target=self._run, args=(loop,), name=name, daemon=True) for name, loop in loops.items()
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Ask for the end; returns at once."""
+        self._stop.set()
+
+    def join(self, timeout: timedelta | None = None) -> None:
+        """Wait for the end. Raises what made the service fail, or ShutdownExpired when `timeout` passed first."""
+        deadline = None if timeout is None else Deadline(timeout)
+        grace: Deadline | None = None
+        while alive := [t.name for t in self._threads if t.is_alive()]:
+            if grace is None and self._stop.is_set():
+                grace = Deadline(self._grace)
+            if grace is not None and grace.expired:
+                log.warning("threads_left_behind", extra={log_fields.REASON: ", ".join(alive)})
+                break
+            if deadline is not None and deadline.expired:
+                raise ShutdownExpired(f"{', '.join(alive)}: still at work after {timeout}")
+            # in short waits, so that signals are handled meanwhile
+            next((t for t in self._threads if t.is_alive()), self._threads[0]).join(0.1)
+        self._resources.close()
+        if self._errors:
+            raise self._errors[0]
+
+    def _run(self, loop: Callable[[], None]) -> None:
+        try:
+            loop()
+        except BaseException as error:
+            self._errors.append(error)
+        finally:
+            self._stop.set()

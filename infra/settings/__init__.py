@@ -1,0 +1,1 @@
+"""Settings that several flows share, and what every setting is made of."""

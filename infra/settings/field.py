@@ -1,0 +1,159 @@
+"""What is known of a setting besides its type and default: its documentation and what it may be.
+
+It lives in the metadata of the dataclass field, so that the reader of the file, the printed schema and the
+constructor all use the same words and the same limits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from infra.settings.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+_KEY = "replicator"
+LONGEST = timedelta(days=3650)  # well below what a wait in Python or Kafka can hold
+
+Problem = tuple[str, str]
+"""Where (a path as `dotted` writes it), and what is wrong there."""
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    doc: str
+    minimum: int | timedelta | None = None
+    maximum: int | timedelta | None = None
+    is_size: bool = False
+    is_secret: bool = False
+    check: Callable[[Any], str | None] | None = None  # says what is wrong with a value of the right type
+    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)  # values that one might expect, and why not
+
+
+class Invalid(ValueError):
+    """Settings that contradict their limits or each other. Carries every problem."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{name}: {what}" if name else what for name, what in self.problems))
+
+
+def about(  # a function, so that a field reads as one line
+    doc: str,
+    *,
+    minimum: int | timedelta | None = None,
+    maximum: int | timedelta | None = None,
+    size: bool = False,
+    secret: bool = False,
+    check: Callable[[Any], str | None] | None = None,
+    refused: Mapping[str, str] | None = None,
+) -> dict[str, About]:
+    """Metadata for `dataclasses.field`. Limits are inclusive; a duration without a minimum must be longer than 0."""
+    known = About(
+        doc=doc,
+        minimum=minimum,
+        maximum=maximum,
+        is_size=size,
+        is_secret=secret,
+        check=check,
+        refused=refused or {},
+    )
+    return {_KEY: known}
+
+
+def of(field: dataclasses.Field[Any]) -> About:
+    """Raises KeyError for a field that is no setting."""
+    known: About = field.metadata[_KEY]
+    return known
+
+
+def settings_of(cls: type[DataclassInstance]) -> dict[str, dataclasses.Field[Any]]:
+    """The fields that a file can set, by name."""
+    return {field.name: field for field in dataclasses.fields(cls) if _KEY in field.metadata}
+
+
+def outside_limits(field: dataclasses.Field[Any], value: object) -> str | None:
+    """What is wrong with a value of the right type, or None."""
+    known = of(field)
+    if isinstance(value, timedelta):
+        if known.minimum is None and value <= timedelta():
+            return "must be longer than 0s"
+        if value > LONGEST:
+            return f"must be at most {format_duration(LONGEST)}"
+    if isinstance(value, int | timedelta):
+        if known.minimum is not None and value < known.minimum:  # type: ignore[operator]
+            return f"must be at least {written(known, known.minimum)}, not {written(known, value)}"
+        if known.maximum is not None and value > known.maximum:  # type: ignore[operator]
+            return f"must be at most {written(known, known.maximum)}, not {written(known, value)}"
+    if known.check is not None and value is not None:
+        return known.check(value)
+    return None
+
+
+def enforce(settings: DataclassInstance, contradictions: Iterable[Problem] = ()) -> None:
+    """Raises Invalid with all problems of a finished object: limits, and what its own class found contradictory."""
+    problems = [*_beyond_limits(settings), *contradictions]
+    if problems:
+        raise Invalid(problems)
+
+
+def _beyond_limits(settings: DataclassInstance) -> Iterator[Problem]:
+    for name, field in settings_of(type(settings)).items():
+        what = outside_limits(field, getattr(settings, name))
+        if what is not None:
+            yield name, what
+
+
+def written(known: About, value: int | timedelta) -> str:
+    """As a file would have it, for messages."""
+    if isinstance(value, timedelta):
+        return format_duration(value)
+    return format_size(value) if known.is_size else f"{value:_}"
+
+
+def quoted(text: str) -> str:
+    """As TOML writes it. JSON's escapes are TOML's, but that TOML wants DEL escaped too."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def dotted(path: Iterable[str | int]) -> str:
+    """A path as a TOML file would write it: `egress.topics."a.b".start`, `ingress.sources[0].topic`."""
+    text = ""
+    for part in path:
+        if isinstance(part, int):
+            text += f"[{part}]"
+        else:
+            word = part if _BARE.fullmatch(part) else quoted(part)
+            text += f".{word}" if text else word
+    return text
+
+
+# --- checks of text --------------------------------------------------------------------------------------------------
+
+
+def not_blank(value: str) -> str | None:
+    return None if value.strip() else "must not be empty"
+
+
+def matching(expression: str, wanted: str) -> Callable[[str], str | None]:
+    """A check that the whole text matches; `wanted` completes "must be …"."""
+    compiled = re.compile(expression)
+    return lambda value: None if compiled.fullmatch(value) else f"must be {wanted}, not {value!r}"
+
+
+http_url = matching(r"https?://[^\s/]+\S*", 'a URL like "https://host:port"')
+listen_address = matching(
+    r"(\[[0-9a-fA-F:]+\]|[^\s:]+):(6553[0-5]|655[0-2]\d|65[0-4]\d\d|6[0-4]\d{3}|[1-5]?\d{1,4})",
+    '"host:port", such as "0.0.0.0:9090" (port 0 takes a free one)',
+)
+region_name = matching(r"[A-Za-z0-9._-]{1,64}", "a region name (1 to 64 of A-Z a-z 0-9 . _ -)")
+topic_name = matching(r"[A-Za-z0-9._-]{1,249}", "a topic name (1 to 249 of A-Z a-z 0-9 . _ -)")

@@ -1,0 +1,130 @@
+"""The `[s3]` and `[sqs]` sections: where objects are, and where their notifications arrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal
+
+from infra.settings.field import Problem, about, enforce, http_url, matching, not_blank
+from infra.settings.units import GIB, MIB
+
+MAX_PARTS = 10_000  # S3's limit for one multipart upload
+SSE = ("AES256", "aws:kms", "aws:kms:dsse")
+
+_prefix = matching(r"([^/\s@]+(/[^/\s@]+)*)?", 'words between single slashes, none at either end, such as "data"')
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Settings:
+    """A bucket and the prefix of an archive in it. Without keys, the AWS credential chain is asked."""
+
+    bucket: str = field(metadata=about("bucket of the archive", check=not_blank))
+    prefix: str = field(
+        default="data", metadata=about("key prefix of the archive; may be empty; one archive per prefix", check=_prefix)
+    )
+    endpoint_url: str | None = field(
+        default=None, metadata=about("another S3 server than AWS's; default: AWS", check=http_url)
+    )
+    region_name: str | None = field(
+        default=None, metadata=about("AWS region of the bucket; default: the AWS environment's", check=not_blank)
+    )
+    access_key_id: str | None = field(
+        default=None, metadata=about("key of an AWS account; default: the AWS credential chain", check=not_blank)
+    )
+    secret_access_key: str | None = field(
+        default=None,
+        repr=False,
+        metadata=about("goes with access_key_id; only as ${ENV}", secret=True, check=not_blank),
+    )
+    session_token: str | None = field(
+        default=None,
+        repr=False,
+        metadata=about("goes with temporary keys; only as ${ENV}", secret=True, check=not_blank),
+    )
+    storage_class: str | None = field(
+        default=None, metadata=about("of new segments, such as STANDARD_IA; default: the bucket's", check=not_blank)
+    )
+    sse: str | None = field(
+        default=None,
+        metadata=about(
+            "server-side encryption of new segments; default: the bucket's",
+            check=matching("|".join(SSE), " or ".join(f'"{name}"' for name in SSE)),
+        ),
+    )
+    kms_key_id: str | None = field(
+        default=None, metadata=about("KMS key for sse = aws:kms; default: AWS's own key", check=not_blank)
+    )
+    part_size: int = field(
+        default=16 * MIB,
+        metadata=about(
+            "segments above it are uploaded in parts of this size; a part is what a retry repeats",
+            size=True,
+            minimum=5 * MIB,  # S3's limits
+            maximum=5 * GIB,
+        ),
+    )
+
+    conditional_writes: Literal["probe", "assume"] = field(
+        default="probe",
+        metadata=about(
+            "whoever writes asks the store at its start to overwrite an object, which it must refuse; or assume that "
+            "it does"
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        enforce(self, [*_half_credentials(self), *self._contradictions()])
+
+    def _contradictions(self) -> Iterator[Problem]:
+        if self.kms_key_id is not None and not (self.sse or "").startswith("aws:kms"):
+            yield "kms_key_id", 'needs sse = "aws:kms"; as written the key would not be used'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqsSettings:
+    """The queue that a bucket's notifications arrive in."""
+
+    queue: str = field(
+        metadata=about("name or URL of the queue that the bucket's notifications go to", check=not_blank)
+    )
+    endpoint_url: str | None = field(
+        default=None, metadata=about("another SQS server than AWS's; default: AWS", check=http_url)
+    )
+    region_name: str | None = field(
+        default=None, metadata=about("AWS region of the queue; default: the AWS environment's", check=not_blank)
+    )
+    access_key_id: str | None = field(
+        default=None, metadata=about("key of an AWS account; default: the AWS credential chain", check=not_blank)
+    )
+    secret_access_key: str | None = field(
+        default=None,
+        repr=False,
+        metadata=about("goes with access_key_id; only as ${ENV}", secret=True, check=not_blank),
+    )
+    session_token: str | None = field(
+        default=None,
+        repr=False,
+        metadata=about("goes with temporary keys; only as ${ENV}", secret=True, check=not_blank),
+    )
+    wait: timedelta = field(
+        default=timedelta(seconds=20),
+        metadata=about(
+            "how long one request waits for a message; SQS charges per request, and 20s is its longest",
+            minimum=timedelta(0),
+            maximum=timedelta(seconds=20),
+        ),
+    )
+
+    def __post_init__(self) -> None:
+        enforce(self, _half_credentials(self))
+
+
+def _half_credentials(settings: S3Settings | SqsSettings) -> Iterator[Problem]:
+    if settings.access_key_id is not None and settings.secret_access_key is None:
+        yield "access_key_id", "needs secret_access_key; give both, or neither to use the AWS credential chain"
+    if settings.secret_access_key is not None and settings.access_key_id is None:
+        yield "secret_access_key", "needs access_key_id; give both, or neither to use the AWS credential chain"
+    if settings.session_token is not None and settings.access_key_id is None:
+        yield "session_token", "needs access_key_id and secret_access_key"

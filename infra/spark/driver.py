@@ -1,0 +1,217 @@
+"""Spark's driver: a SparkContext of this process, and the Java process under it.
+
+    this process ──pipe──> Java (driver) ──> workers: its own children if the master is local, else somebody else's
+                 <─pipe──  what it writes, line by line to our log
+
+Java ends when its input does, so it never outlives this process, however that ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext, SparkFiles
+from pyspark.errors import PySparkException
+from pyspark.find_spark_home import _find_spark_home
+from pyspark.java_gateway import launch_gateway
+
+from formats.errors import SparkUnavailable
+from infra.runtime import log_fields
+from infra.runtime.java import find_java
+from infra.runtime.process_exit import when_leaving
+from infra.spark.driver_folder import driver_folder
+from infra.spark.packages import pack
+
+if TYPE_CHECKING:
+    from infra.spark.runner import SparkSettings
+
+END_SECONDS = 20.0
+KEPT_LINES = 20
+LOOPBACK = "127.0.0.1"
+INTERPRETER = "spark.pyspark.python"
+_LOG4J = """\
+status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.target = SYSTEM_ERR
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %p %c{1}: %enc{%m}{CRLF}%ex{none}%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+"""
+_WARNINGS = ("WARN ", "ERROR ", "FATAL ")  # as the pattern above begins a line
+
+log = logging.getLogger(__name__)
+
+
+class SparkDriver:
+    """Runs from its making to `close`."""
+
+    def __init__(self, settings: SparkSettings) -> None:
+        """Raises SparkUnavailable; LocalStackError if there is no Java that is fit."""
+        self._settings = settings
+        self._output = _Output()
+        with ExitStack() as stack:
+            self.context = self._start(stack)
+            self._ending = stack.pop_all()
+
+    def close(self) -> None:
+        """End the application and Java, remove what it wrote. May be called again."""
+        self._ending.close()
+
+    def lost(self, error: Exception) -> SparkUnavailable:
+        """For an `error` of the connection to Java."""
+        try:
+            return self.unavailable(f"its Java ended with {self._java.wait(END_SECONDS)}")
+        except subprocess.TimeoutExpired:
+            return self.unavailable(repr(error))
+
+    def unavailable(self, what: str) -> SparkUnavailable:
+        return SparkUnavailable(self._settings.master, what.partition("\n")[0], wrote=self._output.last())
+
+    def _start(self, stack: ExitStack) -> SparkContext:
+        java = find_java()
+        if SparkContext._gateway is not None:
+            raise SparkUnavailable(self._settings.master, "this process has a Spark already: close that one first")
+        folder = stack.enter_context(driver_folder())
+        stack.enter_context(when_leaving(lambda: shutil.rmtree(folder, ignore_errors=True)))  # after Java was killed
+        (folder / "log4j2.properties").write_text(_LOG4J, encoding="ascii")
+        properties = _properties(self._settings, folder)
+        conf = SparkConf(loadDefaults=False).setAll(list(properties.items()))
+        try:
+            gateway = self._launch(conf, str(java.home))
+            self._java: subprocess.Popen[bytes] = gateway.proc
+            stack.callback(self._end_java, gateway)
+            stack.enter_context(when_leaving(self._java.kill))  # its workers end with it
+            with _kept_interrupt():
+                context = SparkContext(conf=conf, gateway=gateway)
+        except Py4JJavaError as error:
+            raise self.unavailable(str(error.java_exception)) from None  # else two hundred lines of Java's
+        except PySparkException as error:
+            self._output.join()  # Java has ended: what it said is why
+            raise self.unavailable(str(error)) from error
+        except (Py4JError, OSError) as error:
+            raise self.lost(error) from error
+        stack.callback(_stop, context, SparkFiles.getRootDirectory())
+        # The one thing that decides it on every master: the property alone reaches some of them.
+        context.pythonExec = properties.get(INTERPRETER) or os.environ.get("PYSPARK_PYTHON") or sys.executable
+        if self._settings.ship_packages:
+            context.addPyFile(str(pack(folder / "replicator-packages.zip")))
+        return context
+
+    def _launch(self, conf: SparkConf, java_home: str) -> Any:
+        variables = {"JAVA_HOME": java_home, "SPARK_HOME": _find_spark_home()}
+        if bind := conf.get("spark.driver.bindAddress"):
+            variables["SPARK_LOCAL_IP"] = bind  # of Spark's pages: their address is no property
+        with self._output.writer() as writer, _environment(variables):
+            return launch_gateway(conf, {"stdout": writer, "stderr": writer})  # type: ignore[no-untyped-call]
+
+    def _end_java(self, gateway: Any) -> None:
+        with suppress(Py4JError, OSError):
+            gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = None  # the next one starts its own
+        if self._java.stdin is not None:
+            self._java.stdin.close()
+        try:
+            self._java.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._java.kill()
+            self._java.wait()
+        self._output.join()
+
+
+def _properties(settings: SparkSettings, folder: Path) -> Mapping[str, str]:
+    no_perf_data = "-XX:-UsePerfData"  # else a kill leaves a file in the temp folder
+    java_options = f"{no_perf_data} -Djava.io.tmpdir={folder} -Dlog4j2.configurationFile={folder}/log4j2.properties"
+    ours = {
+        "spark.master": settings.master,
+        "spark.app.name": settings.application,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.defaultJavaOptions": java_options,
+        "spark.executor.defaultJavaOptions": no_perf_data,
+    }
+    if settings.is_local:  # nobody else has to reach it, and it starts without a network
+        ours |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
+    return ours | dict(settings.properties)
+
+
+def _stop(context: SparkContext, files: str) -> None:
+    sys.path[:] = [entry for entry in sys.path if not entry.startswith(files)]  # put there by Spark
+    with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):  # that Java is gone is known by now
+        with suppress(OSError):  # likewise; the rest of it is left to the second call, which is nothing else
+            context.stop()
+        context.stop()
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """`launch_gateway` hands on the environment of this process and takes no other."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name)
+            if value is not None:
+                os.environ[name] = value
+
+
+@contextmanager
+def _kept_interrupt() -> Iterator[None]:
+    """A SparkContext takes SIGINT for itself; who handles signals here is not for it to decide."""
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+
+
+class _Output:
+    """What Java, and the workers of a local master, write: to our log, and its end kept for errors."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=KEPT_LINES)
+        self._reader: threading.Thread | None = None
+
+    def last(self) -> str:
+        return "\n".join(f"  {line}" for line in self._lines if not line.startswith("\tat "))
+
+    @contextmanager
+    def writer(self) -> Iterator[int]:
+        """The end of the pipe that a process is given. The reader ends when the last of those has."""
+        reading, writing = os.pipe()
+        self._reader = threading.Thread(target=self._read, args=(reading,), name="spark-output", daemon=True)
+        self._reader.start()
+        try:
+            yield writing
+        finally:
+            os.close(writing)
+
+    def join(self) -> None:
+        if self._reader is not None:
+            self._reader.join(END_SECONDS)
+
+    def _read(self, reading: int) -> None:
+        with os.fdopen(reading, encoding="utf-8", errors="replace") as lines:
+            for line in map(str.rstrip, lines):
+                self._lines.append(line)
+                level = logging.WARNING if line.startswith(_WARNINGS) else logging.DEBUG
+                log.log(level, "spark_said", extra={log_fields.SAID: line})

@@ -1,0 +1,1 @@
+"""Object stores and notification queues."""

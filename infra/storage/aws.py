@@ -1,0 +1,66 @@
+"""What every AWS client of ours shares: credentials, timeouts, retries, and how an error of one is told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+CONNECT_TIMEOUT = timedelta(seconds=5)
+READ_TIMEOUT = timedelta(seconds=30)  # longer than the longest SQS poll
+ATTEMPTS = 3  # in the client, within seconds; `infra.storage.retrying` owns the long ones
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwsCredentials:
+    """Explicit ones; without them the AWS credential chain is asked."""
+
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+    session_token: str | None = field(default=None, repr=False)
+
+    def arguments(self) -> dict[str, Any]:
+        """For `Session.client`."""
+        return {
+            "aws_access_key_id": self.access_key_id,
+            "aws_secret_access_key": self.secret_access_key,
+            "aws_session_token": self.session_token,
+        }
+
+
+def client_config(
+    *,
+    max_pool_connections: int,
+    connect_timeout: timedelta = CONNECT_TIMEOUT,
+    read_timeout: timedelta = READ_TIMEOUT,
+    attempts: int = ATTEMPTS,
+    s3: Any = None,
+) -> Config:
+    return Config(
+        connect_timeout=connect_timeout.total_seconds(),
+        read_timeout=read_timeout.total_seconds(),
+        retries={"mode": "standard", "total_max_attempts": attempts},
+        max_pool_connections=max_pool_connections,
+        s3=s3,
+    )
+
+
+def error_code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def status(error: ClientError) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def told(error: BaseException) -> str:
+    """One line about `error`: S3's code and message, or the client's own words."""
+    if isinstance(error, ClientError):
+        message = error.response.get("Error", {}).get("Message", "")
+        return f"{status(error)} {error_code(error)}: {message}"
+    if isinstance(error, BotoCoreError):
+        return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

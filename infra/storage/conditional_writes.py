@@ -1,0 +1,147 @@
+"""Whether a bucket honours `If-None-Match`, on which "nothing stored is overwritten" rests.
+
+A store that ignores the header answers every conditional put with 200. Then two writers of one key overwrite each
+other, and everybody wins every claim and every lease, without an error. So a fixed object is put until the store
+refuses to put it again, whole and in parts: some stores honour the header in one of the two requests only.
+
+    PutObject ─── 412 ──> refused, as it must be                          (the object is there from an earlier start)
+        └── 200 ──> PutObject again ─── 412 ──> refused, as it must be
+                          └── 200 ──> the store ignores the header
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from botocore.exceptions import ClientError
+
+from formats.errors import StoreUnavailable
+from infra.contracts.consumer import ObjectInfo, ObjectStore
+from infra.runtime.crash_points import Step, durable
+from infra.storage.aws import status
+from infra.storage.s3_errors import FAILURES, translate, translated
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+CONTENT = b"A put of this key with If-None-Match must be refused.\n"
+_REFUSED = frozenset({409, 412})  # 409: another process asks the same just now
+_NOT_IMPLEMENTED = 501
+
+
+_WHOLE, _IN_PARTS = "PutObject", "CompleteMultipartUpload"
+
+
+def ask(client: S3Client, bucket: str, key: str, *, arguments: Mapping[str, str], checksum: Mapping[str, str]) -> str:
+    """What is wrong with conditional writes, and what to do; empty when the store honours them. Leaves an object at
+    `key`. Raises StoreUnavailable when there is no answer. `arguments` are those of every new object, `checksum` those
+    of every request with a body."""
+    probe = _Probe(client, bucket, key, arguments, checksum)
+    with durable(Step.PROBE_STORE):
+        answers = {_WHOLE: probe.is_refused_whole(), _IN_PARTS: probe.is_refused_in_parts()}
+    ignored = [operation for operation, is_refused in answers.items() if not is_refused]
+    if not ignored:
+        return ""
+    return (
+        f"s3.bucket: the store of s3://{bucket} at {client.meta.endpoint_url} does not refuse a second object at the "
+        f"key {key}: it ignores If-None-Match in {' and '.join(ignored)}, and segments, claims and leases would be "
+        "overwritten without an error. Use a store that supports conditional writes, or mend the gateway that removes "
+        "the header; s3.conditional_writes = 'assume' goes without this check, and without its protection"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    client: Any
+    bucket: str
+    key: str
+    arguments: Mapping[str, str]
+    checksum: Mapping[str, str]
+
+    @property
+    def where(self) -> dict[str, str]:
+        return {"Bucket": self.bucket, "Key": self.key}
+
+    def is_refused_whole(self) -> bool:
+        def put() -> None:
+            self.client.put_object(**self.where, Body=CONTENT, IfNoneMatch="*", **self.arguments)
+
+        # the first one may find the key free; the second one cannot
+        return self._is_refused(_WHOLE, put) or self._is_refused(_WHOLE, put)
+
+    def is_refused_in_parts(self) -> bool:
+        return self._upload_is_refused() or self._upload_is_refused()
+
+    def _upload_is_refused(self) -> bool:
+        with translated("CreateMultipartUpload", self.bucket, self.key):
+            upload = self.where | {
+                "UploadId": self.client.create_multipart_upload(**self.where, **self.arguments)["UploadId"]
+            }
+        is_refused = True
+        try:
+            with translated("UploadPart", self.bucket, self.key):
+                answer = self.client.upload_part(**upload, PartNumber=1, Body=CONTENT, **self.checksum)
+            checksums = {name: value for name, value in answer.items() if name.startswith("Checksum")}
+            parts = {"Parts": [{"PartNumber": 1, "ETag": answer["ETag"], **checksums}]}
+
+            def complete() -> None:
+                self.client.complete_multipart_upload(**upload, MultipartUpload=parts, IfNoneMatch="*")
+
+            is_refused = self._is_refused(_IN_PARTS, complete)
+        finally:
+            if is_refused:  # else the upload is complete
+                with suppress(*FAILURES):  # a store may have ended it with the refusal
+                    self.client.abort_multipart_upload(**upload)
+        return is_refused
+
+    def _is_refused(self, operation: str, put: Callable[[], None]) -> bool:
+        try:
+            put()
+        except FAILURES as error:
+            if isinstance(error, ClientError) and status(error) in _REFUSED:
+                return True
+            if isinstance(error, ClientError) and status(error) == _NOT_IMPLEMENTED:
+                return False  # it says that it does not know the header
+            raise translate(error, operation=operation, bucket=self.bucket, key=self.key) from error
+        return False
+
+
+class ProvenObjectStore:
+    """An `ObjectStore` that puts nothing before `ask` has found nothing wrong with the store below. Belongs inside the
+    retry decorator, which asks again and names the reason. Thread safe."""
+
+    def __init__(self, store: ObjectStore, ask: Callable[[], str]) -> None:
+        """`ask` answers what is wrong, empty when nothing is; it may raise StoreUnavailable."""
+        self._store, self._ask = store, ask
+        self._mutex = threading.Lock()
+        self._is_proven = False
+
+    def problem(self) -> str:
+        """Asks until the answer was once that nothing is wrong."""
+        with self._mutex:
+            if self._is_proven:
+                return ""
+            problem = self._ask()
+            self._is_proven = not problem
+            return problem
+
+    def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
+        if not self._is_proven and (problem := self.problem()):
+            raise StoreUnavailable(problem)
+        self._store.put_new(key, body, size_bytes)
+
+    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+        return self._store.list(prefix, start_after=start_after, most=most)
+
+    def open(self, key: str) -> BinaryIO:
+        return self._store.open(key)
+
+    def stat(self, key: str) -> ObjectInfo | None:
+        return self._store.stat(key)
+
+    def delete_many(self, keys: Collection[str]) -> None:
+        self._store.delete_many(keys)

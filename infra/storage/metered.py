@@ -1,0 +1,50 @@
+"""Counting what an object store is asked, and what it refused."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from typing import BinaryIO
+
+from formats.errors import TransientError
+from infra.contracts.consumer import ObjectInfo, ObjectStore
+from infra.runtime.metrics import Metrics
+
+
+class MeteredObjectStore:
+    """An `ObjectStore`. Belongs inside the retry decorator, so that every attempt counts. Reads of an opened object
+    are not counted; a listing counts once. Only TransientError is an error of the store: a taken key and an absent
+    object are answers."""
+
+    def __init__(self, store: ObjectStore, metrics: Metrics) -> None:
+        self._store = store
+        self._metrics = metrics
+
+    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+        with self._counted("list"):
+            yield from self._store.list(prefix, start_after=start_after, most=most)
+
+    def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
+        with self._counted("put_new"):
+            self._store.put_new(key, body, size_bytes)
+
+    def open(self, key: str) -> BinaryIO:
+        with self._counted("open"):
+            return self._store.open(key)
+
+    def stat(self, key: str) -> ObjectInfo | None:
+        with self._counted("stat"):
+            return self._store.stat(key)
+
+    def delete_many(self, keys: Collection[str]) -> None:
+        with self._counted("delete_many"):
+            self._store.delete_many(keys)
+
+    @contextmanager
+    def _counted(self, operation: str) -> Iterator[None]:
+        self._metrics.count("store_requests", operation=operation)
+        try:
+            yield
+        except TransientError:
+            self._metrics.count("store_errors", operation=operation)
+            raise

@@ -1,0 +1,322 @@
+"""The object store on S3: every object appears at its final key by one atomic conditional request.
+
+up to the part size   PutObject              If-None-Match: *
+above it              CompleteMultipartUpload If-None-Match: *, after the parts; aborted when anything fails
+
+412  the key is taken             → SegmentExists
+409  a conflicting write is going → again, from the start; StoreUnavailable after a few
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, timedelta
+from itertools import islice
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError
+
+from formats.errors import ConfigError, SegmentExists, StoreRefused, StoreUnavailable
+from infra.contracts.consumer import ObjectInfo
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.log_fields import BUCKET, ERROR, KEY, NEXT
+from infra.storage import conditional_writes
+from infra.storage.aws import (
+    ATTEMPTS,
+    CONNECT_TIMEOUT,
+    READ_TIMEOUT,
+    AwsCredentials,
+    client_config,
+    error_code,
+    status,
+    told,
+)
+from infra.storage.s3_body import Slice, cut
+from infra.storage.s3_errors import FAILURES, translate, translated
+from infra.storage.s3_reader import open_object
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+PART_SIZE_BYTES = 16 * 1024 * 1024
+SMALLEST_PART_BYTES = 5 * 1024 * 1024  # S3's limit, for all parts but the last
+DELETE_BATCH = 1_000  # S3's limit
+LIST_PAGE = 1_000  # S3's limit, and what it sends unless it is asked for fewer
+CONFLICT_ATTEMPTS = 3
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3PutOptions:
+    """What objects are stored with; empty: the bucket's own default. Values are S3's words."""
+
+    storage_class: str = ""  # "STANDARD_IA"
+    keeps_default_class: Callable[[str], bool] = lambda _key: False  # keys whose objects `storage_class` is not for
+    sse: str = ""  # "AES256", "aws:kms"
+    kms_key_id: str = ""
+    checksum_algorithm: str = "CRC64NVME"  # the cheapest; empty: the client's own choice, for stores that refuse it
+
+    def __post_init__(self) -> None:
+        if self.kms_key_id and not self.sse.startswith("aws:kms"):
+            raise ValueError(f"a KMS key needs sse = aws:kms, not {self.sse!r}")
+
+    def arguments(self, key: str) -> Mapping[str, str]:
+        """Of PutObject and CreateMultipartUpload."""
+        storage_class = "" if self.keeps_default_class(key) else self.storage_class
+        given = _given(StorageClass=storage_class, ServerSideEncryption=self.sse, SSEKMSKeyId=self.kms_key_id)
+        return given | self.checksum
+
+    @property
+    def checksum(self) -> dict[str, str]:
+        """Argument of every request that carries bytes."""
+        return _given(ChecksumAlgorithm=self.checksum_algorithm)
+
+
+def _given(**arguments: str) -> dict[str, str]:
+    return {name: value for name, value in arguments.items() if value}
+
+
+def make_s3_client(
+    *,
+    endpoint_url: str | None = None,
+    region_name: str | None = None,
+    credentials: AwsCredentials | None = None,
+    max_pool_connections: int = 32,
+    connect_timeout: timedelta = CONNECT_TIMEOUT,
+    read_timeout: timedelta = READ_TIMEOUT,
+    attempts: int = ATTEMPTS,
+) -> S3Client:
+    """A client for `S3ObjectStore`; the caller closes it. With an endpoint of its own, buckets are path-style. Raises
+    ConfigError when the settings, or the profile of the environment, make no client.
+
+    `max_pool_connections`: at least the number of threads that will use it.
+    """
+    config = client_config(
+        max_pool_connections=max_pool_connections,
+        connect_timeout=connect_timeout,
+        read_timeout=read_timeout,
+        attempts=attempts,
+        s3={
+            "addressing_style": "path" if endpoint_url else "auto",
+            # TLS vouches for the bytes, else the signed checksum header does: SHA-256 too would be most of the cost
+            "payload_signing_enabled": False,
+        },
+    )
+    arguments = credentials.arguments() if credentials else {}
+    try:
+        session = boto3.session.Session()  # one of its own: boto3's default session is not thread safe
+        return session.client("s3", endpoint_url=endpoint_url, region_name=region_name, config=config, **arguments)
+    except (BotoCoreError, ValueError) as error:
+        raise ConfigError([f"{told(error)}; correct it in the file or in the environment"], source="S3") from error
+
+
+class S3ObjectStore:
+    """An `ObjectStore`: one bucket. Thread safe, as the client is.
+
+    A put whose answer was lost may have worked: tried again, by the client or by anybody, it raises SegmentExists.
+    """
+
+    def __init__(
+        self,
+        client: S3Client,
+        bucket: str,
+        *,
+        put_options: S3PutOptions | None = None,
+        part_size_bytes: int = PART_SIZE_BYTES,
+    ) -> None:
+        """`part_size_bytes`: what one request carries at most, unless that made more parts than S3 allows."""
+        if part_size_bytes < SMALLEST_PART_BYTES:
+            raise ValueError(f"part size must be at least {SMALLEST_PART_BYTES}: {part_size_bytes}")
+        self._client: Any = client  # the stubs know closed sets of words where S3 has open ones
+        self._bucket = bucket
+        self._options = put_options or S3PutOptions()
+        self._part_size_bytes = part_size_bytes
+
+    def __repr__(self) -> str:
+        return f"S3ObjectStore({self._bucket!r})"
+
+    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+        """One request per thousand keys, made when the caller gets there."""
+        arguments: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix}
+        if start_after:
+            arguments["StartAfter"] = start_after
+        if most is not None and most < LIST_PAGE:
+            arguments["PaginationConfig"] = {"PageSize": most}
+        pages = iter(self._client.get_paginator("list_objects_v2").paginate(**arguments))
+        left = most
+        while left is None or left > 0:
+            with translated("ListObjectsV2", self._bucket):
+                page = next(pages, None)
+            if page is None:
+                return
+            contents = page.get("Contents", ())[:left]
+            left = None if left is None else left - len(contents)
+            for item in contents:
+                yield ObjectInfo(
+                    item["Key"],
+                    item["Size"],
+                    item["LastModified"].astimezone(UTC),
+                    item.get("ETag", ""),
+                    storage_class=item.get("StorageClass", ""),
+                )
+
+    def problem_of_conditional_writes(self, key: str) -> str:
+        """As `conditional_writes.ask` answers it; leaves an object at `key`."""
+        return conditional_writes.ask(
+            self._client,
+            self._bucket,
+            key,
+            arguments=self._options.arguments(key),
+            checksum=self._options.checksum,
+        )
+
+    def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
+        """Reads `body` more than once: for its checksum, and again for every attempt."""
+        if (held := body.seek(0, io.SEEK_END)) < size_bytes:
+            raise ValueError(f"{key}: the body holds {held} bytes, not {size_bytes}")
+        for _ in range(CONFLICT_ATTEMPTS):
+            try:
+                if size_bytes <= self._part_size_bytes:
+                    self._put_whole(key, body, size_bytes)
+                else:
+                    self._put_parts(key, body, size_bytes)
+            except _Conflict as conflict:
+                last = conflict
+            else:
+                return
+        raise StoreUnavailable(
+            f"put s3://{self._bucket}/{key}: a conflicting write is going on, {CONFLICT_ATTEMPTS} times in a row"
+        ) from last
+
+    def open(self, key: str) -> BinaryIO:
+        return open_object(self._client, self._bucket, key)
+
+    def stat(self, key: str) -> ObjectInfo | None:
+        with translated("HeadObject", self._bucket, key):
+            try:
+                head = self._client.head_object(Bucket=self._bucket, Key=key, ChecksumMode="ENABLED")
+            except ClientError as error:
+                if status(error) != 404:
+                    raise
+                head = None
+        if head is None:
+            # an answer to HEAD has no body to say what was not found: the key, or the whole bucket
+            with translated("HeadBucket", self._bucket):
+                self._client.head_bucket(Bucket=self._bucket)
+            return None
+        return ObjectInfo(
+            key,
+            head["ContentLength"],
+            head["LastModified"].astimezone(UTC),
+            head.get("ETag", ""),
+            head.get("ReplicationStatus", ""),
+            checksums=_checksums(head),
+        )
+
+    def delete_many(self, keys: Collection[str]) -> None:
+        """One request per thousand keys."""
+        left = iter(dict.fromkeys(keys))
+        while batch := list(islice(left, DELETE_BATCH)):
+            with translated("DeleteObjects", self._bucket, batch[0]):
+                answer = self._client.delete_objects(
+                    Bucket=self._bucket, Delete={"Objects": [{"Key": key} for key in batch], "Quiet": True}
+                )
+            refused = [one for one in answer.get("Errors", ()) if one.get("Code") != "NoSuchKey"]
+            if refused:
+                denied = all(one.get("Code") == "AccessDenied" for one in refused)
+                raise (StoreRefused if denied else StoreUnavailable)(_refusal(self._bucket, refused))
+
+    def _put_whole(self, key: str, body: BinaryIO, size_bytes: int) -> None:
+        with self._conditional("PutObject", key):
+            self._client.put_object(
+                Bucket=self._bucket,
+                Key=key,
+                Body=Slice(body, 0, size_bytes),
+                ContentLength=size_bytes,
+                IfNoneMatch="*",
+                **self._options.arguments(key),
+            )
+
+    def _put_parts(self, key: str, body: BinaryIO, size_bytes: int) -> None:
+        where = {"Bucket": self._bucket, "Key": key}
+        with durable(Step.CREATE_MULTIPART), translated("CreateMultipartUpload", self._bucket, key):
+            upload = where | {
+                "UploadId": self._client.create_multipart_upload(**where, **self._options.arguments(key))["UploadId"]
+            }
+        try:
+            parts = [
+                self._put_part(upload, number, Slice(body, start, length))
+                for number, (start, length) in enumerate(cut(size_bytes, self._part_size_bytes), start=1)
+            ]
+            with durable(Step.COMPLETE_MULTIPART), self._conditional("CompleteMultipartUpload", key):
+                self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")
+        except BaseException:
+            self._abort(upload)
+            raise
+
+    def _put_part(self, upload: Mapping[str, str], number: int, body: Slice) -> Mapping[str, Any]:
+        with durable(Step.PUT_PART), translated("UploadPart", self._bucket, upload["Key"]):
+            answer = self._client.upload_part(
+                **upload, PartNumber=number, Body=body, ContentLength=len(body), **self._options.checksum
+            )
+        checksums = {name: value for name, value in answer.items() if name in _CHECKSUMS}
+        return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
+
+    def _abort(self, upload: Mapping[str, str]) -> None:
+        """Best effort: the error that led here is the one to be told."""
+        try:
+            self._client.abort_multipart_upload(**upload)
+        except FAILURES as error:
+            if isinstance(error, ClientError) and error_code(error) == "NoSuchUpload":
+                return
+            log.warning(
+                "multipart_abort_failed",
+                extra={
+                    BUCKET: self._bucket,
+                    KEY: upload["Key"],
+                    ERROR: told(error),
+                    NEXT: "its parts are paid for until a lifecycle rule AbortIncompleteMultipartUpload removes them",
+                },
+            )
+
+    @contextmanager
+    def _conditional(self, operation: str, key: str) -> Iterator[None]:
+        """Around the one request that makes the object appear."""
+        try:
+            yield
+        except FAILURES as error:
+            if isinstance(error, ClientError) and status(error) == 412:
+                raise SegmentExists(key) from error
+            if isinstance(error, ClientError) and status(error) == 409:
+                raise _Conflict from error
+            raise translate(error, operation=operation, bucket=self._bucket, key=key) from error
+
+
+class _Conflict(Exception):
+    """Another conditional write of the key is going on: nobody has won yet."""
+
+
+_CHECKSUMS = frozenset({"ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumSHA256"})
+
+
+def _checksums(head: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Those of the whole content: one over the checksums of parts depends on how large the parts are."""
+    if head.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT":
+        return ()
+    return tuple(sorted((name, value) for name in _CHECKSUMS if (value := head.get(name)) and "-" not in value))
+
+
+def _refusal(bucket: str, refused: Sequence[Mapping[str, str]]) -> str:
+    first = refused[0]
+    code = first.get("Code", "")
+    advice = f"; allow s3:DeleteObject on bucket {bucket} to these credentials" if code == "AccessDenied" else ""
+    return (
+        f"DeleteObjects s3://{bucket}: {len(refused)} keys refused, first {first.get('Key')}: "
+        f"{code}: {first.get('Message', '')}{advice}"
+    )

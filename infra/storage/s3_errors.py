@@ -1,0 +1,109 @@
+"""What an error of S3 means to us.
+
+    404 NoSuchKey              SegmentNotFound, and nothing else is
+    412 on If-None-Match       SegmentExists, by the writer (`s3.py`)
+    412 on If-Match            SegmentNotFound: that version is gone, by the reader (`s3_file.py`)
+    what an operator repairs   StoreRefused, with the remedy: bucket, host, credentials, permission
+    everything else            StoreUnavailable
+
+None of the last two says that an object is absent, and all can be repaired while we wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore.exceptions import (
+    BotoCoreError,
+    ClientError,
+    ConnectTimeoutError,
+    CredentialRetrievalError,
+    EndpointConnectionError,
+    NoCredentialsError,
+    PartialCredentialsError,
+)
+from urllib3.exceptions import HTTPError, NameResolutionError
+
+from formats.errors import SegmentNotFound, StoreRefused, StoreUnavailable
+from infra.storage.aws import error_code, status, told
+
+FAILURES = (ClientError, BotoCoreError, HTTPError, OSError)
+"""What boto3 raises, from its own checks down to the socket's."""
+
+_PERMISSIONS = {
+    "PutObject": "s3:PutObject",
+    "CreateMultipartUpload": "s3:PutObject",
+    "UploadPart": "s3:PutObject",
+    "CompleteMultipartUpload": "s3:PutObject",
+    "AbortMultipartUpload": "s3:AbortMultipartUpload",
+    "GetObject": "s3:GetObject",
+    "HeadObject": "s3:GetObject",
+    "ListObjectsV2": "s3:ListBucket",
+    "HeadBucket": "s3:ListBucket",
+    "DeleteObjects": "s3:DeleteObject",
+    "RestoreObject": "s3:RestoreObject",
+    "ListMultipartUploads": "s3:ListBucketMultipartUploads",
+}
+_CREDENTIALS = frozenset(
+    {
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "ExpiredToken",
+        "InvalidToken",
+        "TokenRefreshRequired",
+        "RequestTimeTooSkewed",
+        "AuthorizationHeaderMalformed",
+    }
+)
+
+
+@contextmanager
+def translated(operation: str, bucket: str, key: str = "") -> Iterator[None]:
+    """Raise our errors for those of boto3. `operation` is S3's own word, as in the IAM and API documentation."""
+    try:
+        yield
+    except FAILURES as error:
+        raise translate(error, operation=operation, bucket=bucket, key=key) from error
+
+
+def translate(
+    error: BaseException, *, operation: str, bucket: str, key: str = ""
+) -> SegmentNotFound | StoreUnavailable:
+    if isinstance(error, ClientError) and error_code(error) == "NoSuchKey":
+        return SegmentNotFound(key)
+    what = f"{operation} s3://{bucket}/{key}" if key else f"{operation} s3://{bucket}"
+    advice = _advice(error, operation, bucket)
+    if advice:
+        return StoreRefused(f"{what}: {told(error)}; {advice}")
+    if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
+        advice = "; check the endpoint_url in the configuration, that the store runs, and the network to it"
+    return StoreUnavailable(f"{what}: {told(error)}{advice}")
+
+
+def _advice(error: BaseException, operation: str, bucket: str) -> str:
+    """What an operator does about it; empty when time may mend it."""
+    if isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
+        return "set the AWS credentials in the environment, or give this process a role"
+    if isinstance(error, EndpointConnectionError) and isinstance(error.kwargs.get("error"), NameResolutionError):
+        return "nothing knows this host: correct the endpoint or the region, or this machine's DNS"
+    if not isinstance(error, ClientError):
+        return ""
+    code = error_code(error)
+    if code == "NoSuchBucket" or (operation == "HeadBucket" and status(error) == 404):
+        return f"the bucket {bucket} does not exist: create it, or correct the bucket or the endpoint"
+    if code in _CREDENTIALS:
+        return "repair the credentials, the region, or this machine's clock"
+    if code == "InvalidObjectState":
+        return (
+            "the object is archived (Glacier, Deep Archive): `replicator restore --thaw` asks for it, which takes hours"
+        )
+    if code.startswith("KMS"):
+        return "allow kms:GenerateDataKey and kms:Decrypt on the bucket's or the configured KMS key, and enable the key"
+    if status(error) == 403:
+        permission = _PERMISSIONS.get(operation, operation)
+        hint = ""
+        if operation in ("GetObject", "HeadObject"):
+            hint = " and s3:ListBucket (without it S3 answers 403 where it means 404)"
+        return f"allow {permission}{hint} on bucket {bucket} to these credentials"
+    return ""

@@ -1,0 +1,238 @@
+"""Reading an S3 object: one GET when it is small, else ranges of one pinned version, fetched as they are wanted.
+
+The first request asks for the end of the object. A small object is whole then; of a large one the end is what a
+Parquet reader wants first. Later requests carry `If-Match`, so every byte comes from the version first seen. Every
+range is read to its end, which keeps the connection for the next one; a body cut short is resumed where it stopped.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn, cast
+
+from botocore.exceptions import ClientError, FlexibleChecksumError
+
+from formats.errors import SegmentNotFound, StoreUnavailable
+from infra.storage.aws import error_code, status
+from infra.storage.s3_errors import FAILURES, translate, translated
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+    from mypy_boto3_s3.client import S3Client
+
+SMALL_BYTES = 8 * 1024 * 1024  # up to here an object is read by one request, and held in memory
+READ_AHEAD_MIN_BYTES = 128 * 1024  # after a seek
+READ_AHEAD_MAX_BYTES = 8 * 1024 * 1024  # after a while of reading on
+BUFFER_BYTES = 64 * 1024  # of the buffered reader, for small reads
+CHUNK_BYTES = 1024 * 1024  # read from a body at once
+ATTEMPTS = 5  # in a row that bring no byte; the client makes some of its own within each
+
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
+
+
+def open_object(client: S3Client, bucket: str, key: str, *, small_bytes: int = SMALL_BYTES) -> BinaryIO:
+    """The object as a seekable file. Raises SegmentNotFound, StoreUnavailable; so do reads of it."""
+    for attempt in range(1, ATTEMPTS + 1):
+        with translated("GetObject", bucket, key):
+            try:
+                response: Any = client.get_object(Bucket=bucket, Key=key, Range=f"bytes=-{small_bytes}")
+            except ClientError as error:
+                if status(error) != 416:
+                    raise
+                response = client.get_object(Bucket=bucket, Key=key)
+        start, size_bytes = _place(response)
+        tail = bytearray(int(response["ContentLength"]))
+        if len(tail) > small_bytes:
+            response["Body"].close()
+            raise StoreUnavailable(
+                f"GetObject s3://{bucket}/{key}: the store ignores the Range header; it cannot be used"
+            )
+        try:
+            got = _drain(response["Body"], memoryview(tail))
+        except FAILURES as error:
+            if attempt == ATTEMPTS:
+                raise translate(error, operation="GetObject", bucket=bucket, key=key) from error
+            continue
+        if got == len(tail):
+            break
+    else:
+        raise StoreUnavailable(f"GetObject s3://{bucket}/{key}: the body ends early, {ATTEMPTS} times in a row")
+    if start == 0:
+        return io.BytesIO(tail)
+    raw = S3RangeFile(client, bucket, key, etag=response["ETag"], size_bytes=size_bytes, tail=bytes(tail))
+    return cast(BinaryIO, io.BufferedReader(raw, BUFFER_BYTES))
+
+
+class S3RangeFile(io.RawIOBase):
+    """One version of an object. Not thread safe; `io.BufferedReader` around it is.
+
+    Holds the end of the object (`tail`) and one window of read-ahead, at most `READ_AHEAD_MAX_BYTES`. A read larger
+    than the read-ahead goes straight into the caller's buffer.
+    """
+
+    def __init__(
+        self, client: S3Client, bucket: str, key: str, *, etag: str, size_bytes: int, tail: bytes = b""
+    ) -> None:
+        super().__init__()
+        self._client, self._bucket, self._key, self._etag = client, bucket, key, etag
+        self._size_bytes = size_bytes
+        self._tail = tail
+        self._position = 0
+        self._window = memoryview(b"")
+        self._window_start = 0
+        self._fetched_end = -1  # where the last fetch ended: reading on from there is sequential
+        self._ahead_bytes = READ_AHEAD_MIN_BYTES
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        self._check_open()
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self._check_open()
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size_bytes}[whence]
+        if base + offset < 0:
+            raise ValueError(f"negative seek position {base + offset}")
+        self._position = base + offset
+        return self._position
+
+    def readinto(self, buffer: WriteableBuffer) -> int:
+        """Fills `buffer`, or as much as there is, or as much as is at hand. Raises SegmentNotFound when this version is
+        gone, StoreUnavailable."""
+        self._check_open()
+        view = memoryview(buffer).cast("B")
+        wanted = min(len(view), self._size_bytes - self._position)
+        if wanted <= 0:
+            return 0
+        view = view[:wanted]
+        count = self._take(view) or self._fetch_for(view)
+        self._position += count
+        return count
+
+    def readall(self) -> bytes:
+        """The rest, in a buffer of its size; `RawIOBase` would fetch and copy it piece by piece."""
+        self._check_open()
+        rest = memoryview(bytearray(max(self._size_bytes - self._position, 0)))
+        done = 0
+        while count := self.readinto(rest[done:]):
+            done += count
+        return bytes(rest)
+
+    def close(self) -> None:
+        self._window, self._tail = memoryview(b""), b""
+        super().close()
+
+    def _take(self, view: memoryview) -> int:
+        """Copy what is at hand at the position; 0 when nothing is."""
+        tail_start = self._size_bytes - len(self._tail)
+        for start, data in ((tail_start, memoryview(self._tail)), (self._window_start, self._window)):
+            at = self._position - start
+            if 0 <= at < len(data):
+                count = min(len(view), len(data) - at)
+                view[:count] = data[at : at + count]
+                return count
+        return 0
+
+    def _fetch_for(self, view: memoryview) -> int:
+        """Fetch at the position: into `view` when it is large, else into a new window."""
+        start = self._position
+        sequential = start == self._fetched_end
+        self._ahead_bytes = min(self._ahead_bytes * 2, READ_AHEAD_MAX_BYTES) if sequential else READ_AHEAD_MIN_BYTES
+        end = self._size_bytes - len(self._tail)  # the rest is at hand
+        self._window = memoryview(b"")  # let it go before the next is made
+        if len(view) >= self._ahead_bytes:
+            view = view[: end - start]
+            self._fetch(start, view)
+            self._fetched_end = start + len(view)
+            return len(view)
+        window = memoryview(bytearray(min(self._ahead_bytes, end - start)))
+        self._fetch(start, window)
+        self._window, self._window_start, self._fetched_end = window, start, start + len(window)
+        return self._take(view)
+
+    def _fetch(self, start: int, view: memoryview) -> None:
+        """Fill `view` from the object, by as many requests as it takes."""
+        done = failed = 0
+        while done < len(view):
+            brought = 0
+            reason: BaseException | None = None
+            try:
+                for count in self._pieces(start + done, view[done:]):
+                    brought += count
+            except FlexibleChecksumError as error:
+                brought, reason = 0, error  # not what was stored: none of it counts
+            except FAILURES as error:
+                reason = error
+            done += brought
+            failed = 0 if brought else failed + 1
+            if failed == ATTEMPTS:
+                self._give_up(reason)
+
+    def _pieces(self, start: int, view: memoryview) -> Iterator[int]:
+        """One request for `view`; yields counts of bytes as they come, so that a cut body counts for what it gave."""
+        with self._pinned():
+            response: Any = self._client.get_object(
+                Bucket=self._bucket, Key=self._key, Range=f"bytes={start}-{start + len(view) - 1}", IfMatch=self._etag
+            )
+        body = response["Body"]
+        try:
+            if _place(response)[0] != start:
+                raise StoreUnavailable(f"GetObject s3://{self._bucket}/{self._key}: another range than asked for")
+            while len(view):
+                count = body.readinto(view[:CHUNK_BYTES])
+                if not count:
+                    return
+                yield count
+                view = view[count:]
+            body.read(1)  # the end of the body: checks its checksum, and frees the connection for the next request
+        finally:
+            body.close()
+
+    @contextmanager
+    def _pinned(self) -> Iterator[None]:
+        try:
+            yield
+        except ClientError as error:
+            if error_code(error) in ("NoSuchKey", "PreconditionFailed") or status(error) == 412:
+                raise SegmentNotFound(self._key) from error  # deleted, or another version: this one is gone
+            raise
+
+    def _give_up(self, reason: BaseException | None) -> NoReturn:
+        if reason is None:
+            raise StoreUnavailable(
+                f"GetObject s3://{self._bucket}/{self._key}: the body is empty, {ATTEMPTS} times in a row"
+            )
+        raise translate(reason, operation="GetObject", bucket=self._bucket, key=self._key) from reason
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("read of a closed file")
+
+
+def _place(response: Any) -> tuple[int, int]:
+    """First byte and size of the whole object, by the answer to a GET."""
+    match = _CONTENT_RANGE.fullmatch(response.get("ContentRange", ""))
+    return (int(match[1]), int(match[3])) if match else (0, int(response["ContentLength"]))
+
+
+def _drain(body: Any, view: memoryview) -> int:
+    """Fill `view` from a body and close that; fewer bytes than `view` holds when it ends early."""
+    done = 0
+    try:
+        while done < len(view):
+            count = body.readinto(view[done:])
+            if not count:
+                break
+            done += count
+        body.read(1)
+    finally:
+        body.close()
+    return done

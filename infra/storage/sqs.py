@@ -1,0 +1,131 @@
+"""The notification queue on SQS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import boto3
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+from formats.errors import QueueUnavailable
+from formats.messages.segment_events import QueueMessage
+from infra.storage.aws import (
+    ATTEMPTS,
+    CONNECT_TIMEOUT,
+    READ_TIMEOUT,
+    AwsCredentials,
+    client_config,
+    error_code,
+    status,
+    told,
+)
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs.client import SQSClient
+
+BATCH = 10  # SQS's limit
+LONGEST_WAIT = timedelta(seconds=20)  # SQS's limit
+
+_ABSENT = frozenset({"AWS.SimpleQueueService.NonExistentQueue", "QueueDoesNotExist"})
+_PERMISSIONS = {
+    "GetQueueUrl": "sqs:GetQueueUrl",
+    "ReceiveMessage": "sqs:ReceiveMessage",
+    "DeleteMessageBatch": "sqs:DeleteMessage",
+}
+
+
+def make_sqs_client(
+    *,
+    endpoint_url: str | None = None,
+    region_name: str | None = None,
+    credentials: AwsCredentials | None = None,
+    max_pool_connections: int = 10,
+    connect_timeout: timedelta = CONNECT_TIMEOUT,
+    read_timeout: timedelta = READ_TIMEOUT,
+    attempts: int = ATTEMPTS,
+) -> SQSClient:
+    """A client for `SqsQueue`; the caller closes it. `read_timeout` must be longer than the longest wait."""
+    config = client_config(
+        max_pool_connections=max_pool_connections,
+        connect_timeout=connect_timeout,
+        read_timeout=read_timeout,
+        attempts=attempts,
+    )
+    session = boto3.session.Session()  # one of its own: boto3's default session is not thread safe
+    arguments = credentials.arguments() if credentials else {}
+    return session.client("sqs", endpoint_url=endpoint_url, region_name=region_name, config=config, **arguments)
+
+
+class SqsQueue:
+    """A `NotificationQueue`. How often a message comes back before it goes to the dead-letter queue, and after how long
+    without a delete, is set at the queue."""
+
+    def __init__(self, client: SQSClient, queue: str) -> None:
+        """`queue`: a name, or a URL as SQS gives it."""
+        self._client = client
+        self._queue = queue
+        self._url = queue if queue.startswith(("http://", "https://")) else ""
+
+    def __repr__(self) -> str:
+        return f"SqsQueue({self._queue!r})"
+
+    def receive(self, wait: timedelta) -> Sequence[QueueMessage]:
+        """Waits 20 s at most, in whole seconds."""
+        seconds = int(min(max(wait, timedelta()), LONGEST_WAIT).total_seconds())
+        url = self._found_url()
+        with self._translated("ReceiveMessage"):
+            answer = self._client.receive_message(QueueUrl=url, MaxNumberOfMessages=BATCH, WaitTimeSeconds=seconds)
+        return [
+            QueueMessage(message_id=one["MessageId"], receipt=one["ReceiptHandle"], body=one.get("Body", ""))
+            for one in answer.get("Messages", ())
+        ]
+
+    def delete(self, messages: Iterable[QueueMessage]) -> None:
+        """Tries them all, also after one was refused; then raises QueueUnavailable naming those refused."""
+        left = iter(messages)
+        refused: list[str] = []
+        while batch := list(islice(left, BATCH)):
+            refused += self._delete_batch(batch)
+        if refused:
+            raise QueueUnavailable(f"DeleteMessageBatch {self._queue}: {len(refused)} refused: {', '.join(refused)}")
+
+    def _delete_batch(self, batch: Sequence[QueueMessage]) -> list[str]:
+        url = self._found_url()
+        with self._translated("DeleteMessageBatch"):
+            answer = self._client.delete_message_batch(
+                QueueUrl=url,
+                # by number: one message received twice has one id and two receipts
+                Entries=[{"Id": str(i), "ReceiptHandle": message.receipt} for i, message in enumerate(batch)],
+            )
+        return [f"{batch[int(one['Id'])].message_id} ({one['Code']})" for one in answer.get("Failed", ())]
+
+    def _found_url(self) -> str:
+        """Asked once. Two threads may ask at once, and get the same answer."""
+        if not self._url:
+            with self._translated("GetQueueUrl"):
+                self._url = self._client.get_queue_url(QueueName=self._queue)["QueueUrl"]
+        return self._url
+
+    @contextmanager
+    def _translated(self, operation: str) -> Iterator[None]:
+        try:
+            yield
+        except (ClientError, BotoCoreError, OSError) as error:
+            advice = self._advice(error, operation)
+            message = f"{operation} {self._queue}: {told(error)}" + (f"; {advice}" if advice else "")
+            raise QueueUnavailable(message) from error
+
+    def _advice(self, error: Exception, operation: str) -> str:
+        if isinstance(error, NoCredentialsError | PartialCredentialsError):
+            return "set the AWS credentials in the environment, or give this process a role"
+        if not isinstance(error, ClientError):
+            return ""
+        if error_code(error) in _ABSENT:
+            return "the queue does not exist: create it, or correct its name, region or endpoint"
+        if status(error) == 403:
+            return f"allow {_PERMISSIONS[operation]} on the queue to these credentials, or repair them"
+        return ""

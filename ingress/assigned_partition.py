@@ -1,0 +1,125 @@
+"""A source partition whose target partition is assigned to this process, and what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from formats.coverage import end_of
+from formats.messages.delivery_checkpoint import Checkpoint
+from formats.segment import SourcePartition
+from infra.runtime import log_fields
+from infra.runtime.failures import Failures
+from infra.runtime.metrics import Metrics
+from ingress.delivery.events import Assignment
+from ingress.segment_lister import Listing, Stored
+from ingress.segment_view import SegmentView
+from ingress.sequencer import LatePolicy, Sequencer
+from ingress.undelivered import Undelivered, before_begin
+from replicator.config import IngressSource
+
+LATE_ALARM = timedelta(minutes=5)  # replication may bring segments out of order, for a while
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """Compared by identity: the same partition assigned again is another holding."""
+
+    assignment: Assignment
+    policy: LatePolicy
+    view: SegmentView = field(default_factory=SegmentView)
+    sequencer: Sequencer | None = None  # None until its checkpoint was read
+    checkpoint: Checkpoint | None = None  # that it was positioned by; None: there is none
+    passed: Undelivered | None = None  # what is stored before its begin
+    left_behind: dict[SourcePartition, Undelivered] = field(default_factory=dict)  # the same of earlier incarnations
+    resolving: bool = False
+    is_listed: bool = False  # a listing from its position on has filled its view, or is under way
+    retry_at: datetime | None = None  # of reading the checkpoint
+    relist_at: datetime | None = None  # by the timer
+    listing: Listing | None = None  # under way
+    reach: Mapping[int, int] = field(default_factory=dict)  # by level, how far before the position a listing begins
+    refusals: int = 0  # of the same record, in a row
+    stopped: str = ""  # why it waits for an operator
+    failures: Failures = field(default_factory=Failures)
+    alarm: str = ""  # of the failures, if it was stopped because of them
+    checkpointed: int | None = None  # next offset of the last checkpoint that was read or written here
+    is_forgotten: bool = False  # that checkpoint is gone from its topic
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return self.assignment.labels
+
+    @property
+    def fields(self) -> dict[str, object]:
+        source = self.assignment.source
+        return {
+            log_fields.REGION: source.region,
+            log_fields.TOPIC: source.place,
+            log_fields.PARTITION: source.partition,
+        }
+
+    @property
+    def is_idle(self) -> bool:
+        """The target works on nothing of it."""
+        return self.sequencer is None or not self.sequencer.is_busy
+
+    @property
+    def is_seen(self) -> bool:
+        """Its view shows what waits, or that nothing does."""
+        return len(self.view) > 0 or (self.sequencer is not None and self.listing is None)
+
+    def begins(self, begun_at: int | None) -> None:
+        """It is known where its delivery began."""
+        self.assignment = replace(self.assignment, begun_at=begun_at)
+        span = before_begin(begun_at)
+        if self.passed is None or self.passed.span != span:
+            self.passed = None if span is None else Undelivered(span)
+
+    @property
+    def lateness(self) -> str:
+        """Subject of the health problem of a missing segment."""
+        return f"{self.assignment.source} waits"
+
+    def late_since(self, now: datetime) -> str:
+        """The health problem of a segment that is missing for longer than LATE_ALARM; empty when there is none."""
+        missing = self.sequencer.waits_for() if self.sequencer is not None else None
+        if missing is None or now - missing[1] < LATE_ALARM:
+            return ""
+        (offsets, since), source = missing, self.assignment.source
+        until = since + self.policy.lost_timeout
+        ends = "passes over them" if self.policy.skip_lost else "stops"
+        return (
+            f"offsets {offsets} are in no segment, and no gap was recorded for them; delivery waits since "
+            f"{since.isoformat(timespec='seconds')}, and {ends} at {until.isoformat(timespec='seconds')}. If "
+            "replication does not bring them, restore the objects from a copy; or accept the loss, with "
+            f"`replicator gaps accept {source} {offsets.start}-{offsets.end} --reason TEXT --yes` and a file of the "
+            "region that archives it. The next listing sees either, within relist_interval"
+        )
+
+    def stored(self, stored: Stored) -> None:
+        """What a listing found where nothing is delivered any more."""
+        if self.passed is not None:
+            self.passed.listed(stored.passed)
+        for source, covered in stored.left_behind.items():
+            if source in self.left_behind:
+                self.left_behind[source].listed(covered)
+
+    def measure(self, metrics: Metrics, now: datetime) -> None:
+        """How far delivery is behind what is known to be stored."""
+        next_offset = self.sequencer.next_offset if self.sequencer else self.view.next_offset or None
+        waiting = [i for i in self.view.infos if next_offset is None or i.segment.offsets.end >= next_offset]
+        end = end_of(i.segment.offsets for i in waiting)
+        begin = next_offset or min((i.segment.offsets.start for i in waiting), default=0)
+        oldest = min((i.stored_at for i in waiting), default=now)
+        metrics.gauge("ingress_lag_records", max(end - begin, 0), **self.labels)
+        metrics.gauge("ingress_lag_seconds", max((now - oldest).total_seconds(), 0), **self.labels)
+
+
+def late_policy(settings: IngressSource) -> LatePolicy:
+    return LatePolicy(
+        first_segment_delay=settings.first_segment_delay,
+        late_retries=settings.late_segment_retries,
+        lost_timeout=settings.lost_segment_timeout,
+        skip_lost=settings.on_lost == "skip",
+    )

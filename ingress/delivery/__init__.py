@@ -1,0 +1,1 @@
+"""Rounds: records of segments into target topics."""

@@ -1,0 +1,164 @@
+"""What is being read for delivery: pieces of so many partitions at a time, each one run ahead, on a pool.
+
+begin ──> waiting ──> open (read one run ahead) ──> taken, run by run ──> dropped
+             ^            └─ again, from an offset on: before anything that waits
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Hashable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from formats.coverage import Piece, remaining
+from formats.messages.delivery_checkpoint import Skipped
+from formats.segment import Segment
+from infra.archive.run_reader import PieceRun, RunReader
+from infra.contracts.consumer import TopicPartition
+from ingress.delivery.events import Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Narrow:
+    """A record below `until` is refused: runs of `max_records`, until it is alone."""
+
+    max_records: int
+    until: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Waiting:
+    assignment: Assignment
+    pieces: Sequence[Piece]  # they adjoin; none: only the first checkpoint is to be written
+    narrow: Narrow | None = None
+    skipped: Sequence[Skipped] = ()  # right before them
+
+
+@dataclass(slots=True, eq=False)
+class Reading:
+    assignment: Assignment
+    pieces: Sequence[Piece]
+    narrow: Narrow | None
+    runs: Generator[PieceRun, None, None]
+    ahead: Future[PieceRun]
+    from_offset: int
+    next_offset: int  # of the next run to take
+    skipped: Sequence[Skipped]  # to be said with the first run
+
+    @property
+    def segment(self) -> Segment:
+        """The one that the next run begins in."""
+        return remaining(self.pieces, self.next_offset)[0].segment
+
+
+@dataclass(slots=True)
+class Readings:
+    """The delivery thread's, but for `begin` and `release`. `changed` guards what waits; it is notified when something
+    begins, and when a run is read."""
+
+    reader: RunReader
+    pool: ThreadPoolExecutor
+    width: int
+    changed: threading.Condition
+    _waiting: deque[_Waiting] = field(default_factory=deque)
+    _released: set[int] = field(default_factory=set)  # epochs whose partitions are not ours any more
+    _open: dict[int, Reading] = field(default_factory=dict)  # by epoch
+    _served: dict[Hashable, int] = field(default_factory=dict)  # group of partitions -> its last round
+    _apart: set[str | TopicPartition] = field(default_factory=set)  # topics and partitions that may spoil a round
+    _rounds: int = 0
+
+    def begin(self, assignment: Assignment, pieces: Sequence[Piece], skipped: Sequence[Skipped]) -> None:
+        with self.changed:
+            self._waiting.append(_Waiting(assignment, pieces, skipped=skipped))
+            self.changed.notify_all()
+
+    def release(self, epochs: Collection[int]) -> None:
+        """Under `changed`. They are dropped before the next round."""
+        self._released.update(epochs)
+
+    @property
+    def is_any_at_hand(self) -> bool:
+        return any(reading.ahead.done() for reading in self._open.values())
+
+    def members(self, lane: Callable[[str], Hashable]) -> list[Reading]:
+        """Under `changed`. Who shares the next round: of one lane, and nobody who may spoil it for the others; groups
+        take turns. Opens what waits."""
+        for epoch in self._released.intersection(self._open):
+            self.drop(epoch)
+        while self._waiting and len(self._open) < self.width:
+            waiting = self._waiting.popleft()
+            if waiting.assignment.epoch not in self._released:
+                self._begin_reading(waiting)
+        groups: dict[Hashable, list[Reading]] = {}
+        for reading in self._open.values():
+            target = reading.assignment.target
+            alone = reading.assignment.epoch if reading.narrow else 0
+            apart = next((one for one in (target, target.topic) if one in self._apart), "")
+            groups.setdefault((lane(target.topic), alone, apart), []).append(reading)
+        ready = [group for group, readings in groups.items() if any(r.ahead.done() for r in readings)]
+        if not ready:
+            return []
+        chosen = min(ready, key=lambda group: self._served.get(group, 0))
+        self._rounds += 1
+        self._served = {group: at for group, at in self._served.items() if group in groups} | {chosen: self._rounds}
+        first = self._rounds % len(groups[chosen])  # nobody is always the first to be left out of a full round
+        return groups[chosen][first:] + groups[chosen][:first]
+
+    def set_apart(self, what: str | TopicPartition) -> None:
+        """A topic, or a partition: no other shares its rounds until `joins`. Its own partitions do."""
+        self._apart.add(what)
+
+    def joins(self, partition: TopicPartition) -> None:
+        """Records of it were delivered."""
+        self._apart -= {partition, partition.topic}
+
+    def next_run(self, reading: Reading, run: PieceRun) -> None:
+        """`run` was taken; the next one is read meanwhile."""
+        reading.next_offset = run.next_offset
+        if not run.last:
+            reading.ahead = self._read_ahead(reading.runs)
+
+    def again(self, reading: Reading, from_offset: int, narrow: Narrow | None) -> None:
+        """Read once more, from there; before anything that waits."""
+        self.drop(reading.assignment.epoch)
+        # once the first run is delivered, what was skipped before it is said
+        skipped = reading.skipped if from_offset == reading.from_offset else ()
+        pieces = remaining(reading.pieces, from_offset)
+        with self.changed:
+            self._waiting.appendleft(_Waiting(reading.assignment, pieces, narrow, skipped))
+
+    def drop(self, epoch: int) -> None:
+        reading = self._open.pop(epoch, None)
+        if reading is not None:
+            reading.ahead.add_done_callback(lambda _: reading.runs.close())
+
+    def close(self) -> None:
+        for epoch in list(self._open):
+            self.drop(epoch)
+
+    def _begin_reading(self, waiting: _Waiting) -> None:
+        assignment, narrow, pieces = waiting.assignment, waiting.narrow, waiting.pieces
+        if pieces:
+            at = pieces[0].from_offset
+            runs = self.reader.runs(pieces, max_records=narrow.max_records if narrow else None)
+        else:
+            at = assignment.begun_at or 0
+            runs = _first_run(at)
+        ahead = self._read_ahead(runs)
+        self._open[assignment.epoch] = Reading(assignment, pieces, narrow, runs, ahead, at, at, waiting.skipped)
+
+    def _read_ahead(self, runs: Generator[PieceRun, None, None]) -> Future[PieceRun]:
+        future = self.pool.submit(next, runs)
+        future.add_done_callback(lambda _: self._wake())
+        return future
+
+    def _wake(self) -> None:
+        with self.changed:
+            self.changed.notify_all()
+
+
+def _first_run(next_offset: int) -> Generator[PieceRun, None, None]:
+    """Nothing but a position."""
+    yield PieceRun((), 0, 0, next_offset, last=True)

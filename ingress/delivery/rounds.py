@@ -1,0 +1,367 @@
+"""Moves pieces into the target, round by round: runs of every piece at hand, as one call of the TargetWriter.
+
+    controller ──begin──> waiting ──> reading (one run ahead, on a pool) ──> round ──> TargetWriter.deliver
+        <── Progressed / Done / Failed / Vanished / Corrupt ────────────────────────────┘
+
+Runs on one thread with one TargetWriter. At most `width` partitions are read at a time, one object of each, so memory
+is bounded by width × (two runs + two row groups), however many partitions and segments there are.
+
+A refusal holds up nobody else. A refused record: its partition gets rounds of its own, with runs halved until the
+record is alone; what lies before it is then delivered, and the position is its offset. A topic or a partition of which
+the target takes nothing gets rounds of its own until it does. When the target refuses the process as a writer, all of
+it stands still: one run is tried again after a pause that grows, and nothing is forgotten meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from queue import Queue
+
+from formats.coverage import Piece
+from formats.errors import (
+    BrokerUnavailable,
+    CorruptSegment,
+    ForeignSegment,
+    SegmentNotFound,
+    TargetError,
+    TransformFailed,
+    TransientError,
+    WriterRefused,
+)
+from formats.messages.delivery_checkpoint import Checkpoint, Skipped
+from infra.archive.run_reader import PieceRun, RunReader
+from infra.contracts.consumer import Clock, Fate, RunFailed, TargetRun, TargetWriter, TimestampRule
+from infra.runtime import log_fields
+from infra.runtime.lifecycle import Stop
+from infra.runtime.metrics import Metrics
+from ingress.delivery.events import Assignment, Corrupt, Failed, Progressed, Report, Vanished
+from ingress.delivery.pace import Pace
+from ingress.delivery.read_ahead import Narrow, Reading, Readings
+
+log = logging.getLogger(__name__)
+
+ROUND_LINGER = timedelta(milliseconds=200)  # how much later records may be seen for a fuller transaction
+
+IDLE = timedelta(milliseconds=50)
+HALT, HALT_LIMIT = timedelta(seconds=1), timedelta(minutes=1)  # while the target refuses the writer; doubles
+GIVING_UP = timedelta(seconds=5)  # for a round that was told to stop: to abort takes the client a moment
+
+
+@dataclass(slots=True)
+class _Part:
+    """What one partition has in the round under way."""
+
+    reading: Reading
+    from_offset: int
+    count: int = 0
+    size_bytes: int = 0
+    last_offset: int = -1  # of a record
+    newest_ms: float | None = None  # stamp of the last record
+    ended: bool = False  # nothing more of it in this round
+    done: bool = False  # the pieces, to their end
+    then: Report | _Refusal | None = None  # why it ended, to be told once what came before is delivered
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A run that cannot be produced as it is."""
+
+    reason: str
+    count: int
+    last_offset: int
+
+
+@dataclass(slots=True)
+class Delivery:
+    """`run` is the delivery thread's; `begin` and `release` are called from the controller's."""
+
+    reader: RunReader
+    writer: TargetWriter
+    timestamps: TimestampRule
+    pool: ThreadPoolExecutor  # reads and decodes
+    clock: Clock
+    metrics: Metrics
+    stop: Stop
+    abandon: Stop  # ends the wait for the target, once a shutdown's deadline has passed
+    fence: Callable[[], object | None] | None = None  # `Placement.fence`; None: nobody else can have the partitions
+    width: int = 8
+    round_records: int = 1  # a round takes what is at hand, and goes on until it has so many
+    linger: timedelta = timedelta()  # how long it waits for them
+    # no SimpleQueue: its `get` waits for ever when a signal interrupts it as its timeout ends (CPython 3.11; seen)
+    reports: Queue[Report] = field(default_factory=Queue)
+    _readings: Readings = field(init=False)
+    _pace: Pace = field(init=False)
+    _in_round: frozenset[int] = frozenset()
+    _held_back: bool = False  # what is at hand may not go out now
+    _halted: str = ""
+    _halts: int = 0  # in a row
+    _halted_until: datetime | None = None
+    _give_up_round: bool = False
+    _round_began: float | None = None
+    _mutex: threading.Condition = field(default_factory=threading.Condition)
+
+    def __post_init__(self) -> None:
+        self._pace = Pace(self.round_records)
+        self._readings = Readings(self.reader, self.pool, self.width, self._mutex)
+
+    def begin(self, assignment: Assignment, pieces: Sequence[Piece], skipped: Sequence[Skipped] = ()) -> None:
+        """Pieces that adjoin. The reports tell how far it got; where one is at fault, what came before is delivered.
+        Without a piece: only a checkpoint at `assignment.begun_at`, the partition's first. `skipped` are offsets before
+        them that were given up: written down with the first position behind them."""
+        self._readings.begin(assignment, pieces, skipped)
+
+    def release(self, epochs: Collection[int], timeout: timedelta) -> bool:
+        """No new round touches these; waits for the one under way, and gives it up after `timeout`. False when even
+        that did not end in time: without transactions its records may then arrive beside the next owner's."""
+        with self._mutex:
+            self._readings.release(epochs)
+            if self._mutex.wait_for(lambda: not self._in_round.intersection(epochs), max(timeout.total_seconds(), 0)):
+                return True
+            # what waits in the producer must not reach the target behind the next owner's records: drop the round,
+            # and let a later release, of others, not take that back
+            self._give_up_round = True
+            return self._mutex.wait_for(
+                lambda: not self._in_round.intersection(epochs), min(timeout, GIVING_UP).total_seconds()
+            )
+
+    def run(self) -> None:
+        """Until stopped; the round under way is finished, unless `abandon` is set."""
+        while not self.stop.is_set():
+            if not self.turn():
+                with self._mutex:
+                    if self._held_back or not self._readings.is_any_at_hand:
+                        self._mutex.wait(IDLE.total_seconds())
+        self._readings.close()
+
+    def turn(self) -> bool:
+        """One round. False when there was nothing to do, or nothing may be done now."""
+        with self._mutex:
+            self._held_back = self._halted_until is not None and self.clock.now() < self._halted_until
+            if self._held_back:
+                return False
+            members = self._readings.members(self.writer.lane)
+            if not members:
+                return False
+            if self._halted:
+                members = [m for m in members if m.ahead.done()][:1]
+            # one look at who owns what and at the generation that says so: a transaction of these members is refused
+            # by the target once another generation rules
+            fence = self.fence() if self.fence is not None else None
+            self._held_back = self.fence is not None and fence is None
+            if self._held_back:  # in no generation: the target would take what comes with such a fence from anybody
+                return False
+            self._in_round = frozenset(m.assignment.epoch for m in members)
+        try:
+            self._round(members, fence)
+        finally:
+            with self._mutex:
+                self._in_round, self._give_up_round, self._round_began = frozenset(), False, None
+                self._mutex.notify_all()
+        return True
+
+    @property
+    def halted(self) -> str:
+        """Why the target takes nothing of this process; empty when it does. From any thread."""
+        return self._halted
+
+    @property
+    def waiting_for_target(self) -> timedelta:
+        """How long the round under way has lasted."""
+        began = self._round_began
+        return timedelta(seconds=time.monotonic() - began) if began is not None else timedelta()
+
+    def _should_stop(self) -> bool:
+        return self._give_up_round or self.abandon.is_set()
+
+    # --- a round ---
+
+    def _round(self, members: list[Reading], fence: object) -> None:
+        began = self._round_began = time.monotonic()
+        parts: dict[int, _Part] = {}  # by epoch: several sources may go to one partition
+        runs = self._runs(members, parts, began)
+        try:
+            failures = self.writer.deliver(runs, should_stop=self._should_stop, fence=fence)
+        except WriterRefused as error:
+            self._halt(str(error))
+            for part in parts.values():
+                self._readings.again(part.reading, part.from_offset, part.reading.narrow)
+            return
+        except BrokerUnavailable as error:
+            # not everything was taken, perhaps; the rest of it was not produced, and is read again
+            targets = {part.reading.assignment.target for part in parts.values()}
+            failures = [RunFailed(p, "UNAVAILABLE", str(error), Fate.UNKNOWN) for p in targets]
+        else:
+            if parts:
+                self._halt("")
+        finally:
+            runs.close()
+        failed = {f.partition: f for f in failures}
+        seconds = time.monotonic() - began
+        self._pace.took(seconds, sum(part.count for part in parts.values()))
+        sharing = Counter(part.reading.assignment.target for part in parts.values())
+        for part in parts.values():
+            target = part.reading.assignment.target
+            self._finish(part, failed.get(target), seconds, in_company=sharing[target] > 1)
+
+    def _halt(self, reason: str) -> None:
+        """Empty: the target takes what this process writes."""
+        if reason and reason != self._halted:
+            log.error("delivery_halted", extra={log_fields.REASON: reason})
+        elif self._halted and not reason:
+            log.info("delivery_goes_on")
+        pause = min(HALT * 2 ** min(self._halts, 20), HALT_LIMIT)
+        self._halted, self._halts = reason, self._halts + 1 if reason else 0
+        self._halted_until = self.clock.now() + pause if reason else None
+
+    def _runs(self, members: list[Reading], parts: dict[int, _Part], began: float) -> Generator[TargetRun, None, None]:
+        """What is at hand of every member, again and again until it is enough for a round."""
+        total = 0
+        while True:
+            for reading in members:
+                if self._pace.slowed and total >= self._pace.limit:
+                    return
+                part = parts.get(reading.assignment.epoch)
+                if reading.ahead.done() and (part is None or not part.ended):
+                    part = parts.setdefault(reading.assignment.epoch, _Part(reading, reading.next_offset))
+                    run = self._take(reading, part)
+                    if run is not None:
+                        total += run.count
+                        yield run
+                    part.ended |= reading.narrow is not None
+                    if self._halted:  # not much is repeated that way, while it is refused
+                        return
+            if total >= self._pace.limit or self.stop.is_set() or not self._more(members, parts, began):
+                return
+
+    def _more(self, members: list[Reading], parts: dict[int, _Part], began: float) -> bool:
+        """Waits for a member's next run. False when none comes, or not soon enough."""
+
+        def coming() -> list[Reading]:
+            return [m for m in members if (p := parts.get(m.assignment.epoch)) is None or not p.ended]
+
+        with self._mutex:
+            left = began + self.linger.total_seconds() - time.monotonic()
+            return self._mutex.wait_for(
+                lambda: not coming() or any(m.ahead.done() for m in coming()) or self._should_stop(), max(left, 0)
+            ) and any(m.ahead.done() for m in coming())
+
+    def _take(self, reading: Reading, part: _Part) -> TargetRun | None:
+        """The run that was read ahead, made fit for the target; the next one is read meanwhile."""
+        assignment = reading.assignment
+        try:
+            run = reading.ahead.result()
+            checked = self.timestamps.check(assignment.target.topic, run.batches, clamp=assignment.clamp_timestamps)
+        except SegmentNotFound:
+            part.then = Vanished(assignment, reading.segment)
+        except CorruptSegment as error:
+            part.then = Corrupt(assignment, reading.segment, error)
+        except TransientError as error:
+            part.then = Failed(assignment, str(error), Fate.RETRY)
+        except (ForeignSegment, TargetError, TransformFailed) as error:
+            part.then = Failed(assignment, str(error), Fate.REFUSED)
+        else:
+            if checked.refused:
+                part.then = _Refusal(checked.refused, run.count, _last_offset(run))
+        if part.then is not None:
+            part.ended = True
+            return None
+        if checked.altered:
+            self.metrics.count("altered_timestamps", checked.altered, **assignment.labels)
+        is_first = reading.next_offset == reading.from_offset
+        part.ended = part.done = run.last
+        part.count += run.count
+        part.size_bytes += run.size_bytes
+        if run.batches:
+            part.last_offset = _last_offset(run)
+            part.newest_ms = run.batches[-1].column(1)[-1].value
+        self._readings.next_run(reading, run)
+        at = self.clock.now()
+        checkpoint = Checkpoint(
+            run.next_offset, assignment.target_topic_id, at, self.writer.author, begun_at=assignment.begun_at
+        )
+        return TargetRun(
+            assignment.target,
+            tuple(checked.batches),
+            run.count,
+            run.size_bytes,
+            assignment.key,
+            checkpoint,
+            reading.skipped if is_first else (),
+        )
+
+    # --- what became of it ---
+
+    def _finish(self, part: _Part, failure: RunFailed | None, seconds: float, *, in_company: bool) -> None:
+        """`in_company`: of another source, which goes to the same partition."""
+        reading, assignment = part.reading, part.reading.assignment
+        if failure is None:
+            if part.count:
+                self._readings.joins(assignment.target)
+            if reading.next_offset > part.from_offset or part.done:
+                self._measure(assignment, part, seconds)
+                self.reports.put(Progressed(assignment, reading.next_offset, part.done, part.count, part.size_bytes))
+            self._after(part)
+        elif failure.fate in (Fate.AT_ONCE, Fate.APART):
+            if failure.fate is Fate.APART:
+                self._readings.set_apart(assignment.target.topic)
+            self._readings.again(reading, part.from_offset, reading.narrow)
+        elif failure.fate is Fate.REFUSED and in_company:  # whose record it is shows when each goes by itself
+            self._readings.again(reading, part.from_offset, Narrow(max(part.count, 1), part.last_offset + 1))
+        elif failure.fate is Fate.REFUSED:
+            reason = f"{failure.code}: {failure.reason}"
+            self._refused(reading, part.from_offset, _Refusal(reason, part.count, part.last_offset))
+        else:
+            if failure.fate is Fate.DENIED:
+                self._readings.set_apart(assignment.target.topic)
+            elif failure.fate is Fate.STALLED:
+                self._readings.set_apart(assignment.target)
+            self._readings.drop(assignment.epoch)
+            self.reports.put(Failed(assignment, f"{failure.code}: {failure.reason}", failure.fate))
+
+    def _after(self, part: _Part) -> None:
+        reading, then = part.reading, part.then
+        if isinstance(then, _Refusal):
+            self._refused(reading, reading.next_offset, then)
+        elif then is not None:
+            self._readings.drop(reading.assignment.epoch)
+            self.reports.put(then)
+        elif part.done:
+            self._readings.drop(reading.assignment.epoch)
+        elif reading.narrow is not None and reading.next_offset >= reading.narrow.until:
+            self._readings.again(reading, reading.next_offset, None)  # it was refused in company only
+
+    def _refused(self, reading: Reading, from_offset: int, refusal: _Refusal) -> None:
+        if refusal.count == 0:  # no record of it: its first checkpoint
+            self._readings.drop(reading.assignment.epoch)
+            self.reports.put(Failed(reading.assignment, refusal.reason, Fate.REFUSED))
+            return
+        if refusal.count == 1:
+            self._readings.drop(reading.assignment.epoch)
+            reason = f"the record at offset {refusal.last_offset} is refused: {refusal.reason}"
+            self.reports.put(Failed(reading.assignment, reason, Fate.REFUSED, refusal.last_offset))
+            return
+        self._readings.again(reading, from_offset, Narrow(max(refusal.count // 2, 1), refusal.last_offset + 1))
+
+    def _measure(self, assignment: Assignment, part: _Part, seconds: float) -> None:
+        labels = assignment.labels
+        self.metrics.count("record_count", part.count, **labels)
+        self.metrics.count("record_bytes", part.size_bytes, **labels)
+        self.metrics.observe("produce_latency_seconds", seconds, **labels)
+        if part.newest_ms is not None:
+            age = self.clock.now().timestamp() - part.newest_ms / 1000
+            self.metrics.observe("replication_latency_seconds", max(age, 0), **labels)
+            self.metrics.observe("record_age_seconds", max(age - seconds, 0), **labels)
+        log.debug("run_delivered", extra={log_fields.RECORDS: part.count, log_fields.BYTES: part.size_bytes})
+
+
+def _last_offset(run: PieceRun) -> int:
+    offset = run.batches[-1].column(0)[-1].as_py()
+    assert isinstance(offset, int)
+    return offset

@@ -1,0 +1,128 @@
+"""Partitions that are about to begin: whether their target partitions hold records that no checkpoint accounts for.
+
+    first offset chosen ──> look, on a pool ──> it has a position by now ─────────> that one counts
+                                            ├─> nothing is there ─────────────────> the first checkpoint is written
+                                            ├─> records, and a position of another
+                                            │   source that goes there ───────────> it is
+                                            └─> records, and none ────────────────> an operator has to say
+
+A partition's first checkpoint is written before its first record. So one that holds committed records, and for which no
+source has a checkpoint, was not begun by whoever writes to this checkpoint topic, whatever was killed, and when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+
+from formats.errors import ReplicatorError
+from formats.messages.delivery_checkpoint import seed_at_the_end_of
+from infra.contracts.consumer import CheckpointStore, Occupancy, TargetRecords, TopicPartition
+from infra.runtime.failures import Attempt
+from ingress import partition_log as tell
+from ingress.assigned_partition import Held
+from ingress.checkpoint_lookup import Positions, has_only_begun_elsewhere
+from ingress.delivery.rounds import Delivery
+from ingress.sequencer import Sequencer
+
+EMPTY = Occupancy(holds_records=False)
+GONE = Occupancy(None, "there is no such partition")
+
+_Asked = Sequence[tuple[Held, Sequencer]]
+Refusal = Occupancy | ReplicatorError | None
+"""What the target holds, or that it is not known; None: somebody gave the partition a position meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    occupancies: Mapping[TopicPartition, Occupancy]
+    positions: Positions  # read behind that
+
+
+@dataclass(slots=True, kw_only=True)
+class FirstCheckpoints:
+    """The controller's thread calls; the questions run on `pool`."""
+
+    records: TargetRecords
+    checkpoints: CheckpointStore
+    accounts: Callable[[Held, Positions], bool]  # whether one of the positions says whose records its target holds
+    holds: Callable[[Held], bool]  # whether it is assigned still
+    pool: Executor
+    delivery: Delivery
+    _wanted: list[tuple[Held, Sequencer]] = field(default_factory=list)
+    _asked: list[tuple[_Asked, Future[_Seen]]] = field(default_factory=list)
+
+    def begin(self, held: Held, *, appends: bool) -> None:
+        """The sequencer of `held` has said `Begin`. `appends`: whatever its target partition holds."""
+        assert held.sequencer is not None
+        if appends:
+            self._write(held)
+        else:
+            self._wanted.append((held, held.sequencer))
+
+    def turn(self) -> list[tuple[Held, Refusal]]:
+        """Asks for all that want to begin, at once, but each by itself of which the last question had no answer: one
+        partition without a leader fails them all. Of the answers that came, those that do not allow it."""
+        alone = [one for one in self._wanted if one[0].failures.fails(Attempt.TARGET)]
+        together = [one for one in self._wanted if not one[0].failures.fails(Attempt.TARGET)]
+        for asking in [*([one] for one in alone), *([together] if together else [])]:
+            targets = {held.assignment.target for held, _ in asking}
+            self._asked.append((asking, self.pool.submit(self._look, targets)))
+        self._wanted = []
+        refused: list[tuple[Held, Refusal]] = []
+        for asked in [a for a in self._asked if a[1].done()]:
+            self._asked.remove(asked)
+            for held, answer in self._answers(*asked):
+                if not isinstance(answer, ReplicatorError):
+                    held.failures.worked(Attempt.TARGET)
+                if answer == EMPTY:
+                    self._write(held)
+                else:
+                    refused.append((held, answer))
+        return refused
+
+    def _look(self, targets: Collection[TopicPartition]) -> _Seen:
+        """First at the records: their checkpoints were there before them."""
+        occupancies = self.records.look(targets)
+        return _Seen(occupancies, self.checkpoints.read())
+
+    def _answers(self, asked: _Asked, future: Future[_Seen]) -> Iterator[tuple[Held, Refusal]]:
+        """Of those that still want to begin."""
+        still = [h for h, sequencer in asked if self.holds(h) and h.sequencer is sequencer and sequencer.beginning]
+        try:
+            seen = future.result()
+        except ReplicatorError as error:
+            yield from ((held, error) for held in still)
+            return
+        for held in still:
+            own = seen.positions.get(held.assignment.key)
+            if own is not None and not has_only_begun_elsewhere(held, own):
+                yield held, None  # an operator's, say: a first checkpoint would hide it
+            elif self.accounts(held, seen.positions):
+                yield held, EMPTY
+            else:
+                yield held, seen.occupancies.get(held.assignment.target, GONE)
+
+    def _write(self, held: Held) -> None:
+        assert held.sequencer is not None
+        assert held.sequencer.next_offset is not None
+        held.begins(held.sequencer.next_offset)
+        tell.begins(held, held.sequencer.next_offset)
+        self.delivery.begin(held.assignment, ())
+
+
+def foreign_data(held: Held, checkpoint_topic: str, occupancy: Occupancy) -> str:
+    """Why nothing is delivered there, and what to do."""
+    source, target = held.assignment.source, held.assignment.target
+    if occupancy.holds_records:
+        what = f"{target} holds records"
+    else:
+        what = f"whether {target} holds records is not known ({occupancy.why})"
+    return (
+        f"{what}, and checkpoint topic {checkpoint_topic} has no position of {source} there. If they were delivered "
+        "from here, and the checkpoint topic was deleted or is another one than then, write down where to go on: "
+        f"{seed_at_the_end_of(source)}. If they are somebody else's, name another "
+        'destination_topic, or set on_foreign_data = "append" for this source, which adds everything archived behind '
+        "them"
+    )

@@ -1,0 +1,129 @@
+"""From the queue to the event log: every notification is published before it is deleted.
+
+Only the event log is believed; this process, too, learns of a segment when it reads the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from formats.errors import BrokerUnavailable, QueueUnavailable, TargetError
+from formats.messages.s3_notifications import parse
+from formats.messages.segment_events import Created, QueueMessage, SegmentEvent
+from formats.segment import SourcePartition
+from infra.contracts.consumer import EventLog, NotificationQueue
+from infra.runtime import log_fields
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.health import Health
+from infra.runtime.lifecycle import Stop
+from infra.runtime.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+BEGIN_AGAIN = timedelta(milliseconds=50)
+RETRY = timedelta(seconds=1)
+RETRY_LIMIT = timedelta(seconds=30)
+TROUBLED_AFTER = 3
+TROUBLE = "notifications"  # in health
+REMEMBERED = 10_000  # malformed messages whose first sight was logged
+
+
+@dataclass(slots=True)
+class Intake:
+    """Runs on a thread of its own."""
+
+    queue: NotificationQueue
+    event_log: EventLog
+    prefix: str
+    regions: Collection[str]
+    wanted: Callable[[SourcePartition], bool]  # other topics' events are counted as foreign
+    wait: timedelta
+    metrics: Metrics
+    health: Health
+    stop: Stop
+    may_begin: Callable[[], bool] = lambda: True  # a notification is taken from the queue only by whoever may deliver
+    _malformed: dict[str, None] = field(default_factory=dict)
+    _failures: int = 0
+    _unpublished: Sequence[SegmentEvent] = ()  # what the log did not take, of one receive
+
+    def run(self) -> None:
+        while not self.stop.is_set():
+            if not self.may_begin():
+                self.stop.wait(BEGIN_AGAIN)
+                continue
+            try:
+                self.turn()
+                self._failures = 0
+                self.health.resumed(TROUBLE)
+            except (QueueUnavailable, BrokerUnavailable, TargetError) as error:
+                pause = min(RETRY * 2 ** min(self._failures, 10), RETRY_LIMIT)
+                self._failures += 1
+                if self._failures >= TROUBLED_AFTER or isinstance(error, TargetError):
+                    self.health.stopped(TROUBLE, f"new segments are found by listings only: {error}")
+                log.warning(
+                    "intake_waits",
+                    extra={log_fields.ERROR: str(error), log_fields.WAIT_MS: int(pause.total_seconds() * 1000)},
+                )
+                self.stop.wait(pause)
+
+    def turn(self) -> int:
+        """One receive. Answers how many messages were settled."""
+        messages = self.queue.receive(self.wait)
+        if not messages:
+            if self._unpublished:
+                # their messages are hidden in the queue for a while, so that an empty one says nothing of the log
+                self._publish(self._unpublished)
+            return 0
+        events: list[SegmentEvent] = []
+        understood = [message for message in messages if self._read(message, events)]
+        # publish, then delete: a crash in between publishes again, and events may repeat
+        if events:
+            self._publish(events)
+        if understood:
+            with durable(Step.DELETE_MESSAGE):
+                self.queue.delete(understood)
+        return len(understood)
+
+    def _publish(self, events: Sequence[SegmentEvent]) -> None:
+        self._unpublished = events
+        self.event_log.publish(events)
+        self._unpublished = ()
+
+    def _read(self, message: QueueMessage, events: list[SegmentEvent]) -> bool:
+        """False: it stays in the queue, and goes to the dead-letter queue in the end."""
+        parsed = parse(message.body, prefix=self.prefix, regions=self.regions)
+        foreign = parsed.foreign
+        for event in parsed.events:
+            if self.wanted(event.segment.source):
+                events.append(event)
+                self.metrics.count("segment_events", 1, type="created" if isinstance(event, Created) else "removed")
+            else:
+                foreign += 1
+        if foreign:
+            self.metrics.count("foreign_notifications", foreign)
+        if not parsed.problems:
+            return True
+        if message.message_id not in self._malformed:
+            self._remember(message.message_id)
+            self.metrics.count("malformed_notifications", 1)
+            log.warning(
+                "malformed_notification",
+                extra={
+                    log_fields.MESSAGE_ID: message.message_id,
+                    log_fields.REASON: "; ".join(_some(parsed.problems)),
+                    log_fields.NEXT: "left to the queue's dead-letter queue",
+                },
+            )
+        return False
+
+    def _remember(self, message_id: str) -> None:
+        self._malformed[message_id] = None
+        if len(self._malformed) > REMEMBERED:
+            self._malformed.pop(next(iter(self._malformed)))
+
+
+def _some(problems: Sequence[str]) -> Sequence[str]:
+    return problems if len(problems) <= 3 else [*problems[:3], f"and {len(problems) - 3} more"]

@@ -1,0 +1,77 @@
+"""What is told of a partition's way through its segments: a log line and counts for each step."""
+
+from __future__ import annotations
+
+import logging
+
+from formats.coverage import Piece
+from formats.segment import OffsetRange, Segment
+from infra.runtime import log_fields
+from infra.runtime.metrics import Metrics
+from ingress.assigned_partition import Held
+
+log = logging.getLogger(__name__)
+
+
+def finished(metrics: Metrics, held: Held, piece: Piece) -> None:
+    metrics.count("ingress_segments", 1, **held.labels)
+    skipped = piece.from_offset - piece.segment.offsets.start
+    if skipped:
+        metrics.count("skipped_records", skipped, **held.labels)
+    log.info(
+        "segment_delivered",
+        extra=held.fields
+        | {
+            log_fields.LEVEL: piece.segment.level,
+            log_fields.START: piece.from_offset,
+            log_fields.END: piece.segment.offsets.end,
+            log_fields.DESTINATION: held.assignment.target.topic,
+        },
+    )
+
+
+def late(metrics: Metrics, held: Held, offsets: OffsetRange) -> None:
+    metrics.count("late_segments", 1, **held.labels)
+    log.warning("segment_late", extra=held.fields | _ends(offsets))
+
+
+def passed(metrics: Metrics, held: Held, offsets: OffsetRange) -> None:
+    metrics.count("passed_gaps", 1, **held.labels)
+    metrics.count("passed_offsets", offsets.end - offsets.start + 1, **held.labels)
+    log.warning("recorded_gap_passed", extra=held.fields | _ends(offsets))
+
+
+def lost(metrics: Metrics, held: Held, offsets: OffsetRange, *, skipped: bool) -> None:
+    metrics.count("lost_segments", 1, **held.labels)
+    metrics.count("lost_offsets", offsets.end - offsets.start + 1, **held.labels)
+    log.error("segment_lost", extra=held.fields | _ends(offsets) | {"skipped": skipped})
+
+
+def begins(held: Held, offset: int) -> None:
+    log.info("delivery_begins", extra=held.fields | {log_fields.OFFSET: offset})
+
+
+def before_begin(segment: Segment) -> None:
+    log.error(
+        "segment_before_begin",
+        extra={
+            log_fields.SEGMENT: str(segment),
+            log_fields.NEXT: "not delivered, delivery had begun behind it: it arrived later than first_segment_delay; "
+            "/readyz says what to do",
+        },
+    )
+
+
+def behind_its_life(segment: Segment) -> None:
+    log.error(
+        "segment_behind_its_life",
+        extra={
+            log_fields.SEGMENT: str(segment),
+            log_fields.NEXT: "not delivered, delivery had turned to the next incarnation: it arrived later than "
+            "first_segment_delay; /readyz says what to do",
+        },
+    )
+
+
+def _ends(offsets: OffsetRange) -> dict[str, object]:
+    return {log_fields.START: offsets.start, log_fields.END: offsets.end}

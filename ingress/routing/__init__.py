@@ -1,0 +1,1 @@
+"""Which archived topics are delivered to which target topics."""

@@ -1,0 +1,177 @@
+"""What the archive holds that a source of the configuration wants, life by life."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from formats.control.keys import Place
+from formats.errors import DataError
+from formats.forks import fork_number
+from formats.topic_selection import is_internal
+from infra.archive.control import ControlStore
+from infra.archive.segments import SegmentStore
+from ingress.routing.succession import Life, in_order, life_of
+from replicator.config import IngressSettings, IngressSource
+
+LONGEST_NAME = 249  # Kafka's own rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What should be delivered to one topic here."""
+
+    region: str
+    lives: Sequence[Life]  # in this order; at least one
+    settings: IngressSource
+
+    @property
+    def name(self) -> str:
+        return f"{self.region}/{self.lives[0].place}"
+
+    @property
+    def destination(self) -> str:
+        return self.settings.destination(self.lives[0].topic, self.lives[0].incarnation)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A wish that is not granted, with the reason and the remedy."""
+
+    wish: Wish
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The configuration applied to what the archive holds."""
+
+    chosen: Mapping[str, Sequence[Wish]]  # by destination; several go to one only when each of their sources allows it
+    withheld: Sequence[Refusal]  # incarnations that `on_recreate`, or a claim that is missing, holds back
+    refused: Sequence[Refusal]  # wishes that contradict each other or Kafka's rules
+    idle: frozenset[tuple[str, str]]  # region and pattern of sources that match no topic of the archive
+
+    @property
+    def reasons(self) -> Mapping[tuple[str, str], str]:
+        """Why nothing is delivered of an incarnation, by region and place."""
+        refusals = [*self.withheld, *self.refused]
+        return {(r.wish.region, life.place): r.reason for r in refusals for life in r.wish.lives}
+
+    @property
+    def followed(self) -> Mapping[tuple[str, str], str]:
+        """By region and place of a later incarnation: the place of the one that is delivered before it."""
+        return {
+            (wish.region, later.place): earlier.place
+            for wishes in self.chosen.values()
+            for wish in wishes
+            for earlier, later in pairwise(wish.lives)
+        }
+
+
+@dataclass(slots=True)
+class WishFinder:
+    """One call at a time."""
+
+    store: SegmentStore
+    control: ControlStore
+    settings: IngressSettings
+    own_topics: Collection[str]
+    _claims: dict[tuple[str, str], Place] = field(default_factory=dict)  # by region and place; they never change
+
+    def plan(self) -> Plan:
+        """Asks the archive alone. Raises StoreUnavailable."""
+        withheld: list[Refusal] = []
+        idle: set[tuple[str, str]] = set()
+        wanted: dict[str, list[Wish]] = {}
+        for region in sorted({s.region for s in self.settings.sources}):
+            for wish in self._of_region(region, withheld, idle):
+                wanted.setdefault(wish.destination, []).append(wish)
+        chosen, refused = _choose(wanted)
+        return Plan(chosen, withheld, refused, frozenset(idle))
+
+    def _of_region(self, region: str, withheld: list[Refusal], idle: set[tuple[str, str]]) -> Iterator[Wish]:
+        """Adds to `withheld` and `idle`."""
+        topics: dict[str, list[Life]] = {}
+        for life in map(life_of, self.store.topics(region)):
+            topics.setdefault(life.topic, []).append(life)
+        idle.update(self._idle(region, topics))
+        claimed: Sequence[str] | None = None
+        for topic, lives in topics.items():
+            source = self.settings.source_of(region, topic)
+            if source is None or is_internal(topic, self.own_topics):
+                continue
+            if source.on_recreate == "follow" and any(life.incarnation for life in lives):
+                claimed = self.control.places(region) if claimed is None else claimed
+                # a life of which nothing is stored yet has its number, too, and must not be passed over
+                places = {life.place for life in lives} | {p for p in claimed if life_of(p).topic == topic}
+                unreadable: dict[str, str] = {}  # by place
+                ordered, unordered = in_order(self._with_claim(region, place, unreadable) for place in places)
+                for life, reason in unordered.items():
+                    wish = Wish(region=region, lives=(life,), settings=source)
+                    withheld.append(Refusal(wish, unreadable.get(life.place, reason)))
+                if ordered:
+                    yield Wish(region=region, lives=ordered, settings=source)
+                continue
+            for life in lives:
+                wish = Wish(region=region, lives=(life,), settings=source)
+                if life.incarnation and source.on_recreate == "stop":
+                    withheld.append(Refusal(wish, _stopped(life)))
+                else:
+                    yield wish
+
+    def _idle(self, region: str, topics: Collection[str]) -> Iterator[tuple[str, str]]:
+        for source in self.settings.sources:
+            if source.region == region and not source.topic.matches_any(topics):
+                yield region, str(source.topic)
+
+    def _with_claim(self, region: str, place: str, unreadable: dict[str, str]) -> Life:
+        key, life = (region, place), life_of(place)
+        if key not in self._claims:
+            try:
+                claim = self.control.place(region, place)
+            except DataError as error:  # it says nothing; least of all that nobody claimed the place
+                unreadable[place] = f"{error}. Copy _control/v1/places/{place} again from the source's bucket"
+                return replace(life, is_readable=False)
+            if claim is None:
+                return life
+            self._claims[key] = claim
+        return replace(life, claim=self._claims[key])
+
+
+def _stopped(life: Life) -> str:
+    what = (
+        f"topic {life.topic} was deleted and created again at the source: {life.place} is a later life of it, with the "
+        f"topic id {life.incarnation}"
+    )
+    if fork_number(life.incarnation):
+        what = (
+            f"the log of topic {life.topic} forked at the source, and {life.place} holds it from there on, with other "
+            "records at offsets that may have been delivered already"
+        )
+    return (
+        f"{what}, and on_recreate = 'stop': nothing of it is delivered. Set on_recreate for this source: 'follow' "
+        "delivers it behind everything of the life before, 'new-topic' to a topic of its own"
+    )
+
+
+def _choose(wanted: Mapping[str, Sequence[Wish]]) -> tuple[Mapping[str, Sequence[Wish]], Sequence[Refusal]]:
+    """Which wishes for each destination are granted together, and which are not."""
+    chosen: dict[str, Sequence[Wish]] = {}
+    refused: list[Refusal] = []
+    for name, rivals in wanted.items():
+        if len(name) > LONGEST_NAME:
+            for wish in rivals:
+                reason = f"its destination {name} has {len(name)} characters, Kafka's limit is {LONGEST_NAME}"
+                refused.append(Refusal(wish, reason))
+        elif len(rivals) == 1 or all(wish.settings.allow_merge for wish in rivals):
+            chosen[name] = rivals
+        else:
+            # whom to prefer would depend on who came first, which each process sees in its own way
+            names = ", ".join(wish.name for wish in rivals)
+            reason = (
+                f"{names} all have the destination {name}: give them different destination_topics, or merge them "
+                "on purpose with allow_merge = true for the source of each"
+            )
+            refused += [Refusal(wish, reason) for wish in rivals]
+    return chosen, refused

@@ -1,0 +1,113 @@
+"""Lives of an archived topic: in which order they are delivered, and when the next one's turn has come.
+
+    {topic}              the plain place
+    {topic}@{topic id}   a later life: the topic was deleted and created again
+
+The claims of the places number the lives of a name from 0, without a gap. A life follows another into the same topic
+when nothing of the one before is left, as a complete listing says that was begun some time after the later one was
+claimed: what a replicated bucket receives keeps no order, so the last segments may come after the next life's first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum, auto
+
+from formats.control.keys import Place
+from formats.errors import CheckpointConflict
+from formats.messages.delivery_checkpoint import Checkpoint
+from formats.segment import SourcePartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """`claim` is None when nobody claimed the place, or nobody needed to know."""
+
+    topic: str
+    incarnation: str = ""  # empty: the plain place
+    claim: Place | None = None
+    is_readable: bool = True  # the claim, if there is one
+
+    @property
+    def place(self) -> str:
+        return f"{self.topic}@{self.incarnation}" if self.incarnation else self.topic
+
+    @property
+    def number(self) -> int | None:
+        """The plain place is the first where nothing says otherwise: an ancestor's archive has no claims."""
+        if self.claim is not None:
+            return self.claim.number
+        return None if self.incarnation or not self.is_readable else 0
+
+    def source(self, region: str, partition: int) -> SourcePartition:
+        return SourcePartition(region, self.topic, partition, self.incarnation)
+
+    def settled_at(self, delay: timedelta) -> datetime | None:
+        """When what is stored of the lives before it can be taken as all of it. By the source's clock."""
+        return None if self.claim is None else self.claim.claimed_at + delay
+
+
+def life_of(place: str) -> Life:
+    topic, _, incarnation = place.partition("@")
+    return Life(topic=topic, incarnation=incarnation)
+
+
+def in_order(lives: Iterable[Life]) -> tuple[Sequence[Life], Mapping[Life, str]]:
+    """The lives whose order is certain, and why it is not for each of the others."""
+    ordered: list[Life] = []
+    waiting = sorted(lives, key=lambda life: life.place)
+    while next_ := [life for life in waiting if life.number == len(ordered)]:
+        if len(next_) > 1:
+            break
+        ordered += next_
+        waiting.remove(next_[0])
+    return ordered, {life: _why_unordered(life, len(ordered), waiting) for life in waiting}
+
+
+def _why_unordered(life: Life, missing: int, waiting: Sequence[Life]) -> str:
+    if life.number is None:
+        why = f"its claim _control/v1/places/{life.place} is missing, so nothing says when it was"
+    elif life.number == missing:
+        rivals = ", ".join(o.place for o in waiting if o.number == missing)
+        why = f"the claims of {rivals} have the same number, so nothing says which comes first"
+    else:
+        why = f"which life has the number {missing}, before its {life.number}, is not known here"
+    return (
+        f"{life.place} is a later life of topic {life.topic} and should follow the one before (on_recreate = 'follow'),"
+        f" but {why}. Copy what is missing below _control/v1/places/ of the source's bucket, or set on_recreate = "
+        "'new-topic' to deliver each life to a topic of its own"
+    )
+
+
+def at_hand(
+    held: SourcePartition,
+    sources: Sequence[SourcePartition],
+    checkpoints: Mapping[SourcePartition, Checkpoint | CheckpointConflict],
+    topic_id: str,
+) -> SourcePartition:
+    """Which of the lives that go to one partition is delivered now: the last one that was begun, since whoever began
+    it had delivered everything of those before. `held` and those behind it are asked for; checkpoints of another life
+    of the destination (`topic_id` is of the one there now) count only when there are no others."""
+    begun = [s for s in sources[sources.index(held) :] if s in checkpoints]
+    here = [s for s in begun if _is_about(checkpoints[s], topic_id)]
+    return (here or begun or [held])[-1]
+
+
+def _is_about(checkpoint: Checkpoint | CheckpointConflict, topic_id: str) -> bool:
+    return isinstance(checkpoint, CheckpointConflict) or checkpoint.destination_topic_id in ("", topic_id)
+
+
+class Turn(Enum):
+    WAIT = auto()
+    LOOK = auto()  # a complete listing of the life at hand must say that nothing is left
+    FOLLOW = auto()
+
+
+def turn(now: datetime, *, exhausted: bool, listed_at: datetime | None, settled_at: datetime | None) -> Turn:
+    """Whether the next life's turn has come. `exhausted`: nothing known is left of the one at hand; `listed_at`: when
+    its last complete listing was begun; `settled_at`: the next one's."""
+    if settled_at is None or now < settled_at or not exhausted:
+        return Turn.WAIT
+    return Turn.FOLLOW if listed_at is not None and listed_at >= settled_at else Turn.LOOK

@@ -1,0 +1,118 @@
+"""Stored offsets that the delivery of their partition has left behind for good: they came after it had begun, or had
+turned to the topic's next incarnation. Pure.
+
+    segments, by events and listings ──> runs within `span` ──less what an operator gave up──> what is missing here
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from formats.coverage import joined, uncovered
+from formats.errors import CheckpointConflict
+from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
+from formats.segment import OffsetRange, Segment, SourcePartition
+
+MOST = 1_000  # runs that are kept; a listing brings the others once those are gone
+SHOWN = 3
+END = 2**63 - 1
+
+
+@dataclass(slots=True)
+class Undelivered:
+    """Of one source partition, as far as is known. `span`: where nothing that is stored gets delivered any more."""
+
+    span: OffsetRange
+    _runs: tuple[OffsetRange, ...] = field(default=())  # in order, none touching the next
+
+    def listed(self, covered: Iterable[OffsetRange]) -> None:
+        """What a listing shows of `span`; replaces what was known."""
+        self._runs = self._of(covered)
+
+    def stored(self, segment: Segment) -> bool:
+        """One more. Whether it holds offsets of `span`; a listing shows what is gone again."""
+        found = self._of([segment.offsets])
+        self._runs = joined([*self._runs, *found]).runs[:MOST]
+        return bool(found)
+
+    def left(self, given_up: Iterable[OffsetRange]) -> Sequence[OffsetRange]:
+        """Without the offsets that an operator gave up."""
+        return without(self._runs, given_up)
+
+    def _of(self, covered: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+        return joined(_within(self.span, covered)).runs[:MOST]
+
+
+def undelivered(
+    span: OffsetRange | None, stored: Iterable[OffsetRange], given_up: Iterable[OffsetRange]
+) -> Sequence[OffsetRange]:
+    """The same of offsets that are known otherwise."""
+    return [] if span is None else without(_within(span, stored), given_up)
+
+
+def without(ranges: Iterable[OffsetRange], given_up: Iterable[OffsetRange]) -> Sequence[OffsetRange]:
+    gone = list(given_up)
+    return [left for one in ranges for left in uncovered(gone, one)]
+
+
+def _within(span: OffsetRange, ranges: Iterable[OffsetRange]) -> Sequence[OffsetRange]:
+    return [OffsetRange(max(r.start, span.start), min(r.end, span.end)) for r in ranges if r.overlaps(span)]
+
+
+def before_begin(begun_at: int | None) -> OffsetRange | None:
+    """The span of a delivery that began there; None: everything before it was left out on purpose, or there is none."""
+    return OffsetRange(0, begun_at - 1) if begun_at else None
+
+
+def behind_end(next_offset: int) -> OffsetRange:
+    """The span of an incarnation whose delivery ended before `next_offset`."""
+    return OffsetRange(next_offset, END)
+
+
+def later_incarnations(
+    key: CheckpointKey, checkpoint: Checkpoint, known: Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
+) -> Sequence[CheckpointKey]:
+    """What delivery to the same partition has turned to since: keys of other incarnations with a later checkpoint."""
+    return [
+        other
+        for other, word in known.items()
+        if isinstance(word, Checkpoint) and other != key and way(other) == way(key) and word.at > checkpoint.at
+    ]
+
+
+def way(key: CheckpointKey) -> tuple[str, str, int, str]:
+    """What the incarnations of a source partition share that are delivered to the same destination."""
+    return key.source.region, key.source.topic, key.source.partition, key.destination_topic
+
+
+def told_before_begin(source: SourcePartition, destination: str, begun_at: int, left: Sequence[OffsetRange]) -> str:
+    return (
+        f"{_named(left)} of {source} are stored and lie before {begun_at}, where delivery to {destination} began: they "
+        f"arrived later than that, and are not delivered. {_remedies(source, left)}; or deliver everything again from "
+        f"there: `replicator checkpoints seed {source} --offset {left[0].start}`"
+    )
+
+
+def told_behind_end(source: SourcePartition, destination: str, left: Sequence[OffsetRange]) -> str:
+    return (
+        f"{_named(left)} of {source} are stored, and are not delivered: delivery to {destination} had turned to the "
+        "topic's next incarnation when they arrived, first_segment_delay after that was created. "
+        f"{_remedies(source, left)}"
+    )
+
+
+def _remedies(source: SourcePartition, left: Sequence[OffsetRange]) -> str:
+    first, incarnation = left[0], f" --incarnation {shlex.quote(source.incarnation)}"
+    return (
+        f"Restore them into a topic of their own: `replicator restore {source.topic} --region {source.region} "
+        f"--partition {source.partition}{incarnation} --offsets {first.start}-{first.end} --rename "
+        f"{source.topic}=TOPIC`, and give them up here: `replicator skip {source} {first.start} --through {first.end} "
+        "--reason TEXT --yes`"
+    )
+
+
+def _named(left: Sequence[OffsetRange]) -> str:
+    more = f" and {len(left) - SHOWN} more ranges" if len(left) > SHOWN else ""
+    return f"offsets {', '.join(map(str, left[:SHOWN]))}{more}"

@@ -1,0 +1,108 @@
+"""`replicator skip` and `replicator release`: what an operator does about a parked partition."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from formats.messages.delivery_checkpoint import (
+    encode,
+    encode_key,
+    encode_parked_key,
+    encode_skipped,
+    encode_skipped_key,
+)
+from formats.segment import OffsetRange
+from infra.runtime.lifecycle import SystemClock
+from ingress.repair import Operator
+from replicator.services.clients import Reach
+from replicator.terminal.changes import Written, tell
+from replicator.terminal.output import AsJson, ConfigFile, Yes, load_config, print_json, print_text
+from replicator.terminal.source_names import is_delivered, key_of, one_partition
+
+Where = Annotated[
+    str, typer.Argument(metavar="REGION/TOPIC/PARTITION", help="The source partition, as `status` names it.")
+]
+To = Annotated[str | None, typer.Option("--to", metavar="TOPIC", help="Destination; default: what the file says.")]
+
+
+def skip(
+    source: Where,
+    offset: Annotated[int, typer.Argument(min=0, help="The offset at which the partition is parked.")],
+    *,
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why; kept with the recorded gap.")],
+    through: Annotated[
+        int | None, typer.Option("--through", metavar="N", min=0, help="Skip all up to this offset, too (inclusive).")
+    ] = None,
+    to: To = None,
+    config: ConfigFile = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Give up a record that cannot be delivered, write down that it is missing, and go on behind it.
+
+    Only for a partition that is parked at exactly this offset; or for offsets that arrived when delivery had begun
+    behind them, or had turned to the topic's next incarnation: these are given up, and the position stays.
+    """
+    if not reason.strip():
+        raise typer.BadParameter("say why: --reason TEXT")
+    if through is not None and through < offset:
+        raise typer.BadParameter(f"--through {through} lies before {offset}")
+    settings = load_config(config)
+    partition = one_partition(source)
+    with Reach(settings) as reach:
+        operator = operator_of(reach)
+        key = key_of(reach.ingress, partition, to)
+        offsets = OffsetRange(offset, offset if through is None else through)
+        plan = operator.plan_skip(key, offsets, reason, SystemClock().now())
+        holds = operator.skip(plan) if yes else plan.after
+    written = [Written(key=encode_skipped_key(plan.skipped), value=encode_skipped(plan.skipped))]
+    what = f"{partition} to {key.destination_topic}: {offsets}"
+    if plan.after is None:
+        changes = [f"{what} given up; they had arrived too late to be delivered"]
+    else:
+        changes = [f"{what} skipped, next is {offsets.next_offset}"]
+        written += [
+            Written(key=encode_key(key), value=encode(plan.after)),
+            Written(key=encode_parked_key(key), value=None),
+        ]
+    if holds is not None and holds != plan.after and plan.after is not None:
+        changes.append(f"its owner goes on at {holds.next_offset}, and may have delivered it after all")
+    tell(changes, written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
+
+
+def release(source: Where, to: To = None, config: ConfigFile = None, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Say that the cause is gone: the partition is not shown as parked any more, and its owner tries again by itself.
+
+    If it still cannot go on, it is parked again. Refused where it has no position: `checkpoints seed` gives it one.
+    """
+    settings = load_config(config)
+    partition = one_partition(source)
+    with Reach(settings) as reach:
+        operator = operator_of(reach)
+        key = key_of(reach.ingress, partition, to)
+        parked = operator.plan_release(key, delivered=is_delivered(reach.ingress, key))
+        if parked is not None and yes:
+            operator.release(key)
+    if parked is None:
+        what = f"{partition} to {key.destination_topic} is not parked"
+        print_json({"written": False, "changes": [what], "records": []}) if as_json else print_text(what)
+        return
+    what = f"{partition} to {key.destination_topic} released; it was parked: {parked.reason}"
+    written = [Written(key=encode_parked_key(key), value=None)]
+    tell([what], written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
+
+
+def operator_of(reach: Reach) -> Operator:
+    return Operator(
+        checkpoints=reach.checkpoints,
+        open_editor=lambda: reach.editor,
+        topic=reach.ingress.checkpoint_topic,
+        admin=reach.admin,
+        groups=reach.groups,
+        group_id=reach.ingress.group_id,
+        claim=reach.claim,
+        store=reach.store,
+        control=reach.control,
+    )

@@ -1,0 +1,200 @@
+"""What `replicator restore` prints: the plan, the sample, the result; for people and as JSON."""
+
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from formats.coverage import covered_count
+from formats.segment import OffsetRange
+from replicator.terminal.output import count_text, print_text, size_text, table
+
+if TYPE_CHECKING:
+    from replicator.restore.conflicts import Objected
+    from replicator.restore.plan import PartitionPlan, RestorePlan
+    from replicator.restore.progress import Outcome
+
+
+def print_plan(plan: RestorePlan, rate: int | None) -> None:
+    print_text(f"restore {plan.id}")
+    rows = [
+        [
+            str(p.source),
+            str(p.target),
+            _range(p),
+            count_text(len(p.left)),
+            size_text(p.size_bytes),
+            count_text(_within(p, p.recorded)),
+            count_text(_within(p, p.missing)),
+        ]
+        for p in plan.partitions
+    ]
+    print_text(table(["from", "to", "offsets left", "objects", "stored", "in recorded gaps", "missing"], rows))
+    for topic in plan.topics:
+        if topic.facts is None:
+            made = "".join(f", {name}={value}" for name, value in topic.configs.items())
+            print_text(f"{topic.destination} is created: {topic.partition_count} partitions{made}")
+    about = plan.lasts(rate).total_seconds()
+    print_text(f"{plan.objects:,} objects, {size_text(plan.size_bytes)}, about {_shown_time(about)}")
+    from replicator.restore.restore import objections_text
+
+    for warning in plan.warnings:
+        print_text(f"warning: {warning}")
+    if lines := objections_text(plan):
+        print_text("what speaks against it:\n" + "\n".join(lines))
+
+
+def print_sample(changed: Sequence[tuple[Mapping[str, object], Mapping[str, object] | None]]) -> None:
+    """What the functions of --filter and --map make of the first records."""
+    for before, after in changed:
+        print_text(f"record {before['offset']}: {before}")
+        print_text(
+            "  is left out" if after is None else "  stays as it is" if after == before else f"  becomes {after}"
+        )
+
+
+REMEDY = (
+    "a corrupt segment: put a good copy below the same key (another bucket's, or an earlier version), then give the "
+    "same command again"
+)
+
+
+def redelivery(plan: RestorePlan, partition: PartitionPlan, offsets: OffsetRange) -> str:
+    """The command that adds what came back to what is restored."""
+    source, name = partition.source, partition.target.topic
+    command = ["replicator", "restore", source.topic, "--region", source.region, "--rename", f"{source.topic}={name}"]
+    command += ["--incarnation", source.incarnation] if source.incarnation else []
+    command += ["--partition", str(source.partition), "--offsets", f"{offsets.start}-{offsets.end}"]
+    return shlex.join([*command, "--id", f"{plan.id}-{source.partition}-{offsets.start}", "--accept", "foreign-data"])
+
+
+def _print_given_up(plan: RestorePlan) -> None:
+    for partition in plan.partitions:
+        for gap in partition.given_up:
+            print_text(
+                f"accepted as missing by an earlier run, and not in {partition.target}: {partition.source} {gap}"
+            )
+        for gap in partition.came_back:
+            print_text(
+                f"  {gap} is stored by now. Restore everything into another topic (--rename, and another --id), or add "
+                f"it behind the rest, out of order: {redelivery(plan, partition, gap)}"
+            )
+
+
+def print_result(plan: RestorePlan, outcomes: Sequence[Outcome], transforms: Sequence[str], took: timedelta) -> None:
+    rows = [
+        [o.source, o.target, count_text(o.records), size_text(o.size_bytes), o.next_offset, _state(o)] for o in outcomes
+    ]
+    print_text(table(["from", "to", "records", "size", "next offset", "state"], rows))
+    records, size_bytes = sum(o.records for o in outcomes), sum(o.size_bytes for o in outcomes)
+    rate = size_bytes / max(took.total_seconds(), 0.001)
+    print_text(
+        f"{records:,} records, {size_text(size_bytes)} in {_shown_time(took.total_seconds())}, "
+        f"{size_text(int(rate))} a second" + (f"; changed by {', '.join(transforms)}" if transforms else "")
+    )
+    for outcome in outcomes:
+        for what in outcome.corrupt:
+            print_text(f"corrupt: {what}")
+        for start, end in outcome.missing:
+            print_text(f"missing: {outcome.source} [{start},{end}]")
+        if outcome.failed:
+            print_text(f"not restored: {outcome.source} from offset {outcome.next_offset}: {outcome.failed}")
+    if any(outcome.corrupt for outcome in outcomes):
+        print_text(REMEDY)
+    _print_given_up(plan)
+    if not records and all(outcome.is_done for outcome in outcomes):
+        print_text("nothing was left to do")
+
+
+def _state(outcome: Outcome) -> str:
+    if outcome.failed:
+        return "failed"
+    return "done" if outcome.is_done else "stopped"
+
+
+def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
+    return {
+        "id": plan.id,
+        "checkpoint_topic": plan.checkpoint_topic,
+        "objects": plan.objects,
+        "size_bytes": plan.size_bytes,
+        "about_seconds": plan.lasts(rate).total_seconds(),
+        "refused": plan.refused,
+        "empty": plan.is_empty,
+        "warnings": list(plan.warnings),
+        "objections": [_objected_json(o) for o in plan.objections],
+        "topics": [
+            {
+                "topic": topic.life.place,
+                "destination": topic.destination,
+                "created": topic.facts is None,
+                "partition_count": topic.partition_count,
+                "configs": dict(topic.configs),
+                "footers_read": topic.footers_read,
+                "frozen": len(topic.frozen),
+                "thawing": topic.thawing,
+                "objections": [_objected_json(o) for o in topic.objections],
+                "partitions": [
+                    {
+                        "source": str(p.source),
+                        "partition": p.target.partition,
+                        "offsets": None if p.offsets is None else [p.offsets.start, p.offsets.end],
+                        "next_offset": p.next_offset,
+                        "objects": len(p.left),
+                        "size_bytes": p.size_bytes,
+                        "recorded_gaps": [[g.start, g.end] for g in p.recorded],
+                        "missing": [[g.start, g.end] for g in p.missing],
+                        "given_up": [[g.start, g.end] for g in p.given_up],
+                    }
+                    for p in topic.partitions
+                ],
+            }
+            for topic in plan.topics
+        ],
+    }
+
+
+def _objected_json(objected: Objected) -> Mapping[str, object]:
+    from dataclasses import asdict
+
+    return asdict(objected)
+
+
+def result_json(
+    plan: RestorePlan, transforms: Sequence[str], outcomes: Sequence[Outcome], took: timedelta
+) -> Mapping[str, object]:
+    from dataclasses import asdict
+
+    commands = {str(p.source): [redelivery(plan, p, gap) for gap in p.came_back] for p in plan.partitions}
+    return {
+        "id": plan.id,
+        "seconds": round(took.total_seconds(), 3),
+        "records": sum(outcome.records for outcome in outcomes),
+        "size_bytes": sum(outcome.size_bytes for outcome in outcomes),
+        "transforms": list(transforms),
+        "partitions": [
+            {**asdict(outcome), "state": _state(outcome), "redelivery": commands.get(outcome.source, [])}
+            for outcome in outcomes
+        ],
+    }
+
+
+def _within(plan: PartitionPlan, gaps: Iterable[OffsetRange]) -> int:
+    """How many of the offsets that are wanted are in `gaps`."""
+    if plan.last_offset < plan.wanted_from:
+        return 0
+    return covered_count(gaps, OffsetRange(plan.wanted_from, plan.last_offset))
+
+
+def _range(plan: PartitionPlan) -> str:
+    if plan.offsets is None:
+        return "nothing is stored"
+    return "done" if plan.is_done else f"{plan.next_offset}-{plan.offsets.end}"
+
+
+def _shown_time(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 100 else str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,165 @@
+"""The command `replicator demo`: a stack, the play in it, what is said at the end, and the exit code."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import logging
+import shlex
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from formats.errors import ReplicatorError
+from infra.local.detached import StackState, up_detached
+from infra.local.errors import LocalStackError
+from infra.local.jars import KAFKA_VERSION, is_fetched
+from infra.local.stack import LocalStack
+from infra.runtime.logs import TextFormatter
+from replicator.demo.flights import flights
+from replicator.demo.report import Report, show
+from replicator.demo.screen import Screen
+from replicator.demo.script import Play, Scenario
+from replicator.demo.services import AWS_VARIABLES, SOURCE, TARGET
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from concurrent.futures import Future
+
+    from pyarrow import RecordBatch
+
+DONE, FAILED, DIFFERENT, INTERRUPTED = 0, 1, 3, 130
+
+
+def run(
+    *,
+    keep: bool,
+    console: Console,
+    json: bool = False,
+    limit: int | None = None,
+    scenario: Scenario | None = None,
+) -> int:
+    """The exit code: 0 all is equal, 1 it failed, 3 differences found, 130 interrupted. Nothing is left running, unless
+    with `keep`. With `json` the report goes to stdout and all else to stderr. `limit`: of flights, for tests."""
+    screen = Screen(Console(stderr=True) if json else console)
+    demo = _Demo(
+        screen,
+        replace(scenario or Scenario(), ends_in_disaster=not keep),
+        limit,
+        show=(lambda _: None) if json else partial(show, console=console),
+    )
+    try:
+        state = demo.run(keep=keep)
+    except KeyboardInterrupt:
+        screen.say("Interrupted; everything that ran has been ended.")
+        return INTERRUPTED
+    except ReplicatorError as error:
+        screen.say(f"The demo failed: {error}", style="red")
+        return FAILED
+    if json:
+        stack = {} if state is None else {"stack": state.to_json()}
+        console.out(jsonlib.dumps(demo.report.to_json() | stack, indent=2), highlight=False)
+    if state is not None:
+        for line in _what_next(state, demo.configs):
+            screen.say(line)
+    return DONE if demo.report.equal else DIFFERENT
+
+
+class _Demo:
+    """One run, in a stack that ends with it or one that goes on. `show` is told the report before anything ends."""
+
+    def __init__(
+        self, screen: Screen, scenario: Scenario, limit: int | None, *, show: Callable[[Report], None]
+    ) -> None:
+        self._screen, self._scenario, self._limit, self._show = screen, scenario, limit, show
+        self._since = time.monotonic()
+        self.configs: Mapping[str, Path] = {}
+        self._report: Report | None = None
+
+    @property
+    def report(self) -> Report:
+        assert self._report is not None  # the play ended
+        return self._report
+
+    def run(self, *, keep: bool) -> StackState | None:
+        """With `keep`, stack and services go on and their state is answered; else nothing is left."""
+        if not is_fetched():
+            self._screen.say(f"Fetching Kafka {KAFKA_VERSION}: only this time, half a minute ...")
+        self._screen.say("Starting two Kafka brokers (regions a and b), S3 and SQS ...")
+        with ThreadPoolExecutor(1, "flights") as pool:
+            flights_read = pool.submit(flights, self._limit)  # while the brokers start
+            if keep:
+                return up_detached(prepare=lambda stack: self._play(stack, flights_read, keep=True))
+            with LocalStack() as stack:
+                self._play(stack, flights_read, keep=False)
+        return None
+
+    def _play(self, stack: LocalStack, flights_read: Future[RecordBatch], *, keep: bool) -> None:
+        with _logged_to(stack.log_dir / "demo.log"), Play(stack, self._scenario, self._screen) as play:
+            try:
+                self._report = report = play.run(flights_read, since=self._since)
+                self.configs = play.configs
+                self._show(report)
+            except BaseException as error:
+                play.kill()
+                if isinstance(error, ReplicatorError):
+                    raise _with_kept_logs(error, stack) from error
+                raise
+            if not keep:
+                play.kill()  # an orderly end would take seconds, and what it saves goes away with the stack
+        if not report.equal and not keep:
+            self._screen.say(f"Logs: {stack.keep_logs()}; replicator demo --keep leaves everything to look at.")
+
+
+@contextmanager
+def _logged_to(file: Path) -> Iterator[None]:
+    """What our own Kafka and S3 clients say goes beside the other logs, not into the terminal."""
+    handler = logging.FileHandler(file, encoding="utf-8")
+    handler.setFormatter(TextFormatter())
+    logger = logging.getLogger("infra")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.close()
+
+
+def _with_kept_logs(error: ReplicatorError, stack: LocalStack) -> LocalStackError:
+    """The same error, naming a copy of the logs: their folder is removed with the stack."""
+    kept = stack.keep_logs()
+    told = str(error).replace(str(stack.log_dir), str(kept))
+    return LocalStackError(told if str(kept) in told else f"{told}\nlogs: {kept}")
+
+
+def _as_called() -> str:
+    """How this program was started, for somebody who will type it again."""
+    if Path(sys.argv[0]).name == "replicator":
+        return shlex.quote(sys.argv[0])
+    return f"{shlex.quote(sys.executable)} -m replicator"
+
+
+def _what_next(state: StackState, configs: Mapping[str, Path]) -> list[str]:
+    """For somebody who wants to look around."""
+    variables = " ".join(f"{name}={value}" for name, value in AWS_VARIABLES.items())
+    replicator = _as_called()
+    return [
+        "",
+        "Everything goes on running: more records into topic flights arrive in topic flights.copy.",
+        f"  Kafka         region a {state.brokers[SOURCE]}, region b {state.brokers[TARGET]}",
+        f"  S3 and SQS    {state.endpoint_url}   (export {variables})",
+        f"  configuration {configs[SOURCE]}",
+        f"                {configs[TARGET]}",
+        f"  logs          {state.log_dir}",
+        f"  look          {replicator} local status",
+        f"                {replicator} explain topic flights --config {configs[SOURCE]}",
+        f"  restore       {replicator} restore flights --rename flights=flights.restored --config {configs[SOURCE]}",
+        f"  prove it      {replicator} verify flights --source {configs[SOURCE]} --config {configs[SOURCE]}",
+        f"  end it        {replicator} local down",
+    ]

@@ -1,0 +1,232 @@
+"""Reading source, archive and target back, and comparing them column by column.
+
+    topic a ── plain consumer ──> digest ┐
+    bucket  ── pages, decoded ──> digest ├─> one Verdict per partition
+    topic b ── plain consumer ──> digest ┘
+
+Nothing that the replicator says of its own work is believed: no footer, no checkpoint, no count of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from formats.coverage import Gap, steps
+from formats.errors import DataError
+from formats.footer import STREAMS, Digest
+from formats.records.digest import Digester
+from formats.segment import SourcePartition
+from infra.contracts.consumer import PartitionFailed, SegmentFormat
+from infra.kafka.consumer.decode import convert, items
+from infra.local.errors import LocalStackError
+from infra.runtime.lifecycle import Deadline
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+    from infra.archive.segments import SegmentStore
+
+CONSUME_COUNT = 5_000
+CONSUME_SECONDS = 0.5
+PATIENCE = timedelta(seconds=30)  # without a single record
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """What was read of one partition in one place."""
+
+    digest: Digest
+    first_offset: int | None
+    last_offset: int | None
+    raw_bytes: int = 0
+    damage: tuple[str, ...] = ()  # what could not be read: offsets that are missing, an object that is not itself
+
+    @property
+    def records(self) -> int:
+        return self.digest.count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One partition in its three places."""
+
+    partition: int
+    source: Side
+    archive: Side
+    target: Side
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """What is not as it is in the source, most telling first. Target offsets may be others, those of the archive
+        may not."""
+        archived = differing(self.source.digest, self.archive.digest)
+        delivered = [name for name in differing(self.source.digest, self.target.digest) if name != "offset"]
+        return (
+            *(f"archive: {what}" for what in _told(self.source, self.archive, archived)),
+            *(f"target: {what}" for what in _told(self.source, self.target, delivered)),
+        )
+
+    @property
+    def equal(self) -> bool:
+        return not self.differences
+
+
+def differing(wanted: Digest, found: Digest) -> list[str]:
+    """The column streams that are not equal, by their names in `STREAMS`."""
+    return [name for name, a, b in zip(STREAMS, wanted.streams, found.streams, strict=True) if a != b]
+
+
+def _told(wanted: Side, found: Side, streams: list[str]) -> Iterator[str]:
+    yield from found.damage
+    if found.records != wanted.records:
+        missing = wanted.records - found.records
+        yield f"{abs(missing):,} record(s) {'missing' if missing > 0 else 'too many'}"
+    elif streams:
+        yield f"{', '.join(streams)} differ"
+
+
+def judge(source: Mapping[int, Side], archive: Mapping[int, Side], target: Mapping[int, Side]) -> tuple[Verdict, ...]:
+    """One verdict for each partition that any of them has."""
+    empty = side_of(())
+    return tuple(
+        Verdict(
+            partition=partition,
+            source=source.get(partition, empty),
+            archive=archive.get(partition, empty),
+            target=target.get(partition, empty),
+        )
+        for partition in sorted({*source, *archive, *target})
+    )
+
+
+class _Reading:
+    """One side of one partition, as it is read."""
+
+    def __init__(self) -> None:
+        self._digester = Digester()
+        self._first: int | None = None
+        self._last: int | None = None
+        self._raw_bytes = 0
+        self.damage: list[str] = []
+
+    def add(self, batch: RecordBatch, raw_bytes: int = 0) -> None:
+        if batch.num_rows:
+            offsets = batch.column("offset")
+            if self._first is None:
+                self._first = offsets[0].as_py()
+            self._last = offsets[-1].as_py()
+        self._digester.update(batch)
+        self._raw_bytes += raw_bytes
+
+    def side(self) -> Side:
+        return Side(
+            digest=self._digester.digest(),
+            first_offset=self._first,
+            last_offset=self._last,
+            raw_bytes=self._raw_bytes,
+            damage=tuple(self.damage),
+        )
+
+
+def side_of(batches: Iterable[RecordBatch], *, damage: Iterable[str] = ()) -> Side:
+    """What reading these records, in this order, gives."""
+    reading = _Reading()
+    for batch in batches:
+        reading.add(batch)
+    reading.damage.extend(damage)
+    return reading.side()
+
+
+# --- topics ----------------------------------------------------------------------------------------------------------
+
+
+def read_topic(bootstrap: str, topic: str, partitions: Iterable[int]) -> Mapping[int, Side]:
+    """Everything that the partitions hold now, by a consumer of its own. Raises LocalStackError."""
+    readings = {partition: _Reading() for partition in partitions}
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": f"demo-judge-{uuid.uuid4().hex}",  # the client wants one; nothing is committed
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "allow.auto.create.topics": False,
+        },
+        logger=log,
+    )
+    with closing(consumer):
+        try:
+            consumer.assign(
+                [
+                    ClientPartition(
+                        topic, partition, consumer.get_watermark_offsets(ClientPartition(topic, partition))[0]
+                    )
+                    for partition in readings
+                ]
+            )
+            _read_to_the_end(consumer, topic, readings)
+        except KafkaException as error:
+            raise LocalStackError(f"cannot read {topic} back: {error.args[0].str()}") from error
+    return {partition: reading.side() for partition, reading in readings.items()}
+
+
+def _read_to_the_end(consumer: Consumer, topic: str, readings: Mapping[int, _Reading]) -> None:
+    left = set(readings)
+    patience = Deadline(PATIENCE)
+    while left:
+        messages = consumer.consume(CONSUME_COUNT, CONSUME_SECONDS)
+        for where, item in items(messages):
+            if isinstance(item, tuple):
+                _, error = item
+                if error.code() != KafkaError._PARTITION_EOF:
+                    raise LocalStackError(f"cannot read {where} back: {error.str()}")
+                left.discard(where.partition)
+                continue
+            for run in convert(where, item):
+                if isinstance(run, PartitionFailed):
+                    raise LocalStackError(f"cannot read {where} back: {run.reason}")
+                readings[where.partition].add(run.batch, run.size_bytes)
+        if messages:
+            patience = Deadline(PATIENCE)
+        elif patience.expired:
+            raise LocalStackError(f"cannot read {topic} back: partitions {sorted(left)} do not come to an end")
+
+
+# --- archive ---------------------------------------------------------------------------------------------------------
+
+
+def read_archive(
+    store: SegmentStore, segment_format: SegmentFormat, *, region: str, topic: str, partitions: Iterable[int]
+) -> Mapping[int, Side]:
+    """Every archived record of the partitions, decoded from the pages of the segments that a reader would choose."""
+    return {
+        partition: _read_archived(store, segment_format, SourcePartition(region, topic, partition))
+        for partition in partitions
+    }
+
+
+def _read_archived(store: SegmentStore, segment_format: SegmentFormat, source: SourcePartition) -> Side:
+    reading = _Reading()
+    for step in steps([info.segment for info in store.list(source)], 0):
+        if isinstance(step, Gap):
+            reading.damage.append(f"offsets {step.offsets} missing")
+            continue
+        try:
+            with closing(segment_format.open(store.open(step.segment), step.segment)) as reader:
+                for batch in reader.batches(step.from_offset):
+                    reading.add(batch)
+        except DataError as error:
+            reading.damage.append(str(error))
+    return reading.side()

@@ -1,0 +1,76 @@
+"""Filling the source topic: the flights at once, in the order they are given."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING
+
+from infra.contracts.consumer import TopicPartition
+from infra.kafka.client.encode import pieces, send
+from infra.kafka.client.idempotent_producer import SLICE, IdempotentProducer, producer_properties
+from infra.local.errors import LocalStackError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyarrow import RecordBatch
+
+    from infra.contracts.consumer import ClusterAdmin
+
+MEMORY_BYTES = 64 << 20
+PIECE_BYTES = 4 << 20
+FOR_EVER = str(2**63 - 1)
+KEEPS_OLD_RECORDS = {
+    "retention.ms": "-1",  # else the broker deletes what is stamped 2013 within minutes
+    "message.timestamp.before.max.ms": FOR_EVER,
+    "message.timestamp.after.max.ms": FOR_EVER,
+}
+"""Settings of a topic whose records are stamped long ago."""
+
+
+def create_topic(admin: ClusterAdmin, topic: str, *, partitions: int) -> None:
+    """Raises LocalStackError if it exists."""
+    if not admin.create_topic(topic, partitions=partitions, replication_factor=1, configs=KEEPS_OLD_RECORDS):
+        raise LocalStackError(f"topic {topic} exists already: the demo needs a fresh stack")
+
+
+def load(
+    batches: Mapping[int, RecordBatch],
+    *,
+    bootstrap: str,
+    topic: str,
+    check: Callable[[], None] = lambda: None,
+    progress: Callable[[int], None] = lambda _count: None,
+) -> None:
+    """Produce the records of each partition, in order; the broker has them all when this returns.
+
+    `check` is called while waiting and raises to give up; `progress` is told how many more records were handed over.
+    Raises LocalStackError if the broker refuses a record.
+    """
+    properties = producer_properties({"bootstrap.servers": bootstrap}, memory_bytes=MEMORY_BYTES)
+    producer: IdempotentProducer[TopicPartition] = IdempotentProducer(properties)
+
+    def wait_for_room() -> bool:
+        check()
+        producer.serve(SLICE)
+        return not producer.failures
+
+    try:
+        turns = zip_longest(*(_pieces(topic, p, batch) for p, batch in batches.items()))  # all partitions grow together
+        for where, piece in filter(None, chain.from_iterable(turns)):
+            report = producer.reporter(where)
+            if not send(piece, produce=producer.produce, partition=where, report=report, wait_for_room=wait_for_room):
+                break
+            producer.serve(timedelta())
+            progress(piece.num_rows)
+        failures = producer.settle(wait=check, grace=SLICE)
+    finally:
+        producer.close(timedelta())
+    if failures:
+        told = "; ".join(f"{where}: {error.str()}" for where, error in failures.items())
+        raise LocalStackError(f"cannot load {topic}: {told}")
+
+
+def _pieces(topic: str, partition: int, batch: RecordBatch) -> list[tuple[TopicPartition, RecordBatch]]:
+    return [(TopicPartition(topic, partition), piece) for piece in pieces(batch, piece_bytes=PIECE_BYTES)]

@@ -1,0 +1,317 @@
+"""The demo itself, in a running stack: load, replicate, add live records, read everything back.
+
+flights ──load──> topic in a ──egress──> bucket a ──sync──> bucket b ──ingress──> topic in b
+                       │                 compact ↺          gc ↺                   │
+                       └──────────── judge: source = archive = target ─────────────┘
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Self
+
+from formats.errors import TransientError
+from formats.parquet.writer import ParquetFormat
+from formats.segment import SegmentInfo, SourcePartition
+from infra.archive.segments import SegmentStore
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.local.aws import s3_client, wire
+from infra.local.errors import LocalStackError
+from infra.runtime.lifecycle import Deadline
+from infra.runtime.log_fields import ERROR
+from infra.storage.s3 import S3ObjectStore
+from replicator.demo.disaster import lose_and_restore
+from replicator.demo.flights import by_partition
+from replicator.demo.judge import judge, read_archive, read_topic
+from replicator.demo.live import Endpoint, Latencies, LiveTraffic
+from replicator.demo.load import create_topic, load
+from replicator.demo.progress import Observer, Standing
+from replicator.demo.report import Report
+from replicator.demo.services import SOURCE, TARGET, Names, Segments, Services, write_configs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from concurrent.futures import Future
+    from pathlib import Path
+    from types import TracebackType
+
+    from pyarrow import RecordBatch
+
+    from infra.local.stack import LocalStack
+    from replicator.demo.judge import Verdict
+    from replicator.demo.screen import Bars, Screen
+
+LOOK_INTERVAL = timedelta(seconds=0.5)
+CLEAN_INTERVAL = timedelta(seconds=3)
+LOADED, ARCHIVED, DELIVERED = "loaded", "archived", "delivered"
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """How much of everything, and what it is called."""
+
+    partitions: int = 6
+    live_records: int = 480
+    live_per_second: float = 40
+    patience: timedelta = timedelta(seconds=60)  # without any progress
+    segments: Segments = field(default_factory=Segments)
+    names: Names = field(default_factory=Names.usual)
+    ends_in_disaster: bool = True
+
+
+class Play:
+    """One run in a fresh stack, as a context manager. The services go on until the stack ends, or `kill`."""
+
+    def __init__(self, stack: LocalStack, scenario: Scenario, screen: Screen) -> None:
+        self._stack, self._scenario, self._screen = stack, scenario, screen
+        self._waiting = threading.Event()  # never set: an interrupt ends a wait
+        self._services: Services | None = None
+        self._configs: Mapping[str, Path] = {}
+        self._clean_again = Deadline(timedelta())
+        names = scenario.names
+        self._source = Endpoint(bootstrap=stack.brokers[SOURCE].bootstrap, topic=names.topic)
+        self._target = Endpoint(bootstrap=stack.brokers[TARGET].bootstrap, topic=names.copy)
+        client = s3_client(stack.moto.endpoint_url)
+        self._resources = ExitStack()
+        self._resources.callback(client.close)
+        # the bucket that the segments travelled to
+        self._archive = SegmentStore(S3ObjectStore(client, names.buckets[TARGET]), names.prefix)
+        self._origin = SegmentStore(S3ObjectStore(client, names.buckets[SOURCE]), names.prefix)
+        self._observer = Observer(
+            region=SOURCE,
+            topic=names.topic,
+            copy=names.copy,
+            partitions=scenario.partitions,
+            source=KafkaAdmin({"bootstrap.servers": self._source.bootstrap}),
+            target=KafkaAdmin({"bootstrap.servers": self._target.bootstrap}),
+            archive=self._archive,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._resources.close()
+
+    @property
+    def configs(self) -> Mapping[str, Path]:
+        """The services' configuration files, by region, once they are started."""
+        return self._configs
+
+    def kill(self) -> None:
+        """End the services at once: what they leave undone is thrown away with the stack."""
+        if self._services is not None:
+            self._services.kill()
+
+    def run(self, flights: Future[RecordBatch], *, since: float) -> Report:
+        """`since`: when the demo began, on the monotonic clock. Raises LocalStackError, TransientError."""
+        self._start_services()
+        records = flights.result()
+        begin = time.monotonic()
+        standing = self._replicate(records)
+        self._screen.say(f"Region b has all of them, {time.monotonic() - begin:.1f} s after the first was loaded.")
+        self._compact()
+        latencies = self._live(standing)
+        compacted = self._until_compacted()
+        self._screen.say("Reading source, archive and target back ...")
+        verdicts = self._judge()
+        recovery = None
+        if self._scenario.ends_in_disaster:
+            self._screen.say("Region a's broker and its disks are lost. Restoring its topic from the bucket ...")
+            self.kill()
+            source = {verdict.partition: verdict.source for verdict in verdicts}
+            recovery = lose_and_restore(self._stack, self._scenario.names, source)
+        assert self._services is not None
+        stored = self._services.archived()
+        return Report(
+            produced=records.num_rows + latencies.sent,
+            verdicts=verdicts,
+            latencies=latencies,
+            max_segment_age=self._scenario.segments.max_age,
+            objects=len(stored),
+            stored_bytes=sum(stored),
+            compacted_objects=len(compacted),
+            compacted_bytes=sum(compacted),
+            recovery=recovery,
+            took=timedelta(seconds=time.monotonic() - since),
+        )
+
+    # --- steps, in order ---
+
+    def _start_services(self) -> None:
+        stack, scenario, names = self._stack, self._scenario, self._scenario.names
+        endpoint_url = stack.moto.endpoint_url
+        for region, bucket in names.buckets.items():
+            wire(endpoint_url, bucket, names.queues[region], prefix=f"{names.prefix}/")
+        create_topic(self._observer.source, names.topic, partitions=scenario.partitions)
+        self._configs = write_configs(
+            stack.dir,
+            brokers={SOURCE: self._source.bootstrap, TARGET: self._target.bootstrap},
+            endpoint_url=endpoint_url,
+            names=names,
+            segments=scenario.segments,
+        )
+        self._screen.say("Region a: egress and sync. Region b: ingress. Each a process of its own.")
+        self._services = Services(stack, self._configs)
+
+    def _replicate(self, records: RecordBatch) -> Standing:
+        """Load everything, and wait until the target has as much."""
+        total, partitions = records.num_rows, self._scenario.partitions
+        self._screen.say(
+            f"Loading {total:,} flights of 2013 into topic {self._source.topic}, {partitions} partitions ..."
+        )
+        with self._screen.bars((LOADED, ARCHIVED, DELIVERED), total=total) as bars:
+            turn = Deadline(LOOK_INTERVAL)
+            handed_over = 0
+
+            def progress(count: int) -> None:
+                nonlocal handed_over, turn
+                handed_over += count
+                bars.set(LOADED, done=handed_over)
+                if turn.expired:
+                    self._check()
+                    _draw(bars, self._look())
+                    turn = Deadline(LOOK_INTERVAL)
+
+            load(
+                by_partition(records, partitions),
+                bootstrap=self._source.bootstrap,
+                topic=self._source.topic,
+                check=self._check,
+                progress=progress,
+            )
+            return self._until_delivered(lambda standing: _draw(bars, standing))
+
+    def _live(self, before: Standing) -> Latencies:
+        scenario = self._scenario
+        self._screen.say(
+            f"Adding {scenario.live_records} live records, {scenario.live_per_second:g} per second, "
+            f"and reading topic {self._target.topic} in region b ..."
+        )
+        traffic = LiveTraffic(
+            self._source,
+            self._target,
+            target_ends=before.target,
+            count=scenario.live_records,
+            per_second=scenario.live_per_second,
+        )
+        with self._screen.bars(("sent", "arrived"), total=scenario.live_records) as bars, traffic:
+            seen, patience = (0, 0), Deadline(scenario.patience)
+            while not traffic.finished:
+                self._check()
+                self._clean()
+                self._waiting.wait(LOOK_INTERVAL.total_seconds() / 2)
+                bars.set("sent", done=traffic.sent)
+                bars.set("arrived", done=traffic.seen)
+                if (traffic.sent, traffic.seen) != seen:
+                    seen, patience = (traffic.sent, traffic.seen), Deadline(scenario.patience)
+                elif patience.expired:
+                    raise self._stuck(f"{traffic.sent} live records were sent, {traffic.seen} arrived")
+            bars.set("sent", done=traffic.sent)
+            bars.set("arrived", done=traffic.seen)
+        self._until_delivered(lambda _standing: None)
+        return traffic.latencies()
+
+    def _judge(self) -> tuple[Verdict, ...]:
+        partitions = range(self._scenario.partitions)
+        source = read_topic(self._source.bootstrap, self._source.topic, partitions)
+        archive = read_archive(
+            self._archive, ParquetFormat(), region=SOURCE, topic=self._source.topic, partitions=partitions
+        )
+        target = read_topic(self._target.bootstrap, self._target.topic, partitions)
+        return judge(source, archive, target)
+
+    def _compact(self) -> None:
+        assert self._services is not None
+        self._screen.say("Compacting region a's bucket on Spark from now on, and region b's by what comes of it ...")
+        self._services.compact()
+
+    def _clean(self) -> None:
+        """The bucket that ingress reads; not all the time, as two cores have other work, too."""
+        assert self._services is not None
+        if self._clean_again.expired:
+            self._services.clean()
+            self._clean_again = Deadline(CLEAN_INTERVAL)
+
+    def _until_compacted(self) -> list[int]:
+        """One object for each partition is left in either bucket, the same one, of these sizes."""
+        patience, seen = Deadline(self._scenario.patience), (0, 0)
+        while True:
+            self._check()
+            self._clean()
+            found, there = self._segments(self._origin), self._segments(self._archive)
+            if (len(found), len(there)) != seen:
+                seen, patience = (len(found), len(there)), Deadline(self._scenario.patience)
+            is_single = len({info.segment.source for info in found}) == len(found)
+            if is_single and {info.segment for info in found} == {info.segment for info in there}:
+                return [info.size_bytes for info in found]
+            if patience.expired:
+                raise self._stuck(f"{len(found)} segments are left in region a's bucket, {len(there)} in region b's")
+            self._waiting.wait(LOOK_INTERVAL.total_seconds())
+
+    def _segments(self, store: SegmentStore) -> list[SegmentInfo]:
+        sources = [SourcePartition(SOURCE, self._source.topic, p) for p in range(self._scenario.partitions)]
+        return [info for source in sources for info in store.list(source)]
+
+    # --- waiting ---
+
+    def _until_delivered(self, draw: Callable[[Standing | None], None]) -> Standing:
+        last: Standing | None = None
+        patience = Deadline(self._scenario.patience)
+        while True:
+            self._check()
+            standing = self._look()
+            draw(standing)
+            if standing is not None and standing.complete:
+                return standing
+            if standing is not None and standing != last:
+                last, patience = standing, Deadline(self._scenario.patience)
+            elif patience.expired:
+                raise self._stuck(_told(last))
+            self._waiting.wait(LOOK_INTERVAL.total_seconds())
+
+    def _look(self) -> Standing | None:
+        """None if it cannot be said now: a topic just made has no leader yet."""
+        try:
+            return self._observer.look()
+        except TransientError as error:
+            log.info("not_seen", extra={ERROR: str(error)})
+            return None
+
+    def _check(self) -> None:
+        """Raises LocalStackError if a process has ended."""
+        self._stack.check()
+        if self._services is not None:
+            self._services.check()
+
+    def _stuck(self, what: str) -> LocalStackError:
+        seconds = self._scenario.patience.total_seconds()
+        return LocalStackError(
+            f"nothing has moved for {seconds:.0f} s: {what}.\n"
+            "The services' logs say why: egress.log, sync.log, ingress.log, compact.log and gc.log in "
+            f"{self._stack.log_dir}"
+        )
+
+
+def _draw(bars: Bars, standing: Standing | None) -> None:
+    if standing is not None:
+        bars.set(ARCHIVED, done=sum(standing.archive.values()))
+        bars.set(DELIVERED, done=sum(standing.target.values()))
+
+
+def _told(standing: Standing | None) -> str:
+    if standing is None:
+        return "the brokers and the bucket do not answer"
+    return (
+        f"of {sum(standing.source.values()):,} records in region a, {sum(standing.archive.values()):,} are in the "
+        f"archive and {sum(standing.target.values()):,} in region b"
+    )

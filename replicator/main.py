@@ -1,0 +1,86 @@
+"""The command line. Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 differences or losses found, 130 ended by
+Ctrl-C.
+
+This only wires; the commands are in `replicator.commands`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Annotated
+
+import typer
+
+from formats.errors import ConfigError, ReplicatorError
+from replicator.commands import services
+from replicator.commands.adopt import adopt
+from replicator.commands.checkpoints import checkpoints_app
+from replicator.commands.compact import compact
+from replicator.commands.config import config_app, explain_app
+from replicator.commands.drill import drill
+from replicator.commands.gaps import gaps_app
+from replicator.commands.gc import gc
+from replicator.commands.local import demo, local_app
+from replicator.commands.repair import release, skip
+from replicator.commands.restore import restore
+from replicator.commands.status import status
+from replicator.commands.verify import verify
+from replicator.terminal.interrupt import NOTHING_CHANGED, WRITES_ONCE, interruptible
+from replicator.terminal.output import CONFIG_VARIABLE, FAILED, USAGE, complain, group, print_text
+
+__all__ = ["CONFIG_VARIABLE", "app", "main"]
+
+app = group(
+    "Mirrors, backs up and restores Kafka topics across regions with object storage in between.\n\n"
+    "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 differences or losses found, 130 ended by Ctrl-C."
+)
+for command in (
+    services.egress,
+    services.ingress,
+    services.sync,
+    compact,
+    interruptible("what was removed is recorded, and the next run plans the rest anew")(gc),
+    restore,
+    interruptible(f"{NOTHING_CHANGED}, and a --state file keeps what was proven")(verify),
+    interruptible("nothing was measured")(drill),
+    interruptible()(status),
+    interruptible(WRITES_ONCE)(skip),
+    interruptible(WRITES_ONCE)(release),
+    interruptible(WRITES_ONCE)(adopt),
+    demo,
+):
+    app.command()(command)
+app.add_typer(checkpoints_app, name="checkpoints")
+app.add_typer(gaps_app, name="gaps")
+app.add_typer(config_app, name="config")
+app.add_typer(explain_app, name="explain")
+app.add_typer(local_app, name="local")
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run and exit. What we raise on purpose is one message; anything else is a bug and keeps its traceback."""
+    try:
+        app(args=arguments, prog_name="replicator")
+    except ConfigError as error:
+        complain(str(error))
+        sys.exit(USAGE)
+    except ReplicatorError as error:
+        complain(str(error))
+        sys.exit(FAILED)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print_text(f"replicator {version('kafka-segment-replicator')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _version_wanted: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass

@@ -1,0 +1,44 @@
+"""Topics from the archive into a cluster: planned first, exactly once, resumable."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from replicator.restore.conflicts import Objection
+    from replicator.restore.planner import Wishes
+    from replicator.restore.restore import Options, Restore, RestoreStopped
+    from replicator.selection import Renaming, Selection
+
+_HOMES = {
+    "Objection": "replicator.restore.conflicts",
+    "Options": "replicator.restore.restore",
+    "Renaming": "replicator.selection",
+    "Restore": "replicator.restore.restore",
+    "RestoreStopped": "replicator.restore.restore",
+    "Selection": "replicator.selection",
+    "Wishes": "replicator.restore.planner",
+}
+
+__all__ = [
+    "Objection",
+    "Options",
+    "Renaming",
+    "Restore",
+    "RestoreStopped",
+    "Selection",
+    "Wishes",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when it is asked for: a part of the package needs no other."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

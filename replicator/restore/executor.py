@@ -1,0 +1,356 @@
+"""Carries a restore plan out: the partitions of the plan, the small ones first, through the delivery of ingress.
+
+    plan ──> Partition (its view, its Sequencer) ──Deliver──> waiting by rank ──at most `width`──> Delivery
+                   ▲                                                                                  │
+                   └──────────────── progressed, failed, vanished, corrupt ───────────────────────────┘
+
+Nobody else writes for this restore: its transactional id was taken from whoever had it before the positions were read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from queue import Empty
+from typing import assert_never
+
+from formats.coverage import uncovered
+from formats.errors import CheckpointConflict, ReplicatorError, TargetError
+from formats.messages.delivery_checkpoint import Checkpoint, Skipped
+from formats.segment import OffsetRange, SegmentInfo
+from infra.archive.control import ControlStore
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import CheckpointStore, Clock, Fate
+from infra.runtime import log_fields
+from infra.runtime.lifecycle import Stop
+from ingress.delivery.events import Assignment, Corrupt, Failed, Progressed, Report, Vanished
+from ingress.delivery.rounds import Delivery
+from ingress.segment_lister import list_stored
+from ingress.segment_view import SegmentView
+from ingress.sequencer import (
+    Begin,
+    Deliver,
+    Effect,
+    Finished,
+    Late,
+    LatePolicy,
+    Lost,
+    Passed,
+    Relist,
+    Sequencer,
+    Waits,
+)
+from ingress.undelivered import Undelivered
+from replicator.restore.plan import PartitionPlan
+from replicator.restore.progress import Partition
+
+log = logging.getLogger(__name__)
+
+POLL = timedelta(milliseconds=50)
+PATIENCE = timedelta(minutes=10)  # of a partition that makes no progress
+NEVER_FORGETS = 2**31  # entries of a view: the listing is at hand as a whole
+GIVEN_UP = "accepted as missing by a restore"
+LOOK_AFTER_DAMAGE = timedelta(seconds=1)  # whether anything else holds its records
+
+
+@dataclass(slots=True)
+class Restorer:
+    """`run` is one thread's; `delivery.run` is another's."""
+
+    store: SegmentStore
+    control: ControlStore
+    checkpoints: CheckpointStore
+    delivery: Delivery
+    pool: Executor
+    clock: Clock
+    stop: Stop
+    skip_missing: bool = False
+    follow: timedelta | None = None  # how often to look for new segments; None: end with what the plan knows
+    told: Callable[[Sequence[Partition]], None] = lambda _: None  # of progress, in every turn
+    until: Callable[[], bool] = lambda: False  # asked in every turn: something else is to be done instead
+    replaced: Callable[[datetime], Mapping[str, str]] = lambda _: {}  # destinations that are other topics now, and why
+    width: int = 8
+    patience: timedelta = PATIENCE
+    _partitions: list[Partition] = field(default_factory=list)  # in the order of their epochs, from 1
+
+    def begin(
+        self,
+        plan: PartitionPlan,
+        topic_id: str,
+        *,
+        clamp: bool,
+        begun: Checkpoint | None,
+        given_up: Sequence[OffsetRange] = (),
+    ) -> Partition:
+        """`begun`: how far the restore is; `given_up`: what it passed over on the way. Partitions have their turns in
+        the order in which they begin."""
+        epoch = len(self._partitions) + 1
+        begun_at = plan.next_offset if begun is None else begun.begun_at
+        assignment = Assignment(plan.source, plan.target, topic_id, epoch, clamp, begun_at)
+        now = self.clock.now()
+        partition = Partition(plan, assignment, self._sequencer(plan, begun), now, now, given_up=given_up)
+        if begun_at is not None and begun_at > plan.wanted_from:
+            partition.undelivered = Undelivered(OffsetRange(plan.wanted_from, begun_at - 1))
+        partition.is_done = plan.offsets is None and self.follow is None
+        partition.look_at = plan.listed_at + self.follow if self.follow is not None else None
+        self._partitions.append(partition)
+        self._take_in(partition, plan.recorded, [*plan.infos, *plan.others], plan.listed_at)
+        return partition
+
+    def run(self) -> Sequence[Partition]:
+        """Until all are over, `stop` is set or `until` says so; then what is under way is finished by the delivery."""
+        while not self.stop.is_set() and not self.until() and not self._is_over:
+            self.turn()
+        return self._partitions
+
+    @property
+    def _is_over(self) -> bool:
+        """Of a follower without a partition yet, newcomers are waited for."""
+        return all(p.is_over for p in self._partitions) and (bool(self._partitions) or self.follow is None)
+
+    def last_words(self) -> None:
+        """What was delivered after the last turn, once the delivery has ended."""
+        for report in self._reports(wait=False):
+            if isinstance(report, Progressed):
+                self._reported(self._partitions[report.assignment.epoch - 1], report)
+
+    def turn(self) -> None:
+        for report in self._reports():
+            self._reported(self._partitions[report.assignment.epoch - 1], report)
+        now = self.clock.now()
+        self._look_at_destinations(now)
+        if refused := self.delivery.halted:  # whoever gives the right begins it again: it goes on where it stands
+            for partition in self._partitions:
+                partition.failed = partition.failed or ("" if partition.is_done else refused)
+        for partition in self._partitions:
+            if not partition.is_over:
+                self._tick(partition, now)
+        self._give_turns(now)
+        self.told(self._partitions)
+
+    def _look_at_destinations(self, now: datetime) -> None:
+        """Nothing more goes to a topic that is another one; what is delivered already is void, too."""
+        if not (replaced := self.replaced(now)):
+            return
+        gone = [p for p in self._partitions if p.plan.target.topic in replaced and not p.is_void]
+        for partition in gone:
+            partition.failed, partition.is_void = replaced[partition.plan.target.topic], True
+            self._warn(partition, "destination_replaced", partition.failed)
+        self.delivery.release([p.assignment.epoch for p in gone], timedelta())
+
+    # --- one partition ---
+
+    def _sequencer(self, plan: PartitionPlan, begun: Checkpoint | None) -> Sequencer:
+        policy = LatePolicy(
+            first_segment_delay=timedelta(),
+            late_retries=1,
+            lost_timeout=timedelta() if self.follow is None else timedelta(hours=1),
+            skip_lost=self.skip_missing,
+            refused_delay=LOOK_AFTER_DAMAGE,
+        )
+        next_offset = begun.next_offset if begun is not None else plan.next_offset
+        # until a listing came nothing is known, which is not the same as that nothing is left
+        return Sequencer(policy, SegmentView(limit=NEVER_FORGETS, truncated=True), next_offset)
+
+    def _take_in(
+        self, partition: Partition, recorded: Sequence[OffsetRange], infos: Sequence[SegmentInfo], begun_at: datetime
+    ) -> None:
+        """A listing's answer, and what follows from it."""
+        view, last = partition.sequencer.view, self._last_offset(partition)
+        wanted = [i for i in infos if last is None or i.segment.offsets.start <= last]
+        view.listed(view.listing_begun(), wanted, recorded)
+        self._see_undelivered(partition, wanted)
+        self._apply(partition, partition.sequencer.listed(self.clock.now(), full=True, begun_at=begun_at))
+
+    def _see_undelivered(self, partition: Partition, infos: Sequence[SegmentInfo]) -> None:
+        if partition.undelivered is None:
+            return
+        partition.undelivered.listed(info.segment.offsets for info in infos)
+        for offsets in partition.undelivered.left(partition.missing):
+            partition.missing.append(offsets)
+            begun_at = partition.assignment.begun_at
+            reason = f"offsets {offsets} arrived when this restore had begun at {begun_at}, and are not restored by it"
+            self._warn(partition, "segment_before_begin", f"{reason}: restore them by another one, --offsets")
+
+    def _last_offset(self, partition: Partition) -> int | None:
+        """What begins behind it is not wanted; None: anything may be."""
+        if self.follow is not None:
+            return None
+        return partition.plan.last_offset
+
+    def _tick(self, partition: Partition, now: datetime) -> None:
+        self._positioned(partition)
+        if partition.listing is not None and partition.listing.done():
+            answer, partition.listing = partition.listing, None
+            assert partition.listing_begun_at is not None
+            try:
+                stored = answer.result()
+            except ReplicatorError as error:
+                self._warn(partition, "listing_failed", str(error))
+                self._apply(partition, partition.sequencer.listing_failed(now))
+            else:
+                partition.is_outdated = False
+                self._take_in(partition, stored.recorded, stored.infos, partition.listing_begun_at)
+        self._apply(partition, partition.sequencer.tick(now))
+        if partition.look_at is not None and now >= partition.look_at and self._is_at_rest(partition):
+            self._list(partition)
+        if self._is_at_rest(partition) and self._is_finished(partition):
+            self._finish(partition)
+        waits = partition.waiting is not None  # for its turn, which is no fault of its own
+        if now - partition.moved_at > self.patience and self.follow is None and not waits and not partition.is_over:
+            partition.failed = f"no progress for {self.patience}; run the restore again to go on"
+
+    def _is_at_rest(self, partition: Partition) -> bool:
+        asks = partition.positions is not None or partition.ask_at is not None
+        waits = partition.waiting is not None or partition.listing is not None or asks
+        return not waits and not partition.is_under_way
+
+    def _is_finished(self, partition: Partition) -> bool:
+        last = self._last_offset(partition)
+        if last is None:
+            return False
+        return partition.next_offset > last or partition.sequencer.exhausted
+
+    def _finish(self, partition: Partition) -> None:
+        """Nothing is left to deliver. What the plan has beyond the last that was, is gone, or was given up."""
+        last = self._last_offset(partition)
+        if last is not None and partition.next_offset <= last:
+            if partition.is_outdated:
+                self._list(partition)
+                return
+            rest = OffsetRange(partition.next_offset, last)
+            missing = uncovered(partition.sequencer.view.recorded, rest)
+            if missing and not self.skip_missing:
+                partition.failed = f"no segment holds the offsets {missing[0]}"
+                return
+            partition.missing += missing
+            partition.recorded += uncovered(missing, rest)
+        partition.is_done = True
+
+    def _list(self, partition: Partition) -> None:
+        partition.listing_begun_at = now = self.clock.now()
+        partition.look_at = now + self.follow if self.follow is not None else None
+        partition.listing = self.pool.submit(list_stored, self.control, self.store, partition.plan.source)
+
+    def _positioned(self, partition: Partition) -> None:
+        """Whether a transaction was committed was not known; the checkpoint says."""
+        if partition.ask_at is not None and self.clock.now() >= partition.ask_at:
+            partition.ask_at, partition.positions = None, self.pool.submit(self.checkpoints.read)
+        if partition.positions is None or not partition.positions.done():
+            return
+        answer, partition.positions = partition.positions, None
+        try:
+            checkpoint = answer.result().get(partition.plan.key)
+        except TargetError as error:
+            partition.failed = str(error)
+            return
+        except ReplicatorError as error:
+            self._warn(partition, "positions_not_read", str(error))
+            self._ask_later(partition)
+            return
+        if isinstance(checkpoint, CheckpointConflict):
+            partition.failed = str(checkpoint)
+            return
+        if checkpoint is None and (partition.plan.checkpoint is not None or partition.records):
+            partition.failed = (
+                f"its checkpoint is gone, the last next offset known is {partition.next_offset}: the checkpoint topic "
+                f"of this restore was deleted, or created again, meanwhile. Delete {partition.plan.target.topic} and "
+                "restore it again, with another --id"
+            )
+            return
+        partition.unsaid = []  # if it was not said with that checkpoint, it is passed over once more
+        partition.sequencer = self._sequencer(partition.plan, checkpoint)
+        self._apply(partition, partition.sequencer.changed(self.clock.now()))
+
+    def _ask_later(self, partition: Partition) -> None:
+        pause = partition.sequencer.policy.pause(partition.unknowns, refused=False)
+        partition.ask_at = self.clock.now() + pause
+        partition.unknowns += 1
+
+    def _apply(self, partition: Partition, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Deliver():
+                    partition.waiting, partition.waiting_since = effect, self.clock.now()
+                case Relist():
+                    self._list(partition)
+                case Passed(offsets=offsets):
+                    if offsets not in partition.recorded:  # once more, after a position that lies before it
+                        partition.recorded.append(offsets)
+                case Lost(offsets=offsets, skipped=True):
+                    self._give_up(partition, offsets)
+                case Lost(offsets=offsets):
+                    if self.follow is None:
+                        partition.failed = f"no segment holds the offsets {offsets}"
+                    else:
+                        self._warn(partition, "segment_lost", f"no segment holds the offsets {offsets}")
+                case Finished() | Late() | Waits() | Begin():  # a restore has begun before it plans
+                    pass
+                case _:
+                    assert_never(effect)
+
+    def _give_up(self, partition: Partition, offsets: OffsetRange) -> None:
+        if offsets not in partition.missing:
+            partition.missing.append(offsets)
+        at, key = self.clock.now(), partition.plan.key
+        partition.unsaid.append(Skipped(key=key, offsets=offsets, reason=GIVEN_UP, at=at))
+
+    # --- turns ---
+
+    def _give_turns(self, now: datetime) -> None:
+        free = self.width - sum(p.is_under_way and not p.is_over for p in self._partitions)
+        for partition in self._partitions:
+            if free > 0 and partition.waiting is not None and not partition.is_over:
+                partition.moved_at += now - partition.waiting_since
+                self.delivery.begin(partition.assignment, partition.waiting.pieces, tuple(partition.unsaid))
+                partition.waiting, partition.is_under_way = None, True
+                free -= 1
+
+    def _reports(self, *, wait: bool = True) -> list[Report]:
+        """The loop's only wait."""
+        found: list[Report] = []
+        try:
+            if wait:
+                found.append(self.delivery.reports.get(timeout=POLL.total_seconds()))
+            while True:
+                found.append(self.delivery.reports.get_nowait())
+        except Empty:
+            return found
+
+    def _reported(self, partition: Partition, report: Report) -> None:
+        now, sequencer = self.clock.now(), partition.sequencer
+        match report:
+            case Progressed(next_offset=next_offset, done=done, count=count, size_bytes=size_bytes):
+                partition.records += count
+                partition.size_bytes += size_bytes
+                partition.moved_at, partition.damaged, partition.unknowns, partition.unsaid = now, None, 0, []
+                partition.is_under_way = not done
+                self._apply(partition, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
+            case Failed(reason=reason, fate=fate):
+                partition.is_under_way = False
+                self._warn(partition, "delivery_failed", reason)
+                if fate is Fate.UNKNOWN:
+                    self._ask_later(partition)
+                elif fate in (Fate.REFUSED, Fate.DENIED):
+                    partition.failed = reason
+                else:
+                    self._apply(partition, sequencer.failed(now))
+            case Vanished(segment=segment):
+                partition.is_under_way, partition.is_outdated = False, True
+                self._apply(partition, sequencer.vanished(segment, now))
+            case Corrupt(segment=segment, error=error):
+                partition.is_under_way, partition.is_outdated = False, True
+                partition.spoiled[segment] = error  # perhaps again: a listing shows it
+                self._apply(partition, sequencer.corrupt(segment, now))
+                if partition.waiting is None and segment == partition.damaged:  # and so said a listing since
+                    partition.failed = str(error)
+                elif partition.waiting is None:
+                    partition.damaged = segment
+            case _:
+                assert_never(report)
+
+    def _warn(self, partition: Partition, event: str, reason: str) -> None:
+        log.warning(event, extra=partition.fields | {log_fields.REASON: reason})

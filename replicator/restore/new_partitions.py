@@ -1,0 +1,138 @@
+"""What a restore that follows finds beyond its plan: partitions and topics that were stored since.
+
+every `interval`, on a pool: names below the archive ── any that is not known? ──> plan anew ──> `found`, if one is fit
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from formats.coverage import explained_until
+from formats.errors import ReplicatorError
+from formats.segment import SourcePartition
+from infra.contracts.consumer import Clock
+from infra.runtime import log_fields
+from replicator.restore.plan import PartitionPlan, RestorePlan, TopicPlan
+
+log = logging.getLogger(__name__)
+
+SETTLED_AFTER = timedelta(minutes=30)  # as ingress waits for what comes before the first segment it knows of
+AFTER_REFUSAL = 10  # intervals: a whole plan costs a listing of each partition
+
+
+@dataclass(slots=True)
+class Newcomers:
+    """`turn` is one thread's."""
+
+    plan: RestorePlan  # what is carried out
+    stored: Callable[[], Collection[SourcePartition]]
+    make_plan: Callable[[], RestorePlan]
+    pool: Executor
+    clock: Clock
+    interval: timedelta
+    found: RestorePlan | None = None  # what to carry out instead: all that is, and what is new
+    _asked: Future[RestorePlan | None] | None = None
+    _look_at: datetime | None = None
+    _told: str = ""
+
+    def turn(self) -> bool:
+        """Whether something was found to begin with."""
+        now = self.clock.now()
+        if self._look_at is None:
+            self._look_at = now + self.interval
+        if self._asked is not None and self._asked.done():
+            asked, self._asked = self._asked, None
+            try:
+                self.found = asked.result()
+            except ReplicatorError as error:
+                self._tell(str(error))
+            self._look_at = now + self.interval * (AFTER_REFUSAL if self._told else 1)
+        elif self._asked is None and now >= self._look_at and self.found is None:
+            self._asked = self.pool.submit(self._ask)
+        return self.found is not None
+
+    def _ask(self) -> RestorePlan | None:
+        known = _carried_out(self.plan)
+        if set(self.stored()) <= known:
+            self._tell("")
+            return None
+        plan = self.make_plan()
+        before = {topic.destination: topic for topic in self.plan.topics}
+        reasons = [f"{o.what}: {o.why}" for o in plan.everything_objected if not o.accepted]
+        kept = {
+            t.destination for t in plan.topics if t.destination in before and not _goes_on(before[t.destination], t)
+        }
+        reasons += [
+            f"{name}: another life of its source is stored; restore that one by itself" for name in sorted(kept)
+        ]
+        self._tell("; ".join(reasons))
+        if any(not o.accepted for o in plan.objections):
+            return None
+        # a topic that was begun goes on, whatever is to be said against what is new of it
+        topics = [before.get(t.destination) if t.refused or t.destination in kept else t for t in plan.topics]
+        fit = replace(plan, topics=[topic for topic in topics if topic is not None])
+        return None if _carried_out(fit) <= known else fit
+
+    def _tell(self, reasons: str) -> None:
+        """Once, for as long as they are the same; empty: nothing is to be told."""
+        if reasons and reasons != self._told:
+            log.warning("newcomers_not_restored", extra={log_fields.REASON: reasons})
+        self._told = reasons
+
+
+@dataclass(slots=True)
+class Settling:
+    """Partitions of which what is stored first may not be the first: segments may arrive in any order, and what a
+    follower has begun behind would never be delivered. They are newcomers once it has come; where nothing says where
+    their archive begins, some time after this process has seen their first segment."""
+
+    _seen: dict[SourcePartition, tuple[int, datetime]] = field(default_factory=dict)  # first offset stored, since when
+    _told: dict[SourcePartition, int] = field(default_factory=dict)
+
+    def settled(self, plan: RestorePlan, now: datetime) -> RestorePlan:
+        """Without those."""
+        topics = [replace(t, partitions=[p for p in t.partitions if self._is_settled(p, now)]) for t in plan.topics]
+        return replace(plan, topics=[topic for topic in topics if topic.partitions])
+
+    def _is_settled(self, partition: PartitionPlan, now: datetime) -> bool:
+        if partition.checkpoint is not None or not partition.infos or partition.offsets is None:
+            return True
+        source, start = partition.source, min(info.segment.offsets.start for info in partition.infos)
+        if start <= partition.wanted_from:
+            return True
+        begin = partition.archive_begin
+        if begin is not None:
+            is_settled = explained_until(partition.recorded, begin) >= start
+        else:
+            first, since = self._seen.get(source, (start, now))
+            self._seen[source] = (start, since if first == start else now)
+            is_settled = any(gap.next_offset == start for gap in partition.recorded)
+            is_settled |= now - self._seen[source][1] > SETTLED_AFTER
+        if not is_settled and self._told.get(source) != start:
+            self._told[source] = start
+            why = f"its archive begins at {begin}" if begin is not None else "nothing says where its archive begins"
+            log.warning(
+                "partition_waits",
+                extra={
+                    log_fields.REGION: source.region,
+                    log_fields.TOPIC: source.place,
+                    log_fields.PARTITION: source.partition,
+                    log_fields.REASON: f"offsets before {start} are not stored, and {why}: it is not begun yet",
+                    log_fields.NEXT: "nothing, if they are on their way; "
+                    f"else begin there on purpose: --offsets {start}-",
+                },
+            )
+        return is_settled
+
+
+def _goes_on(before: TopicPlan, now: TopicPlan) -> bool:
+    """Whether all that is carried out is still in the plan."""
+    return {p.source for p in before.partitions} <= {p.source for p in now.partitions}
+
+
+def _carried_out(plan: RestorePlan) -> set[SourcePartition]:
+    return {p.source for t in plan.topics for p in t.partitions if p.target.partition < t.partition_count}

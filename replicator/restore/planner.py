@@ -1,0 +1,384 @@
+"""Looks at the archive and at the target, and says what a restore would do. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
+from contextlib import closing
+from dataclasses import dataclass, field
+
+from formats.errors import CheckpointConflict, ConfigError, DataError, TargetError
+from formats.footer import SegmentFooter
+from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
+from formats.read_splits import Span
+from formats.records.scope import Scope
+from formats.segment import OffsetRange, SegmentInfo, SourcePartition, format_key
+from formats.topic_selection import is_internal
+from infra.archive.control import ControlStore
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import (
+    CheckpointStore,
+    Clock,
+    ClusterAdmin,
+    ColdStore,
+    SegmentFormat,
+    Thaw,
+    TopicFacts,
+    TopicPartition,
+)
+from infra.kafka.client.topic_configs import limits_ms
+from ingress.routing.destinations import CREATED_WITH
+from ingress.routing.succession import Life, in_order, life_of
+from ingress.segment_lister import list_stored
+from replicator.restore.conflicts import (
+    BATCH_OVERHEAD_BYTES,
+    DEFAULT_LARGEST_BYTES,
+    Objected,
+    Objection,
+    accepted,
+    against_creation,
+    against_fork,
+    against_frozen,
+    against_gaps,
+    against_settings,
+    against_topic,
+)
+from replicator.restore.plan import PartitionPlan, RestorePlan, TopicPlan, plan_partition
+from replicator.selection import Selection, checkpoint_topic, checkpoint_topics
+
+FOOTERS = 200  # read of one topic, at most: the newest and the largest object of each partition first
+STAMPED = 2_000  # objects whose footers are read, at most, to see that no record of a window of time is stored
+AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What the checkpoint topic says of earlier runs of the same restore."""
+
+    positions: Mapping[CheckpointKey, Checkpoint | CheckpointConflict] = field(default_factory=dict)
+    skipped: Sequence[Skipped] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """How the target is to be, and what may be as it is."""
+
+    accept: Collection[Objection] = ()
+    partition_count: int | None = None  # of topics that are created; None: as the archive says
+    replication_factor: int = -1  # the cluster's default
+    configs: Mapping[str, str] = field(default_factory=dict)  # of topics that are created
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestorePlanner:
+    store: SegmentStore
+    control: ControlStore
+    format: SegmentFormat
+    admin: ClusterAdmin
+    clock: Clock
+    pool: Executor
+    cold: ColdStore | None = None
+    _footers: dict[SegmentInfo, SegmentFooter | None] = field(default_factory=dict)  # those that were read
+
+    def plan(
+        self, selection: Selection, restore_id: str, wishes: Wishes, checkpoints: CheckpointStore | None
+    ) -> RestorePlan:
+        """`checkpoints` of this restore from before; None: it begins. One listing of each partition concerned. Raises
+        ConfigError when nothing of what is named is stored, StoreUnavailable, BrokerUnavailable."""
+        wanted = wanted_of(self.store, self.control, selection)
+        before = Before() if checkpoints is None else Before(checkpoints.read(), checkpoints.skipped())
+        topics = [self._topic(selection, life, sources, wishes, before) for life, sources in wanted.items()]
+        topics.sort(key=lambda topic: sum(p.size_bytes for p in topic.partitions))
+        names = [topic.destination for topic in topics]
+        objections = [
+            Objected(what=Objection.CONFLICT, why=f"several topics would be restored as {name}: use --rename")
+            for name in sorted({name for name in names if names.count(name) > 1})
+        ]
+        topic_name = checkpoint_topic(selection, restore_id)
+        strange = sorted(set(checkpoint_topics(restore_id, self.admin.topics())) - {topic_name})
+        if strange:
+            why = f"the restore {restore_id} was begun with another selection ({', '.join(strange)}): give this one "
+            objections.append(Objected(what=Objection.CONFLICT, why=f"{why}another --id, or repeat the one it had"))
+        return RestorePlan(
+            id=restore_id,
+            checkpoint_topic=topic_name,
+            topics=topics,
+            objections=objections,
+            is_empty=not before.positions and self._is_empty(selection, topics),
+        )
+
+    # --- what is stored ---
+
+    def _is_empty(self, selection: Selection, topics: Sequence[TopicPlan]) -> bool:
+        """False also when there is too much to look at."""
+        infos = [info for topic in topics for partition in topic.partitions for info in partition.infos]
+        if not selection.stamps.is_bounded or not infos:
+            return not infos
+        if len(infos) > STAMPED or any(info.is_frozen for info in infos):
+            return False
+        scope = Scope(stamps=selection.stamps)
+        infos.sort(key=lambda info: info not in self._footers)  # those that are known first
+        for some in (infos[n : n + AT_ONCE] for n in range(0, len(infos), AT_ONCE)):
+            if any(footer is None or scope.may_hold(footer) for footer in self.pool.map(self._footer, some)):
+                return False
+        return True
+
+    def _partition(
+        self, selection: Selection, source: SourcePartition, destination: str, before: Before
+    ) -> PartitionPlan:
+        target, key = TopicPartition(destination, source.partition), CheckpointKey(source, destination)
+        checkpoint = before.positions.get(key)
+        if isinstance(checkpoint, CheckpointConflict):
+            raise checkpoint
+        return listed_plan(
+            self.control,
+            self.store,
+            source,
+            target,
+            wanted=selection.offsets,
+            clock=self.clock,
+            checkpoint=checkpoint,
+            given_up=[one.offsets for one in before.skipped if one.key == key],
+        )
+
+    # --- the target ---
+
+    def _topic(
+        self,
+        selection: Selection,
+        life: Life,
+        sources: Sequence[SourcePartition],
+        wishes: Wishes,
+        before: Before,
+    ) -> TopicPlan:
+        destination = selection.renaming(life.topic)
+        partitions = list(
+            self.pool.map(lambda source: self._partition(selection, source, destination, before), sources)
+        )
+        cold = self._cold(partitions)
+        frozen = [info for info, state in cold.items() if state is Thaw.FROZEN]
+        forked = against_fork(life, partitions) if selection.incarnation is None else ()
+        objections = [*against_gaps(partitions), *forked, *against_frozen(frozen, len(cold) - len(frozen))]
+        facts: TopicFacts | None = None
+        configs: Mapping[str, str] = {}
+        # of what cannot be read at once, and is not needed, nobody asked whether it can
+        at_hand = {info for p in partitions for info in p.left} - set(cold)
+        chosen = [info for info in _telling(partitions) if info in at_hand or not info.is_frozen]
+        footers = [f for f in self.pool.map(self._footer, chosen) if f is not None]
+        try:
+            facts = self.admin.describe([destination]).get(destination)
+            if facts is not None:
+                objections += self._against(selection, facts, partitions, footers)
+        except TargetError as error:
+            objections.append(Objected(what=Objection.NOT_ALLOWED, why=str(error)))
+        count = facts.partition_count if facts is not None else wishes.partition_count
+        if count is None:
+            told = [f.origin.source_partition_count for f in footers if f.origin.source_partition_count is not None]
+            if not told and partitions:
+                why = f"{destination} does not exist, and no segment says how many partitions {life.topic} had"
+                objections.append(Objected(what=Objection.PARTITION_COUNT, why=f"{why}: say so with --partition-count"))
+            count = max([*told, *(p.target.partition + 1 for p in partitions)], default=1)
+        if facts is None:
+            objections += against_creation(destination, count, partitions)
+            configs = {**CREATED_WITH, **_room_for(footers), **wishes.configs}
+            if not any(o.what is Objection.NOT_ALLOWED for o in objections):
+                objections += self._against_creation(destination, count, wishes, configs)
+            objections += against_settings(destination, configs, limits_ms(configs), footers, self.clock.now())
+        if selection.transforms:  # they may give keys to records that have none
+            objections = [o for o in objections if o.what is not Objection.KEYLESS]
+        return TopicPlan(
+            life=life,
+            destination=destination,
+            facts=facts,
+            partition_count=count,
+            configs=configs,
+            partitions=sorted(partitions, key=lambda p: p.size_bytes),
+            objections=accepted(objections, wishes.accept),
+            footers_read=len(footers),
+            growth=_growth(chosen, footers),
+            frozen=frozen,
+            thawing=len(cold) - len(frozen),
+        )
+
+    def _against(
+        self,
+        selection: Selection,
+        facts: TopicFacts,
+        partitions: Sequence[PartitionPlan],
+        footers: Sequence[SegmentFooter],
+    ) -> Iterable[Objected]:
+        # of a part that was asked for, the rest is somebody else's business
+        part = None if selection.is_whole else {p.target.partition for p in partitions}
+        numbers = [n for n in range(facts.partition_count) if part is None or n in part]
+        marks = self.admin.watermarks([TopicPartition(facts.name, n) for n in numbers])
+        begun = [p.checkpoint for p in partitions if p.checkpoint is not None]
+        is_ours = any(c.destination_topic_id in ("", facts.topic_id) or not facts.topic_id for c in begun)
+        configs = self.admin.configs(facts.name)
+        yield from against_topic(facts, marks, partitions, is_ours)
+        yield from against_settings(facts.name, configs, limits_ms(configs), footers, self.clock.now())
+
+    def _against_creation(
+        self, name: str, count: int, wishes: Wishes, configs: Mapping[str, str]
+    ) -> Iterable[Objected]:
+        try:
+            self.admin.check_creation(
+                name, partitions=count, replication_factor=wishes.replication_factor, configs=configs
+            )
+        except TargetError as error:
+            yield Objected(what=Objection.NOT_ALLOWED, why=str(error))
+
+    def _cold(self, partitions: Sequence[PartitionPlan]) -> Mapping[SegmentInfo, Thaw]:
+        """Objects that cannot be read now."""
+        store = self.cold
+        if store is None:
+            return {}
+        infos = [info for partition in partitions for info in partition.left if info.is_frozen]
+        states = self.pool.map(lambda i: store.state(format_key(self.store.prefix, i.segment)), infos)
+        return {info: state for info, state in zip(infos, states, strict=True) if state is not Thaw.READABLE}
+
+    def _footer(self, info: SegmentInfo) -> SegmentFooter | None:
+        """None for one that is gone or damaged: the restore itself will say so, if it needs it."""
+        if info not in self._footers:
+            try:
+                with closing(self.format.open(self.store.open(info.segment), info.segment)) as reader:
+                    self._footers[info] = reader.footer
+            except DataError:
+                self._footers[info] = None
+        return self._footers[info]
+
+
+def sources_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[SourcePartition]:
+    """By the names of folders alone: nothing is listed. Raises ConfigError as `lives_of` does, StoreUnavailable."""
+    return [source for sources in wanted_of(store, control, selection).values() for source in sources]
+
+
+def with_earlier_forks(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[SourcePartition]:
+    """The same, and of a log that forked the places that hold what was archived before."""
+    wanted = wanted_of(store, control, selection)
+    found = [source for sources in wanted.values() for source in sources]
+    for life in wanted if selection.incarnation is None else ():
+        claim, seen = life.claim, {life.place}  # known where the topic has several places: else no request is made
+        while claim is not None and claim.forked_from not in {"", *seen}:
+            before = life_of(claim.forked_from)
+            seen.add(before.place)
+            numbers = store.partitions(selection.region, before.place)
+            found += [before.source(selection.region, n) for n in numbers if selection.wants(before.topic, n)]
+            claim = control.place(selection.region, before.place)
+    return found
+
+
+def wanted_of(
+    store: SegmentStore, control: ControlStore, selection: Selection
+) -> Mapping[Life, Sequence[SourcePartition]]:
+    """Of each topic that is selected the partitions that are, at least one; topics without are left out. Raises as
+    `sources_of`, also when that leaves nothing."""
+    found: dict[Life, Sequence[SourcePartition]] = {}
+    stored = []
+    for life in lives_of(store, control, selection):
+        numbers = store.partitions(selection.region, life.place)
+        stored.append(f"{life.place} has {', '.join(map(str, numbers)) or 'none'}")
+        if wanted := [life.source(selection.region, n) for n in numbers if selection.wants(life.topic, n)]:
+            found[life] = wanted
+    if not found:
+        problem = f"nothing is stored of the partitions that are asked for: {'; '.join(stored)}"
+        raise ConfigError([problem], source="archive")
+    return found
+
+
+def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[Life]:
+    """One of each topic that is selected. Raises ConfigError with every name of which nothing is stored."""
+    stored: dict[str, list[Life]] = {}
+    for life in map(life_of, store.topics(selection.region)):
+        if selection.matches(life.topic) and not is_internal(life.topic, ()):
+            stored.setdefault(life.topic, []).append(life)
+    problems = [
+        f"{pattern}: nothing of it is stored below {selection.region}/"
+        for pattern in selection.topics
+        if not any(pattern.matches(topic) for topic in stored)
+    ]
+    problems += [
+        f"--rename {name}={selection.renaming.names[name]}: {name} is none of the topics ({', '.join(sorted(stored))})"
+        for name in sorted(selection.renaming.names.keys() - stored.keys())
+    ]
+    chosen = []
+    for topic, lives in sorted(stored.items()):
+        try:
+            selection.renaming(topic)
+            chosen.append(_life(control, selection, topic, lives))
+        except (ValueError, DataError) as error:
+            problems.append(f"{topic}: {error}")
+    if problems:
+        raise ConfigError(problems, source="archive")
+    return chosen
+
+
+def _life(control: ControlStore, selection: Selection, topic: str, lives: Sequence[Life]) -> Life:
+    """Raises ValueError when there is none, or when nothing says which is the last."""
+    if selection.incarnation is not None:
+        found = [life for life in lives if life.incarnation == selection.incarnation]
+        if not found:
+            raise ValueError(f"no life {selection.incarnation!r}; stored are {_named(lives)}")
+        return found[0]
+    if len(lives) == 1:
+        return lives[0]
+    places = {life.place for life in lives} | {
+        place for place in control.places(selection.region) if life_of(place).topic == topic
+    }
+    claimed = [
+        Life(topic=topic, incarnation=life_of(p).incarnation, claim=control.place(selection.region, p))
+        for p in sorted(places)
+    ]
+    ordered, unordered = in_order(claimed)
+    if unordered or ordered[-1].place not in {life.place for life in lives}:
+        raise ValueError(f"which of its lives is the last is not known; choose by --incarnation: {_named(lives)}")
+    return ordered[-1]
+
+
+def listed_plan(
+    control: ControlStore,
+    store: SegmentStore,
+    source: SourcePartition,
+    target: TopicPartition,
+    *,
+    wanted: Span,
+    clock: Clock,
+    checkpoint: Checkpoint | None = None,
+    given_up: Sequence[OffsetRange] = (),
+) -> PartitionPlan:
+    """Of what is stored now, by one listing."""
+    listed_at = clock.now()
+    stored = list_stored(control, store, source, wants_begin=True)
+    return plan_partition(
+        source=source,
+        target=target,
+        infos=stored.infos,
+        recorded=stored.recorded,
+        wanted=wanted,
+        listed_at=listed_at,
+        checkpoint=checkpoint,
+        begin=stored.begin,
+        given_up=given_up,
+    )
+
+
+def _telling(partitions: Sequence[PartitionPlan]) -> Sequence[SegmentInfo]:
+    """Whose footers say most of what is to come: of each partition the newest, then the largest of all."""
+    newest = [p.newest for p in partitions if p.newest is not None]
+    others = sorted((i for p in partitions for i in p.infos if i != p.newest), key=lambda i: -i.size_bytes)
+    return [*newest, *others][:FOOTERS]
+
+
+def _growth(chosen: Sequence[SegmentInfo], footers: Sequence[SegmentFooter]) -> float:
+    """Bytes of records for one stored byte, as far as is known."""
+    told = {footer.segment for footer in footers}
+    stored = sum(info.size_bytes for info in chosen if info.segment in told)
+    return sum(footer.raw_bytes for footer in footers) / stored if stored else 1.0
+
+
+def _room_for(footers: Collection[SegmentFooter]) -> Mapping[str, str]:
+    largest = max((f.largest_record_bytes for f in footers), default=0) + BATCH_OVERHEAD_BYTES
+    return {"max.message.bytes": str(largest)} if largest > DEFAULT_LARGEST_BYTES else {}
+
+
+def _named(lives: Sequence[Life]) -> str:
+    return ", ".join(f"{life.incarnation or 'the plain place'!r}" for life in lives)

@@ -1,0 +1,293 @@
+"""Restoring topics from the archive, put together: what the command and users of Python call.
+
+with Restore(load("replicator.toml"), Selection(region="us-east-1", topics=[TopicPattern("sensor.events")])) as restore:
+    plan = restore.plan()
+    for outcome in restore.run(plan):
+        print(outcome.target, outcome.records, outcome.failed)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from formats.errors import ConfigError, ReplicatorError, TargetError
+from formats.records.scope import Scope
+from formats.segment import format_key
+from formats.topic_selection import explain
+from infra.contracts.consumer import TopicPartition
+from infra.kafka.internal_topics.ensure import ensure_checkpoint_topic
+from infra.runtime.crash_points import Step, durable
+from infra.runtime.lifecycle import Closing, Deadline, Stop, SystemClock
+from replicator.config import Config
+from replicator.restore.conflicts import ACCEPTED, Objection
+from replicator.restore.new_partitions import Newcomers, Settling
+from replicator.restore.plan import RestorePlan, TopicPlan
+from replicator.restore.planner import RestorePlanner, Wishes, sources_of
+from replicator.restore.progress import Outcome
+from replicator.restore.spark_task import Work, outcome_of, row_of
+from replicator.restore.target_topics import TargetTopics
+from replicator.restore.worker import RestoreWorker, Task, Terms, Told
+from replicator.selection import Selection, checkpoint_topic
+from replicator.services.wiring import for_workers, s3_cold
+
+if TYPE_CHECKING:
+    from infra.spark.runner import SparkRunner, SparkSettings
+
+__all__ = ["Objection", "Options", "Restore", "Selection", "Wishes"]
+
+EMPTY = "no record that is stored lies within the partitions, offsets and times that are asked for"
+MARKERS_WITHIN, LOOK_AGAIN = timedelta(seconds=10), timedelta(milliseconds=20)
+
+
+class RestoreStopped(ReplicatorError):
+    pass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How a restore goes, apart from what it is about."""
+
+    restore_id: str = ""  # the same one goes on where it stood; empty: the selection's own
+    keep: Sequence[str] = ()  # names of functions that say which records stay
+    change: Sequence[str] = ()  # names of functions that change them
+    max_rate: int | None = None  # bytes of records a second
+    follow: timedelta | None = None  # how often to look for new segments; None: what is stored when it begins
+    spark: SparkSettings | None = None  # None: in this process
+
+
+class Restore(Closing):
+    """A context manager. One thread."""
+
+    def __init__(
+        self,
+        config: Config,
+        selection: Selection,
+        wishes: Wishes | None = None,
+        options: Options | None = None,
+        *,
+        stop: Stop | None = None,
+    ) -> None:
+        """`stop` ends it at any moment: the same restore goes on later. Raises ConfigError."""
+        self._config, self._wishes, self._options = config, wishes or Wishes(), options or Options()
+        self.stop = stop or Stop()
+        # a restore that was begun in one way is not gone on with in the other: each fences its own processes only
+        self.selection = replace(selection, on_spark=self._options.spark is not None)
+        self.id = self._options.restore_id or self.selection.digest
+        try:
+            topic = checkpoint_topic(self.selection, self.id)
+        except ValueError as error:
+            raise ConfigError([str(error)], source="restore") from error
+        self._opened, self._clock = ExitStack(), SystemClock()
+        self._terms = Terms(
+            checkpoint_topic=topic,
+            scope=Scope(offsets=selection.offsets, stamps=selection.stamps),
+            keep=self._options.keep,
+            change=self._options.change,
+            max_rate=self._options.max_rate,
+            follow=self._options.follow,
+            skip_missing=Objection.MISSING in self._wishes.accept,
+        )
+        self._worker = RestoreWorker(config, self._terms, topic, self.stop, self._opened)
+        self._cold = s3_cold(config.s3, self.stop, self._opened)
+        self._made: set[str] = set()  # topics
+        self._settling = Settling()
+        self.spark: SparkRunner | None = None
+
+    def plan(self) -> RestorePlan:
+        """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable."""
+        worker = self._worker
+        planner = RestorePlanner(
+            store=worker.store,
+            control=worker.control,
+            format=worker.format,
+            admin=worker.admin,
+            clock=self._clock,
+            pool=worker.pool,
+            cold=self._cold,
+        )
+        checkpoints = worker.checkpoints if self._has_begun() else None
+        plan = planner.plan(self.selection, self.id, self._wishes, checkpoints)
+        return replace(plan, warnings=self._warnings(plan))
+
+    def _warnings(self, plan: RestorePlan) -> Sequence[str]:
+        """A destination that this file's egress selects goes into the archive as one more topic, and from there on."""
+        egress, own = self._config.egress, self._config.own_topics
+        if egress is None:
+            return []
+        verdicts = [explain(topic.destination, egress.topics, own) for topic in plan.topics]
+        return [
+            f"[egress] of this file selects {verdict.topic} {verdict.why}: what is restored is archived as a topic of "
+            "its own, and delivered wherever that archive goes. Choose another name (--rename), or keep egress from "
+            "selecting it"
+            for verdict in verdicts
+            if verdict.selected
+        ]
+
+    def thaw(self, plan: RestorePlan, days: int) -> int:
+        """Ask for every object that cannot be read at once; how many. Raises StoreUnavailable."""
+        keys = [format_key(self._config.s3.prefix, i.segment) for topic in plan.topics for i in topic.frozen]
+        for key in keys:
+            self._cold.thaw(key, days)
+        return len(keys)
+
+    def take_over(self) -> None:
+        """End what an earlier process of this restore left open, and that process too, if it still runs: planning need
+        not wait for it then. Raises BrokerUnavailable."""
+        if self._has_begun():
+            self._worker.take_over()
+
+    def run(
+        self,
+        plan: RestorePlan,
+        told: Told = lambda _: None,
+        told_on_spark: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
+    ) -> Sequence[Outcome]:
+        """Carry `plan` out. Raises ConfigError when nothing is selected, TargetError when something speaks against it
+        that is not accepted, OwnershipLost when the same restore was begun elsewhere, BrokerUnavailable,
+        StoreUnavailable; on Spark PlanFailed, SparkUnavailable."""
+        if plan.is_empty and self._options.follow is None:
+            raise ConfigError([f"{EMPTY}: nothing was created"], source="archive")
+        if plan.refused:
+            raise TargetError("this restore would not end well:\n" + "\n".join(objections_text(plan)))
+        if self._options.follow is not None:
+            plan = self._settling.settled(plan, self._clock.now())
+        outcomes: dict[str, Outcome] = {}
+        while True:
+            newcomers = self._newcomers(plan)
+            found = self._run(plan, told, told_on_spark, newcomers)
+            outcomes |= {outcome.source: outcome.behind(outcomes.get(outcome.source)) for outcome in found}
+            if newcomers is None or newcomers.found is None or self.stop.is_set():
+                return list(outcomes.values())
+            plan = newcomers.found  # carried out from its beginning: what is done is seen by the checkpoints
+
+    def _has_begun(self) -> bool:
+        """Some process of this restore was here before, or is."""
+        topic = self._terms.checkpoint_topic
+        return topic in self._worker.admin.describe([topic])
+
+    def _newcomers(self, plan: RestorePlan) -> Newcomers | None:
+        if self._options.follow is None:
+            return None
+        worker = self._worker
+        return Newcomers(
+            plan=plan,
+            stored=lambda: sources_of(worker.store, worker.control, self.selection),
+            make_plan=lambda: self._settling.settled(self.plan(), self._clock.now()),
+            pool=worker.pool,
+            clock=self._clock,
+            interval=self._options.follow,
+        )
+
+    def _run(
+        self,
+        plan: RestorePlan,
+        told: Told,
+        told_on_spark: Callable[[int, int], None],
+        newcomers: Newcomers | None,
+    ) -> Sequence[Outcome]:
+        ids = self._make_topics(plan)
+        ensure_checkpoint_topic(
+            self._worker.admin, plan.checkpoint_topic, replication_factor=self._wishes.replication_factor
+        )
+        self._worker.take_over()
+        tasks = [
+            Task(plan=partition, topic_id=ids[topic.destination], clamp=topic.clamps)
+            for topic in plan.topics
+            for partition in topic.partitions
+            if partition.target.partition < topic.partition_count
+        ]
+        # Which topics are this restore's, before their first record: an aborted transaction leaves offsets behind, and
+        # the next run must not take them for somebody else's records.
+        begun = {key.destination_topic for key in self._worker.checkpoints.read()}
+        first = {task.plan.target.topic: task for task in reversed(tasks) if task.plan.target.topic not in begun}
+        if first:
+            self._worker.begin(list(first.values()))
+        outcomes = (
+            [Outcome.of(p) for p in self._worker.carry_out(tasks, told, newcomers.turn if newcomers else _never)]
+            if self._options.spark is None
+            else self._on_spark(tasks, self._options.spark, told_on_spark)
+        )
+        self._wait_for_markers([task.plan.target for task in tasks])
+        # the last word: whatever was acknowledged is in these topics, if they are still the same
+        replaced = TargetTopics(self._worker.admin, ids, self._worker.pool).replaced()
+        return [o.void(replaced[o.topic]) if o.topic in replaced else o for o in outcomes]
+
+    def sample(self, plan: RestorePlan, count: int) -> Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
+        """The first records of the first partition that has any, and what becomes of each; None: it is left out. Empty
+        when nothing changes them."""
+        if not self._options.keep and not self._options.change:
+            return []
+        return self._worker.sample([partition for partition in plan.partitions if not partition.is_done], count)
+
+    def close(self) -> None:
+        if self.spark is not None:
+            self.spark.close()
+        self._opened.close()
+
+    def _on_spark(
+        self, tasks: Sequence[Task], settings: SparkSettings, told: Callable[[int, int], None]
+    ) -> Sequence[Outcome]:
+        def go_on(done: int, total: int) -> None:
+            if self.stop.is_set():
+                raise RestoreStopped("stopped before the end; the same restore goes on where this one stood")
+            told(done, total)
+
+        from infra.spark.runner import SparkRunner  # noqa: PLC0415 -- 30 MB that a restore without Spark does not pay for
+
+        self.spark = self.spark or SparkRunner(settings)
+        work = Work(for_workers(self._config, "kafka"), replace(self._terms, follow=None))
+        return [outcome_of(answer) for answer in self.spark.run([*map(row_of, tasks)], work, progress=go_on)]
+
+    def _make_topics(self, plan: RestorePlan) -> Mapping[str, str]:
+        """All of them before the first record. Their ids."""
+        for topic in plan.topics:
+            if topic.facts is None and topic.destination not in self._made:
+                with durable(Step.CREATE_TOPIC):
+                    is_new = self._worker.admin.create_topic(
+                        topic.destination,
+                        partitions=topic.partition_count,
+                        replication_factor=self._wishes.replication_factor,
+                        configs=topic.configs,
+                    )
+                if not is_new and (self.selection.is_whole or self._holds_records(topic)):
+                    raise TargetError(f"{topic.destination} was created by somebody else meanwhile: plan again")
+                self._made.add(topic.destination)
+        names = [topic.destination for topic in plan.topics]
+        found = {name: facts.topic_id for name, facts in self._worker.admin.describe(names).items()}
+        for topic in plan.topics:
+            planned = topic.facts.topic_id if topic.facts is not None else found.get(topic.destination)
+            if found.get(topic.destination) != planned or planned is None:
+                raise TargetError(f"{topic.destination} was deleted or created again since it was planned: plan again")
+        return found
+
+    def _holds_records(self, topic: TopicPlan) -> bool:
+        """Where this restore will write. Others may share the topic, each with its own partitions."""
+        marks = self._worker.admin.watermarks([p.target for p in topic.partitions])
+        return any(mark.high > mark.low for mark in marks.values())
+
+    def _wait_for_markers(self, targets: Sequence[TopicPartition]) -> None:
+        """The answer to a commit may come before its marker is in the log; whoever reads now should see everything."""
+        deadline = Deadline(MARKERS_WITHIN)
+        while not deadline.expired and not self.stop.is_set():
+            ends = self._worker.admin.ends(targets)
+            if all(end.stable == end.high for end in ends.values()):
+                return
+            self.stop.wait(LOOK_AGAIN)
+
+
+def _never() -> bool:
+    return False
+
+
+def objections_text(plan: RestorePlan) -> list[str]:
+    """One line for each, with what to do."""
+    return [
+        f"  {o.what}: {o.why}"
+        + (f"; or --accept {o.what}: {ACCEPTED[o.what]}" if o.what in ACCEPTED and not o.accepted else "")
+        + (" (accepted)" if o.accepted else "")
+        for o in plan.everything_objected
+    ]

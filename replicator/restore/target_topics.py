@@ -1,0 +1,67 @@
+"""The topics that a restore writes to: whether they are still those that it began with.
+
+A producer goes on across deletion and creation, into the new topic, and hears nothing of it. Ids of topics never
+return: one that is the same at the end was the same all the time, and holds everything that was acknowledged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from formats.errors import ReplicatorError
+from infra.contracts.consumer import ClusterAdmin
+from infra.runtime import log_fields
+
+log = logging.getLogger(__name__)
+
+LOOK = timedelta(seconds=3)
+
+
+@dataclass(slots=True)
+class TargetTopics:
+    """`turn` is one thread's, and never waits; the questions run on `pool`."""
+
+    admin: ClusterAdmin
+    ids: Mapping[str, str]  # by name, as it began; empty: brokers have none, and only a deletion shows
+    pool: Executor
+    _replaced: Mapping[str, str] = field(default_factory=dict)
+    _asked: Future[Mapping[str, str]] | None = None
+    _look_at: datetime | None = None
+
+    def turn(self, now: datetime) -> Mapping[str, str]:
+        """By name, what became of those that are other ones now, as of the last answer."""
+        if self._look_at is None:
+            self._look_at = now + LOOK
+        if self._asked is not None and self._asked.done():
+            asked, self._asked, self._look_at = self._asked, None, now + LOOK
+            try:
+                self._replaced = asked.result()
+            except ReplicatorError as error:  # no answer, which says nothing
+                log.warning("destinations_not_seen", extra={log_fields.ERROR: str(error)})
+        elif self._asked is None and now >= self._look_at:
+            self._asked = self.pool.submit(self.replaced)
+        return self._replaced
+
+    def replaced(self) -> Mapping[str, str]:
+        """The same as of now. Raises BrokerUnavailable, TargetError."""
+        found = self.admin.describe(self.ids.keys())
+        answer: dict[str, str] = {}
+        for name, topic_id in self.ids.items():
+            if name not in found:
+                answer[name] = f"{name} was deleted while this restore wrote to it{_AND_SO}"
+            elif topic_id and found[name].topic_id != topic_id:
+                answer[name] = (
+                    f"{name} was deleted and created again while this restore wrote to it (topic id {topic_id}, now "
+                    f"{found[name].topic_id}){_AND_SO}"
+                )
+        return answer
+
+
+_AND_SO = (
+    ": what it had delivered is gone, and what the topic holds now is no restored topic. Find out who does that, then "
+    "begin another restore, by --id"
+)

@@ -1,0 +1,52 @@
+"""How fast runs may leave: so many bytes a second, over all partitions."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from formats.coverage import Piece
+from infra.archive.run_reader import PieceRun, RunReader
+from infra.runtime.lifecycle import Stop
+
+BURST_SECONDS = 1.0  # what was not used is not saved up for longer
+
+
+@dataclass(slots=True)
+class Throttle:
+    """Safe to call from several threads: they share the rate."""
+
+    bytes_per_second: int
+    stop: Stop
+    monotonic: Callable[[], float] = time.monotonic
+    _paid_until: float = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._paid_until = self.monotonic()
+
+    def pay(self, size_bytes: int) -> None:
+        """Returns when so many bytes may go; at once when told to stop."""
+        with self._lock:
+            now = self.monotonic()
+            self._paid_until = max(self._paid_until, now - BURST_SECONDS) + size_bytes / self.bytes_per_second
+            left = self._paid_until - now
+        if left > 0:
+            self.stop.wait(timedelta(seconds=left))
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottledReader:
+    """A reader of pieces, not faster than `throttle`."""
+
+    reader: RunReader
+    throttle: Throttle
+
+    def runs(self, pieces: Sequence[Piece], *, max_records: int | None = None) -> Generator[PieceRun, None, None]:
+        """See PieceReader."""
+        for run in self.reader.runs(pieces, max_records=max_records):
+            self.throttle.pay(run.size_bytes)
+            yield run

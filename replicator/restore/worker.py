@@ -1,0 +1,248 @@
+"""Carrying partitions of a restore out: in the process that planned it, or one partition each in tasks of Spark.
+
+Whoever carries a partition out takes its transactional id from whoever had it before, and reads the position then: a
+second attempt of a task, or a task that was thought lost, can write nothing any more.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from formats.coverage import Piece
+from formats.errors import BrokerUnavailable, CheckpointConflict, TargetError
+from formats.messages.delivery_checkpoint import Author, Checkpoint
+from formats.read_splits import INT64_MAX
+from formats.records.scope import Scope
+from formats.records.transform import load as load_transform
+from formats.registry import load as load_format
+from infra.archive.control import ControlStore
+from infra.archive.run_reader import PieceReader, RunReader
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import TargetRun
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
+from infra.kafka.producer.ownership import Owner
+from infra.kafka.producer.timestamps import TargetTimestamps
+from infra.kafka.producer.transactional import TransactionalWriter
+from infra.runtime.lifecycle import Stop, SystemClock
+from infra.runtime.prometheus import PrometheusMetrics
+from ingress.delivery.rounds import ROUND_LINGER, Delivery
+from replicator.config import Config
+from replicator.restore.executor import Restorer
+from replicator.restore.plan import PartitionPlan
+from replicator.restore.progress import Partition
+from replicator.restore.target_topics import TargetTopics
+from replicator.restore.throttle import Throttle, ThrottledReader
+from replicator.services.wiring import archive_objects
+
+BATCH_RECORDS = 10_000
+# smaller than those of ingress: a restore has to fit beside what runs already, in 400 MB
+WIDTH, RUN_BYTES, PRODUCER_BYTES, ROUND_RECORDS = 2, 4 << 20, 16 << 20, 50_000
+TRANSACTION_TIMEOUT = timedelta(seconds=30)
+TAKE_OVER_WITHIN = timedelta(seconds=60)
+THREADS = 8
+
+Told = Callable[[Sequence[Partition]], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """How partitions are carried out; the same for all of a restore. Can be pickled."""
+
+    checkpoint_topic: str
+    scope: Scope
+    keep: Sequence[str] = ()  # names of functions that say which records stay
+    change: Sequence[str] = ()  # names of functions that change them
+    max_rate: int | None = None  # bytes of records a second
+    follow: timedelta | None = None
+    skip_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One partition, and where it goes."""
+
+    plan: PartitionPlan
+    topic_id: str
+    clamp: bool
+
+
+class RestoreWorker:
+    """A context manager's resources are `opened`. One thread."""
+
+    def __init__(self, config: Config, terms: Terms, transactional_id: str, stop: Stop, opened: ExitStack) -> None:
+        """Raises ConfigError."""
+        self._config, self._terms, self._stop, self._opened = config, terms, stop, opened
+        self._clock = SystemClock()
+        self.admin = KafkaAdmin(config.cluster.properties("admin"))
+        objects = archive_objects(config.s3, stop, opened)
+        self.store, self.control = SegmentStore(objects, config.s3.prefix), ControlStore(objects, config.s3.prefix)
+        self.format = load_format(config.format, config.format_options)
+        self.pool = ThreadPoolExecutor(THREADS, "ask")
+        opened.callback(self.pool.shutdown, wait=False, cancel_futures=True)
+        self._transform = load_transform(terms.keep, terms.change)
+        self._writer: TransactionalWriter | None = None
+        self._checkpoints: KafkaCheckpointStore | None = None
+        self._transactional_id = transactional_id
+
+    @property
+    def checkpoints(self) -> KafkaCheckpointStore:
+        if self._checkpoints is None:
+            consumer = self._config.cluster.properties("consumer")
+            self._checkpoints = KafkaCheckpointStore(consumer, self._terms.checkpoint_topic)
+            self._opened.callback(self._checkpoints.close)
+        return self._checkpoints
+
+    def take_over(self) -> TransactionalWriter:
+        """End what an earlier process left open, and that process too, if it still runs or comes back: what is read
+        then holds. The checkpoint topic exists. Raises BrokerUnavailable."""
+        if self._writer is None:
+            writer = TransactionalWriter(
+                self._config.cluster.properties("producer"),
+                transactional_id=self._transactional_id,
+                exclusive=False,
+                transaction_timeout=TRANSACTION_TIMEOUT,
+                checkpoint_topic=self._terms.checkpoint_topic,
+                memory_bytes=PRODUCER_BYTES,
+            )
+            self._opened.callback(writer.close, timedelta(seconds=2))
+            writer.take_over(TAKE_OVER_WITHIN, Owner(self._transactional_id, self.checkpoints))
+            self._writer = writer
+        return self._writer
+
+    def begin(self, tasks: Sequence[Task]) -> None:
+        """Write down that a restore begins there, one checkpoint for each task, by the writer that a successor fences.
+        Raises OwnershipLost, BrokerUnavailable."""
+        at = self._clock.now()
+        runs = [
+            TargetRun(
+                t.plan.target,
+                (),
+                0,
+                0,
+                t.plan.key,
+                Checkpoint(t.plan.next_offset or 0, t.topic_id, at, Author.EXACTLY_ONCE, begun_at=t.plan.next_offset),
+            )
+            for t in tasks
+        ]
+        failed = self.take_over().deliver(runs, should_stop=self._stop.is_set)
+        if failed:
+            raise BrokerUnavailable(f"write the first checkpoints: {failed[0].reason}")
+
+    def carry_out(
+        self, tasks: Sequence[Task], told: Told = lambda _: None, until: Callable[[], bool] = lambda: False
+    ) -> Sequence[Partition]:
+        """Until they are over, told to stop, or `until` says so. Raises OwnershipLost when another process carries them
+        out now, CheckpointConflict, BrokerUnavailable, StoreUnavailable."""
+        writer = self.take_over()
+        positions = self.checkpoints.read()
+        given_up = self.checkpoints.skipped()
+        topics = TargetTopics(self.admin, {task.plan.target.topic: task.topic_id for task in tasks}, self.pool)
+        with ExitStack() as opened:
+            delivery = self._delivery(writer, opened, tasks)
+            restorer = Restorer(
+                store=self.store,
+                control=self.control,
+                checkpoints=self.checkpoints,
+                delivery=delivery,
+                pool=self.pool,
+                clock=self._clock,
+                stop=self._stop,
+                skip_missing=self._terms.skip_missing,
+                follow=self._terms.follow,
+                told=told,
+                until=until,
+                replaced=topics.turn,
+                width=WIDTH,
+            )
+            for task in tasks:
+                begun = positions.get(task.plan.key)
+                if isinstance(begun, CheckpointConflict):
+                    raise begun
+                _same_life(task, begun)
+                passed = [one.offsets for one in given_up if one.key == task.plan.key]
+                restorer.begin(task.plan, task.topic_id, clamp=task.clamp, begun=begun, given_up=passed)
+            return _beside(delivery, restorer)
+
+    def sample(
+        self, plans: Sequence[PartitionPlan], count: int
+    ) -> Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
+        """See Restore."""
+        for plan in plans:
+            pieces = [Piece(i.segment, i.segment.offsets.start) for i in plan.left[:1]]
+            reader = PieceReader(self.store, self.format, count, RUN_BYTES, scope=self._terms.scope)
+            for run in reader.runs(pieces) if pieces else ():
+                for batch in run.batches:
+                    before = batch.slice(0, count)
+                    changed = {row["offset"]: row for row in self._transform(before, plan.source).to_pylist()}
+                    return [(row, changed.get(row["offset"])) for row in before.to_pylist()]
+        return []
+
+    def _delivery(self, writer: TransactionalWriter, opened: ExitStack, tasks: Sequence[Task]) -> Delivery:
+        reading = ThreadPoolExecutor(1, "read")  # another one takes 30 MB, and two cores are busy without it
+        opened.callback(reading.shutdown, wait=False, cancel_futures=True)
+        # a segment that was merged since the plan was made may reach behind it; a follower wants that, too
+        planned = {} if self._terms.follow is not None else {t.plan.source: t.plan.last_offset for t in tasks}
+        reader: RunReader = PieceReader(
+            self.store,
+            self.format,
+            BATCH_RECORDS,
+            RUN_BYTES,
+            scope=self._terms.scope,
+            change=self._transform,
+            last_offset=lambda source: planned.get(source, INT64_MAX),
+        )
+        if self._terms.max_rate:
+            reader = ThrottledReader(reader, Throttle(self._terms.max_rate, self._stop))
+        return Delivery(
+            reader=reader,
+            writer=writer,
+            timestamps=TargetTimestamps(self.admin, self._clock),
+            pool=reading,
+            clock=self._clock,
+            metrics=PrometheusMetrics(),
+            stop=Stop(),
+            abandon=Stop(),
+            width=WIDTH,
+            round_records=ROUND_RECORDS,
+            linger=ROUND_LINGER,
+        )
+
+
+def _same_life(task: Task, begun: Checkpoint | None) -> None:
+    """The plan looked, too; but that may be a while ago."""
+    if begun is not None and task.topic_id and begun.destination_topic_id not in ("", task.topic_id):
+        raise TargetError(
+            f"{task.plan.target.topic} was created again since this restore began there (topic id {task.topic_id}, it "
+            f"was {begun.destination_topic_id}): begin another, by --id"
+        )
+
+
+def _beside(delivery: Delivery, restorer: Restorer) -> Sequence[Partition]:
+    """`restorer` here, `delivery` on a thread of its own; what fails there is raised here."""
+    failure: list[BaseException] = []
+
+    def deliver() -> None:
+        try:
+            delivery.run()
+        except BaseException as error:
+            failure.append(error)
+            restorer.stop.set()
+
+    thread = threading.Thread(target=deliver, name="delivery")
+    thread.start()
+    try:
+        partitions = restorer.run()
+    finally:
+        delivery.stop.set()
+        thread.join()
+    if failure:
+        raise failure[0]
+    restorer.last_words()
+    return partitions

@@ -1,0 +1,99 @@
+"""What a restore is asked for: which records of the archive, as what, and into which topics. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from formats.read_splits import ANY_OFFSET, ANY_TIME, Span
+from formats.topic_selection import LEGAL_NAME, TopicPattern, is_internal
+
+TOPIC_SIGN = "{topic}"
+
+
+@dataclass(frozen=True, slots=True)
+class Renaming:
+    """`names` beat `template`, in which `{topic}` stands for the source's name. Raises ValueError."""
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    template: str = TOPIC_SIGN
+
+    def __post_init__(self) -> None:
+        if TOPIC_SIGN not in self.template:
+            raise ValueError(f"{self.template!r} gives every topic the same name: write {TOPIC_SIGN} into it")
+
+    def decides(self, topic: str) -> bool:
+        """Whether anything was asked for `topic`; else it keeps its name."""
+        return topic in self.names or self.template != TOPIC_SIGN
+
+    def __call__(self, topic: str) -> str:
+        """Raises ValueError when that is no topic's name."""
+        name = self.names.get(topic) or self.template.replace(TOPIC_SIGN, topic)
+        if not LEGAL_NAME.fullmatch(name) or name in (".", "..") or is_internal(name, ()):
+            raise ValueError(f"{topic} would be restored as {name!r}, which is no name for it")
+        return name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The same selection is the same restore: `digest` names it."""
+
+    region: str
+    topics: Sequence[TopicPattern]  # any of them
+    incarnation: str | None = None  # of each topic; empty: the plain place; None: the last life
+    partitions: Collection[int] | None = None  # None: all
+    only: Collection[tuple[str, int]] | None = None  # of those, only these: topic and partition
+    offsets: Span = ANY_OFFSET
+    stamps: Span = ANY_TIME  # of timestamps, in milliseconds
+    renaming: Renaming = field(default_factory=Renaming)
+    transforms: Sequence[str] = ()  # names of what changes the records, in order
+    on_spark: bool = False
+
+    def matches(self, topic: str) -> bool:
+        return any(pattern.matches(topic) for pattern in self.topics)
+
+    def wants(self, topic: str, partition: int) -> bool:
+        """Of a topic that matches."""
+        by_number = self.partitions is None or partition in self.partitions
+        return by_number and (self.only is None or (topic, partition) in self.only)
+
+    @property
+    def is_whole(self) -> bool:
+        """Every partition of what matches."""
+        return self.partitions is None and self.only is None
+
+    @property
+    def digest(self) -> str:
+        said = {
+            "incarnation": self.incarnation,
+            "names": dict(self.renaming.names),
+            "on_spark": self.on_spark,
+            "offsets": [self.offsets.low, self.offsets.high],
+            "only": None if self.only is None else sorted(self.only),
+            "partitions": None if self.partitions is None else sorted(self.partitions),
+            "region": self.region,
+            "stamps": [self.stamps.low, self.stamps.high],
+            "template": self.renaming.template,
+            "topics": sorted(str(pattern) for pattern in self.topics),
+            "transforms": list(self.transforms),
+        }
+        return blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=5).hexdigest()
+
+
+CHECKPOINTS = "replicator.restore."
+_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+def checkpoint_topic(selection: Selection, restore_id: str) -> str:
+    """Where a restore writes how far it is: by its name, and by its selection, to which it holds. Raises ValueError."""
+    if not _ID.fullmatch(restore_id):
+        raise ValueError(f"{restore_id!r} is no name for a restore: 1 to 100 of A-Z a-z 0-9 _ -")
+    return f"{CHECKPOINTS}{restore_id}.{selection.digest}"
+
+
+def checkpoint_topics(restore_id: str, topics: Iterable[str]) -> Sequence[str]:
+    """Those of the restore with this name, whatever it is about."""
+    return [topic for topic in topics if topic.startswith(f"{CHECKPOINTS}{restore_id}.")]

@@ -1,0 +1,1 @@
+"""The services, built of their parts."""

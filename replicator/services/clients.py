@@ -1,0 +1,166 @@
+"""What commands ask and change: this region's cluster, its bucket and its checkpoint topic, each opened when needed."""
+
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from formats.errors import ConfigError
+from infra.archive.control import ControlStore
+from infra.archive.proofs import ProofStore
+from infra.archive.segments import SegmentStore
+from replicator.terminal.output import set_up_logs
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, Waiting
+    from formats.messages.group_claim import GroupClaim
+    from infra.contracts.consumer import CheckpointEditor, CheckpointStore, ObjectStore, SegmentFormat, TopicPartition
+    from infra.kafka.cluster.admin import KafkaAdmin
+    from infra.kafka.cluster.groups import KafkaGroups
+    from infra.kafka.cluster.log_probe import KafkaLogProbe
+    from replicator.config import Config, IngressSettings
+
+THREADS = 16
+ATTEMPTS = 6  # of a request, some five seconds: somebody waits for the answer
+
+
+class Reach:
+    """A context manager: what was opened is closed at its end. One thread."""
+
+    def __init__(self, config: Config) -> None:
+        set_up_logs(config)
+        self.config = config
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Reach:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+    @property
+    def ingress(self) -> IngressSettings:
+        """Raises ConfigError when the file has none."""
+        if self.config.ingress is None:
+            problem = "ingress: missing; this command is about what is delivered here"
+            raise ConfigError([problem], source=self.config.source)
+        return self.config.ingress
+
+    @cached_property
+    def pool(self) -> ThreadPoolExecutor:
+        pool = ThreadPoolExecutor(THREADS, "ask")
+        self._opened.callback(pool.shutdown, wait=False, cancel_futures=True)  # after an error the rest is of no use
+        return pool
+
+    @cached_property
+    def objects(self) -> ObjectStore:
+        from infra.runtime.lifecycle import Stop
+        from infra.storage.retrying import RetryingObjectStore, RetryPolicy
+        from replicator.services.wiring import s3_store
+
+        store = s3_store(self.config.s3, THREADS, self._opened, once=True)
+        return RetryingObjectStore(store, stop=Stop(), policy=RetryPolicy(attempts=ATTEMPTS, is_once=True))
+
+    @cached_property
+    def store(self) -> SegmentStore:
+        return SegmentStore(self.objects, self.config.s3.prefix)
+
+    @cached_property
+    def control(self) -> ControlStore:
+        return ControlStore(self.objects, self.config.s3.prefix)
+
+    @cached_property
+    def proofs(self) -> ProofStore:
+        return ProofStore(self.objects, self.config.s3.prefix, self.config.region)
+
+    @cached_property
+    def format(self) -> SegmentFormat:
+        from formats.registry import load
+
+        return load(self.config.format, self.config.format_options)
+
+    @cached_property
+    def admin(self) -> KafkaAdmin:
+        from infra.kafka.cluster.admin import KafkaAdmin
+
+        return KafkaAdmin(self.config.cluster.properties("admin"))
+
+    @cached_property
+    def groups(self) -> KafkaGroups:
+        from infra.kafka.cluster.groups import KafkaGroups
+
+        return KafkaGroups(self.config.cluster.properties("admin"), self.config.cluster.properties("consumer"))
+
+    @cached_property
+    def probe(self) -> KafkaLogProbe:
+        from infra.kafka.cluster.log_probe import KafkaLogProbe
+
+        return KafkaLogProbe(self.config.cluster.properties("consumer"))
+
+    @cached_property
+    def checkpoints(self) -> CheckpointStore:
+        """Nothing is said by a topic that does not exist yet."""
+        from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
+
+        topic = self.ingress.checkpoint_topic
+        if topic not in self.admin.describe([topic]):
+            return NoCheckpoints()
+        store = KafkaCheckpointStore(self.config.cluster.properties("consumer"), topic)
+        self._opened.callback(store.close)
+        return store
+
+    @cached_property
+    def editor(self) -> CheckpointEditor:
+        """Makes the topic if it does not exist yet, as ingress would."""
+        from infra.kafka.internal_topics.checkpoint_editor import KafkaCheckpointEditor
+        from infra.kafka.internal_topics.ensure import ensure_internal_topics
+
+        settings = self.ingress
+        ensure_internal_topics(
+            self.admin,
+            segment_events_topic=settings.segment_events_topic,
+            segment_events_retention=settings.segment_events_retention,
+            checkpoint_topic=settings.checkpoint_topic,
+            replication_factor=settings.internal_replication_factor,
+        )
+        editor = KafkaCheckpointEditor(self.config.cluster.properties("producer"), settings.checkpoint_topic)
+        self._opened.callback(editor.close)
+        return editor
+
+    def claim(self, partitions: Collection[TopicPartition]) -> AbstractContextManager[None]:
+        """Takes the place of ingress for as long as it lasts."""
+        from infra.kafka.consumer.placement_claim import KafkaClaim
+
+        return KafkaClaim(self.config.cluster.properties("consumer"), group_id=self.ingress.group_id).held(partitions)
+
+
+class NoCheckpoints:
+    """A CheckpointStore of a topic that does not exist."""
+
+    def read(self) -> Mapping[CheckpointKey, Checkpoint]:
+        return {}
+
+    def parked(self) -> Mapping[CheckpointKey, Parked]:
+        return {}
+
+    def skipped(self) -> Sequence[Skipped]:
+        return ()
+
+    def waiting(self) -> Mapping[CheckpointKey, Waiting]:
+        return {}
+
+    def claims(self) -> Sequence[GroupClaim]:
+        return ()
+
+    def close(self) -> None:
+        pass

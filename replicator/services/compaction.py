@@ -1,0 +1,257 @@
+"""Compaction, put together: what users of Python call, and what a Spark worker carries out.
+
+with Compaction(load("replicator.toml")) as compaction:
+    for report in compaction.compact("sensor.events", partitions=[0, 1]):
+        print(report.job, len(report.outcomes))
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import uuid
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from compaction.delete_merged import Cleaner
+from compaction.heartbeat import beating
+from compaction.merge import Merger
+from compaction.replicas import Copies
+from compaction.run import CompactionStopped, Compactor, Execute, Report, Selection
+from compaction.schedule import Schedule
+from compaction.scheduler import Scheduler
+from compaction.task_rows import decode_plan, encode_outcome
+from compaction.worker import Worker
+from formats.errors import ConfigError
+from formats.registry import load as load_format
+from formats.segment import Segment
+from infra.archive.control import ControlStore
+from infra.archive.job_heartbeats import HeartbeatStore
+from infra.archive.lease import held, this_process
+from infra.archive.segments import SegmentStore
+from infra.archive.upload import Uploader
+from infra.contracts.consumer import SegmentFormat
+from infra.runtime.lifecycle import Closing, Stop, SystemClock
+from infra.runtime.log_fields import REASON
+from infra.runtime.service import Service
+from infra.spark.runner import SparkRunner, SparkSettings
+from replicator.config import CompactionJob, Config
+from replicator.services.wiring import Surroundings, archive_objects, for_workers, program, require_conditional_writes
+
+log = logging.getLogger(__name__)
+
+SHUTDOWN = timedelta(seconds=10)
+
+Progress = Callable[[int, int], None]
+
+
+class Compaction(Closing):
+    """Merges and cleans by the jobs of a configuration. A context manager: Spark runs from the first plan to the end.
+
+    One thread. `execute` replaces Spark: plans in, outcomes out."""
+
+    def __init__(
+        self,
+        config: Config,
+        *,
+        execute: Execute | None = None,
+        progress: Progress = lambda done, total: None,  # noqa: ARG005
+        stop: Stop | None = None,
+    ) -> None:
+        """`stop` ends what runs, at any moment: nothing is lost by it. Raises ConfigError when the file has no
+        [compaction]."""
+        if config.compaction is None:
+            raise ConfigError(["compaction: missing; add a [[compaction.jobs]]"], source=config.source)
+        self.settings = config.compaction
+        if self.settings.group_id is not None:
+            log.info(
+                "setting_obsolete", extra={REASON: "compaction.group_id: merges are placed by Spark, not by a group"}
+            )
+        self.stop = stop or Stop()
+        self._config, self._progress = config, progress
+        self._opened = ExitStack()
+        self._clock = SystemClock()
+        self.owner = this_process()
+        objects = archive_objects(config.s3, self.stop, self._opened)
+        self._store = SegmentStore(objects, config.s3.prefix)
+        self._control = ControlStore(objects, config.s3.prefix)
+        self.heartbeats = HeartbeatStore(objects, config.s3.prefix, config.region)
+        self._execute = execute or self._on_spark
+        self._spark: SparkRunner | None = None
+        self._is_proven = False  # that the bucket honours conditional writes
+
+    def compact(
+        self,
+        topic: str | None = None,
+        partitions: Collection[int] = (),
+        *,
+        level: int | None = None,
+        jobs: Sequence[CompactionJob] | None = None,
+        dry_run: bool = False,
+    ) -> list[Report]:
+        """Run `jobs` (default: all) now, one after the other, or that part of them. Raises LeaseTaken when another
+        process is at it, PlanFailed or SparkUnavailable when Spark cannot go on, StoreUnavailable, CompactionStopped,
+        and ConfigError when the bucket lets objects be overwritten."""
+        selection = Selection(topics=frozenset({topic} if topic else ()), partitions=frozenset(partitions), level=level)
+        reports = []
+        if not dry_run:
+            self._require_conditional_writes()
+        for job in self.settings.jobs if jobs is None else jobs:
+            if self.stop.is_set():
+                raise CompactionStopped
+            region = job.region or self._config.region
+            compactor = Compactor(
+                region=region,
+                store=self._store,
+                control=self._control,
+                execute=self._execute,
+                clock=self._clock,
+                stop=self.stop,
+            )
+            if dry_run:
+                reports.append(compactor.run(job, selection, dry_run=True))
+                continue
+            with held(self._control, region, self.owner, self._clock):
+                reports.append(compactor.run(job, selection))
+        return reports
+
+    def jobs(self, names: Sequence[str] | None) -> list[CompactionJob]:
+        """Those of these names, or all. Raises ConfigError for a name that no job has."""
+        known = {job.name: job for job in self.settings.jobs}
+        unknown = [name for name in names or () if name not in known]
+        if unknown:
+            problems = [f"no job {name!r}; there are: {', '.join(known)}" for name in unknown]
+            raise ConfigError(problems, source=self._config.source)
+        return list(self.settings.jobs) if not names else [known[name] for name in names]
+
+    @property
+    def spark(self) -> SparkRunner | None:
+        """What carries the plans out, once there was one."""
+        return self._spark
+
+    def close(self) -> None:
+        if self._spark is not None:
+            self._spark.close()
+        self._opened.close()
+
+    def _require_conditional_writes(self) -> None:
+        if not self._is_proven:
+            require_conditional_writes(self._config.s3, self._config.region, self.stop)
+            self._is_proven = True
+
+    def _on_spark(self, rows: Sequence[str], job: CompactionJob) -> Sequence[str]:
+        if self._spark is None:
+            self._spark = SparkRunner(spark_settings(self._config))
+        work = Work(for_workers(self._config, "compaction", "sync"), job, program(), uuid.uuid4().hex)
+        return self._spark.run(rows, work, parallelism=job.parallelism, progress=self._go_on)
+
+    def _go_on(self, done: int, total: int) -> None:
+        if self.stop.is_set():
+            raise CompactionStopped
+        self._progress(done, total)
+
+
+def spark_settings(config: Config) -> SparkSettings:
+    """As [compaction] says; Spark is one for all that runs on it."""
+    chosen = config.compaction
+    if chosen is None:
+        return SparkSettings()
+    return SparkSettings(master=chosen.master, properties=chosen.spark, ship_packages=chosen.ship_packages)
+
+
+def build_scheduler(config: Config, names: Sequence[str] | None = None) -> Service:
+    """Runs each job by its cron, one at a time, until it is stopped. Raises ConfigError."""
+    around = Surroundings(config)
+    with around.building():
+        compaction = Compaction(config, stop=around.stop)
+        around.resources.callback(compaction.close)
+        jobs = compaction.jobs(names)
+        scheduler = Scheduler(
+            schedule=Schedule(jobs, around.clock.now(), {job.name: random.random() for job in jobs}),
+            run=lambda job: compaction.compact(jobs=[job]),
+            clock=around.clock,
+            health=around.health,
+            metrics=around.metrics,
+            stop=around.stop,
+        )
+
+        def run() -> None:
+            with beating(compaction.heartbeats, compaction.owner, [job.name for job in jobs], around.clock):
+                scheduler.loop()
+
+        return around.service({"compaction": run}, SHUTDOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a worker does with a row. It is pickled, credentials written in the configuration with it."""
+
+    config: Config
+    job: CompactionJob
+    writer: str  # what the footers name: workers may have our modules without knowing their version
+    run: str  # one set of clients for each run, in each process
+
+    def __call__(self, row: str) -> str:
+        worker = _workers.get(self.run)
+        if worker is None:
+            _workers.clear()
+            worker = _workers[self.run] = build_worker(self.config, self.job, self.writer, Stop(), ExitStack())
+        return encode_outcome(worker.carry_out(decode_plan(row)))
+
+
+_workers: dict[str, Worker] = {}
+
+
+def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, opened: ExitStack) -> Worker:
+    """Its clients are closed with `opened`, or with the process."""
+    settings = replace(config.s3, storage_class=job.storage_class or config.s3.storage_class)
+    store = SegmentStore(archive_objects(settings, stop, opened), settings.prefix)
+    segment_format = merged_format(config, job)
+    return Worker(
+        merger=Merger(
+            store=store,
+            format=segment_format,
+            # what stands at the output's key may be thinner: nothing is deleted but what it is proved to hold
+            uploader=Uploader(store, segment_format, may_thin=lambda _: True),
+            row_group_bytes=job.row_group_size,
+            writer=writer,
+            spool_dir=config.compaction.spool_dir if config.compaction else None,
+        ),
+        cleaner=Cleaner(store=store, format=segment_format, copies=copies_of(config, store, stop, opened)),
+    )
+
+
+def merged_format(config: Config, job: CompactionJob) -> SegmentFormat:
+    """The configured format; Parquet with larger row groups and more compression than egress takes time for."""
+    options = dict(config.format_options)
+    if config.format == "parquet":
+        options |= {"row_group_bytes": job.row_group_size, "row_group_records": job.batch_size}
+        if options.get("compression", "zstd") == "zstd":
+            options["compression_level"] = job.compression_level
+    return load_format(config.format, options)
+
+
+def copies_of(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack) -> Copies:
+    sync = config.sync
+    if sync is None:
+        return Copies(here=store)
+    there = SegmentStore(archive_objects(sync.destination, stop, opened), sync.destination.prefix)
+
+    def carried(segment: Segment) -> bool:
+        by_level = not sync.levels or segment.level in sync.levels
+        return by_level and (not sync.topics or any(t.matches(segment.source.topic) for t in sync.topics))
+
+    return Copies(here=store, there=there, carried=carried)
+
+
+def in_process(config: Config, opened: ExitStack) -> Execute:
+    """Without Spark: every plan in this process, one after the other."""
+    stop = Stop()
+
+    def run(rows: Sequence[str], job: CompactionJob) -> list[str]:
+        worker = build_worker(config, job, program(), stop, opened)
+        return [encode_outcome(worker.carry_out(decode_plan(row))) for row in rows]
+
+    return run

@@ -1,0 +1,93 @@
+"""Retention and garbage collection, put together: what users of Python call, and the command.
+
+with Retention(load("replicator.toml")) as retention:
+    report = retention.collect(dry_run=True)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+from compaction.gc import Collector, Report
+from compaction.planner import plan_cleaning
+from compaction.run import Compactor, Selection
+from compaction.run import Report as CleaningReport
+from compaction.settings import HIGHEST_LEVEL
+from formats.errors import ConfigError
+from infra.archive.control import ControlStore
+from infra.archive.lease import held, this_process
+from infra.archive.segments import SegmentStore
+from infra.runtime.lifecycle import Closing, Stop, SystemClock
+from replicator.config import CompactionJob, Config
+from replicator.services.compaction import copies_of, in_process
+from replicator.services.wiring import ARCHIVE_THREADS, archive_objects, require_conditional_writes, s3_uploads
+
+
+class Retention(Closing):
+    """Removes what a configuration does not want kept. A context manager; one thread."""
+
+    def __init__(self, config: Config, *, stop: Stop | None = None) -> None:
+        """`stop` ends what runs, at any moment: nothing is lost by it. Raises ConfigError when the file has no
+        [retention]."""
+        if config.retention is None:
+            problem = 'retention: missing; add a [retention.topics."name"], with what is to be kept of it'
+            raise ConfigError([problem], source=config.source)
+        self.settings = config.retention
+        self.region = config.retention.region or config.region
+        self.stop = stop or Stop()
+        self._config = config
+        self._opened = ExitStack()
+        self._clock = SystemClock()
+        self._owner = this_process()
+        objects = archive_objects(config.s3, self.stop, self._opened)
+        self._store = SegmentStore(objects, config.s3.prefix)
+        self._control = ControlStore(objects, config.s3.prefix)
+
+    def collect(self, topics: Collection[str] = (), *, dry_run: bool = False, allow_large: bool = False) -> Report:
+        """Remove what is too old or too much, of these topics or of all, and abort abandoned uploads. Raises
+        LeaseTaken, StoreUnavailable when not everything could be listed, and ConfigError when the bucket lets objects
+        be overwritten; then nothing was removed."""
+        if not dry_run:
+            require_conditional_writes(self._config.s3, self._config.region, self.stop)
+        with ThreadPoolExecutor(ARCHIVE_THREADS, "copies") as pool:
+            collector = Collector(
+                region=self.region,
+                settings=self.settings,
+                own_topics=self._config.own_topics,
+                store=self._store,
+                control=self._control,
+                uploads=s3_uploads(self._config.s3, self._opened),
+                copies=copies_of(self._config, self._store, self.stop, self._opened),
+                pool=pool,
+                clock=self._clock,
+                stop=self.stop,
+            )
+            if dry_run:
+                return collector.run(None, topics, allow_large=allow_large)
+            with held(self._control, self.region, self._owner, self._clock) as lease:
+                return collector.run(lease, topics, allow_large=allow_large)
+
+    def clean(self, topics: Collection[str] = (), *, dry_run: bool = False) -> CleaningReport:
+        """Delete what larger segments are proved to hold, whatever the jobs of compaction say; of topics without a
+        rule, too: no record is removed by it. Here, one after the other, without Spark. Raises as `collect` does."""
+        job = CompactionJob(name="gc", max_level=HIGHEST_LEVEL - 1, delete_grace=self.settings.delete_grace)
+        compactor = Compactor(
+            region=self.region,
+            store=self._store,
+            control=self._control,
+            execute=in_process(self._config, self._opened),
+            clock=self._clock,
+            stop=self.stop,
+            make_plans=plan_cleaning,
+        )
+        selection = Selection(topics=frozenset(topics))
+        if dry_run:
+            return compactor.run(job, selection, dry_run=True)
+        require_conditional_writes(self._config.s3, self._config.region, self.stop)
+        with held(self._control, self.region, self._owner, self._clock):
+            return compactor.run(job, selection)
+
+    def close(self) -> None:
+        self._opened.close()

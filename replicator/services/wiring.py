@@ -1,0 +1,202 @@
+"""What whatever we build stands in: clock, stop signals, metrics, health, and the clients of buckets and queues."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+from formats.control.keys import is_control_key, probe_key
+from formats.errors import ConfigError, StoreUnavailable
+from infra.contracts.consumer import ColdStore, ObjectStore
+from infra.runtime import log_fields
+from infra.runtime.health import Health
+from infra.runtime.health_server import HealthServer
+from infra.runtime.lifecycle import Stop, SystemClock
+from infra.runtime.prometheus import PrometheusMetrics
+from infra.runtime.service import Service
+from infra.runtime.threaded_service import ThreadedService
+from infra.storage.aws import ATTEMPTS, AwsCredentials
+from infra.storage.conditional_writes import ProvenObjectStore
+from infra.storage.metered import MeteredObjectStore
+from infra.storage.retrying import Retries, RetryingColdStore, RetryingObjectStore, RetryPolicy
+from infra.storage.s3 import S3ObjectStore, S3PutOptions, make_s3_client
+from infra.storage.s3_glacier import S3Cold
+from infra.storage.s3_multipart import S3Uploads
+from infra.storage.sqs import SqsQueue, make_sqs_client
+from replicator.config import Config, S3Settings, SqsSettings
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3.client import S3Client
+
+log = logging.getLogger(__name__)
+
+GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadline
+PROBE_TIMEOUT = timedelta(seconds=10)
+ARCHIVE_THREADS = 8
+ONCE = RetryPolicy(attempts=8, is_once=True)
+"""Of work that can be done another time: a minute or so for what may pass, nothing for what an operator repairs."""
+
+
+class Surroundings:
+    """What every service has: clock, stop signals, metrics, health, one HTTP port, and things to close."""
+
+    def __init__(self, config: Config) -> None:
+        self.clock = SystemClock()
+        self.stop, self.abandon = Stop(), Stop()
+        self.resources = ExitStack()
+        self.health = Health()
+        self.metrics = PrometheusMetrics()
+        if config.metrics.listen is not None:
+            server = HealthServer(
+                config.metrics.listen, self.metrics.registry, self.health, clock=self.clock, metrics=self.metrics
+            )
+            self.resources.callback(server.close)
+            # the port is news when it was left to the system
+            log.info("listening", extra={log_fields.ADDRESS: server.address})
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """Closes what was opened already when the rest cannot be built."""
+        try:
+            yield
+        except BaseException:
+            self.resources.close()
+            raise
+
+    def pool(self, threads: int, name: str) -> ThreadPoolExecutor:
+        pool = ThreadPoolExecutor(threads, name)
+        self.resources.callback(pool.shutdown, wait=False, cancel_futures=True)  # one may hang in a request
+        return pool
+
+    def objects(
+        self, settings: S3Settings, threads: int, *, once: bool = False, writes_as: str | None = None
+    ) -> ObjectStore:
+        """`once`: for work that ends by itself, which fails by what a service waits for. `writes_as`: the region that
+        objects are put for. Raises ConfigError when the bucket would let them be overwritten; a bucket that does not
+        answer now is asked before the first put."""
+        store: ObjectStore = s3_store(settings, threads, self.resources, once=once)
+        policy = ONCE if once else RetryPolicy()
+        if writes_as is not None and settings.conditional_writes == "probe":
+            # one attempt and little patience: a start does not wait for a bucket that is away
+            asked = s3_store(settings, 1, self.resources, once=True, read_timeout=PROBE_TIMEOUT)
+            key = probe_key(settings.prefix, writes_as)
+            store = proven = ProvenObjectStore(store, partial(asked.problem_of_conditional_writes, key))
+            try:
+                problem = proven.problem()
+            except StoreUnavailable as error:
+                log.warning("conditional_writes_not_proven", extra={log_fields.ERROR: str(error)})
+            else:
+                _refuse(problem)
+
+        def troubled(operation: str, reason: str | None) -> None:
+            what = f"s3://{settings.bucket}: {operation}"
+            if reason is None:
+                self.health.resumed(what)
+            else:
+                self.health.stopped(what, f"fails again and again: {reason}")
+
+        metered = MeteredObjectStore(store, self.metrics)
+        return RetryingObjectStore(metered, stop=self.abandon, policy=policy, troubled=troubled)
+
+    def queue(self, settings: SqsSettings) -> SqsQueue:
+        client = make_sqs_client(
+            endpoint_url=settings.endpoint_url, region_name=settings.region_name, credentials=_credentials(settings)
+        )
+        self.resources.callback(client.close)
+        return SqsQueue(client, settings.queue)
+
+    def service(self, loops: dict[str, Callable[[], None]], shutdown_timeout: timedelta) -> Service:
+        return ThreadedService(loops, self.stop, self.resources, grace=shutdown_timeout + GRACE)
+
+
+def s3_store(
+    settings: S3Settings, threads: int, resources: ExitStack, *, once: bool = False, **client_options: Any
+) -> S3ObjectStore:
+    """The bucket, without retries but the client's own; with `once` without those, too. `client_options`: as of
+    `make_s3_client`."""
+    client = _s3_client(settings, threads, resources, once=once, **client_options)
+    options = S3PutOptions(
+        storage_class=settings.storage_class or "",
+        # the control plane is read all the time, and an archive's class may not let it be read at all
+        keeps_default_class=partial(is_control_key, settings.prefix),
+        sse=settings.sse or "",
+        kms_key_id=settings.kms_key_id or "",
+    )
+    return S3ObjectStore(client, settings.bucket, put_options=options, part_size_bytes=settings.part_size)
+
+
+def s3_uploads(settings: S3Settings, resources: ExitStack) -> S3Uploads:
+    """Those of the bucket that nobody completed, without retries but the client's own."""
+    return S3Uploads(_s3_client(settings, 1, resources), settings.bucket)
+
+
+def s3_cold(settings: S3Settings, stop: Stop, resources: ExitStack) -> ColdStore:
+    """Its objects that cannot be read at once; a request is given up as `archive_objects` does."""
+    store = S3Cold(_s3_client(settings, ARCHIVE_THREADS, resources, once=True), settings.bucket)
+    return RetryingColdStore(store, stop=stop, policy=ONCE)
+
+
+def _s3_client(
+    settings: S3Settings, threads: int, resources: ExitStack, *, once: bool = False, **options: Any
+) -> S3Client:
+    client = make_s3_client(
+        attempts=1 if once else ATTEMPTS,  # the client asks an unknown host again, too
+        endpoint_url=settings.endpoint_url,
+        region_name=settings.region_name,
+        credentials=_credentials(settings),
+        max_pool_connections=threads,
+        **options,
+    )
+    resources.callback(client.close)
+    return client
+
+
+def archive_objects(settings: S3Settings, stop: Stop, resources: ExitStack) -> ObjectStore:
+    """For work that can be done another time: a request is given up as `ONCE` says."""
+    return RetryingObjectStore(s3_store(settings, ARCHIVE_THREADS, resources, once=True), stop=stop, policy=ONCE)
+
+
+def require_conditional_writes(settings: S3Settings, region: str, stop: Stop) -> None:
+    """Before something is put for `region` by work that can be done another time. Raises ConfigError when the bucket
+    would let it be overwritten, and StoreUnavailable."""
+    if settings.conditional_writes == "assume":
+        return
+    with ExitStack() as opened:
+        bucket = s3_store(settings, 1, opened, once=True)
+        key = probe_key(settings.prefix, region)
+        retries = Retries(stop=stop, policy=ONCE)
+        _refuse(retries.call("probe", lambda: bucket.problem_of_conditional_writes(key)))
+
+
+def _refuse(problem: str) -> None:
+    if problem:
+        raise ConfigError([problem])
+
+
+def program() -> str:
+    """As footers name the writer of a segment."""
+    return f"kafka-segment-replicator {version('kafka-segment-replicator')}"
+
+
+def for_workers(config: Config, *needed: str) -> Config:
+    """What is pickled for tasks of Spark: no more than the archive and the sections `needed`."""
+    sections = {"kafka", "egress", "sqs", "ingress", "sync", "compaction", "retention"}
+    left_out: dict[str, Any] = dict.fromkeys(sections - set(needed))
+    return replace(config, **left_out)
+
+
+def _credentials(settings: S3Settings | SqsSettings) -> AwsCredentials | None:
+    if settings.access_key_id is None or settings.secret_access_key is None:
+        return None
+    return AwsCredentials(
+        access_key_id=settings.access_key_id,
+        secret_access_key=settings.secret_access_key,
+        session_token=settings.session_token,
+    )

@@ -1,0 +1,28 @@
+"""The archive as a source of Spark: `spark.read.format("segments")`. See docs/spark-source.md."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from replicator.spark_source.source import SegmentsSource, register
+
+_HOMES = {
+    "SegmentsSource": "replicator.spark_source.source",
+    "register": "replicator.spark_source.source",
+}
+
+__all__ = ["SegmentsSource", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when it is asked for: a part of the package needs no other."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,114 @@
+"""What Spark's filters say of a place in the archive, of offsets and of times. Only for reading less: what they leave
+may hold more than they want, never less."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+from formats.read_splits import Span, Wanted
+from formats.segment import SourcePartition
+
+PLACE = frozenset({"topic", "partition", "incarnation"})  # the same for each record of a source partition
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROS = 1_000  # in a millisecond
+
+
+def admits(condition: Filter, source: SourcePartition) -> bool:
+    """False when `condition` holds for no record of `source`."""
+    match condition:
+        case Not(child):
+            # The opposite of a column that is never null; of another column nothing is known.
+            return _column(child) not in PLACE or not admits(child, source)
+        case _ if _column(condition) not in PLACE:
+            return True
+    here: Any = getattr(source, _column(condition))
+    match condition:
+        case EqualTo(_, value) | EqualNullSafe(_, value):
+            return bool(here == value)
+        case In(_, values):
+            return here in values
+        case LessThan(_, value):
+            return bool(here < value)
+        case LessThanOrEqual(_, value):
+            return bool(here <= value)
+        case GreaterThan(_, value):
+            return bool(here > value)
+        case GreaterThanOrEqual(_, value):
+            return bool(here >= value)
+        case StringStartsWith(_, value):
+            return str(here).startswith(value)
+        case StringEndsWith(_, value):
+            return str(here).endswith(value)
+        case StringContains(_, value):
+            return value in str(here)
+        case IsNull():
+            return False
+    return True
+
+
+def narrowed(wanted: Wanted, conditions: Iterable[Filter]) -> Wanted:
+    """What is left of `wanted` where all of `conditions` hold."""
+    for condition in conditions:
+        match _column(condition):
+            case "offset":
+                wanted = replace(wanted, offsets=wanted.offsets.cut(_span(condition)))
+            case "timestamp_ms":
+                wanted = replace(wanted, stamps=wanted.stamps.cut(_span(condition)))
+            case "timestamp":
+                micros = _span(condition)
+                millis = Span(-(-micros.low // _MICROS), micros.high // _MICROS)  # inwards: stamps are whole
+                wanted = replace(wanted, stamps=wanted.stamps.cut(millis if micros.is_bounded else Span()))
+    return wanted
+
+
+def _column(condition: Filter) -> str:
+    """Whole, or empty: the opposite of another filter, or of a part of a column."""
+    path: tuple[str, ...] = getattr(condition, "attribute", ())
+    return path[0] if len(path) == 1 else ""
+
+
+def _span(condition: Filter) -> Span:
+    """Of the numbers that fulfil it; times are microseconds."""
+    match condition:
+        case EqualTo(_, value) | EqualNullSafe(_, value) if value is not None:
+            return Span(_number(value), _number(value))
+        case In(_, values) if numbers := [_number(value) for value in values if value is not None]:
+            return Span(min(numbers), max(numbers))
+        case LessThan(_, value):
+            return Span(high=_number(value) - 1)
+        case LessThanOrEqual(_, value):
+            return Span(high=_number(value))
+        case GreaterThan(_, value):
+            return Span(low=_number(value) + 1)
+        case GreaterThanOrEqual(_, value):
+            return Span(low=_number(value))
+    return Span()
+
+
+def _number(value: Any) -> int:
+    """Raises TypeError for a value that no such column is compared with."""
+    if isinstance(value, datetime):
+        return (value - _EPOCH) // timedelta(microseconds=1)
+    if isinstance(value, int):
+        return value
+    raise TypeError(f"neither a whole number nor a time: {value!r}")

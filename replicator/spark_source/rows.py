@@ -1,0 +1,46 @@
+"""Records as rows of a table, the shape in which Spark sees the archive: where they come from, and what they hold."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from formats.segment import SourcePartition
+
+_HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+
+TABLE = pa.schema(
+    [
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("incarnation", pa.string(), nullable=False),  # empty: the plain place
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),  # null when microseconds cannot say it
+        pa.field("timestamp_ms", pa.int64(), nullable=False),
+        pa.field("timestamp_type", pa.int8(), nullable=False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field(
+            "headers", pa.list_(pa.field("element", _HEADER))
+        ),  # Spark's elements may always be null, ours are not
+    ]
+)
+
+_LARGEST_MS = (2**63 - 1) // 1_000  # some 292,000 years before and after 1970
+
+
+def table_of(batch: pa.RecordBatch, source: SourcePartition) -> pa.RecordBatch:
+    """`batch`, of `formats.records.schema.SCHEMA`, as rows of `TABLE`. Keys and values are not copied."""
+    count = batch.num_rows
+    stamps = batch.column("timestamp").view(pa.int64())
+    fits = pc.and_(pc.greater_equal(stamps, -_LARGEST_MS), pc.less_equal(stamps, _LARGEST_MS))
+    micros = pc.multiply(pc.if_else(fits, stamps, pa.scalar(None, pa.int64())), 1_000)
+    columns = {
+        "topic": pa.repeat(pa.scalar(source.topic), count),
+        "partition": pa.repeat(pa.scalar(source.partition, pa.int32()), count),
+        "incarnation": pa.repeat(pa.scalar(source.incarnation), count),
+        "timestamp": micros.view(TABLE.field("timestamp").type),
+        "timestamp_ms": stamps,
+        "headers": batch.column("headers").cast(TABLE.field("headers").type),
+    }
+    return pa.record_batch([columns[n] if n in columns else batch.column(n) for n in TABLE.names], schema=TABLE)

@@ -1,0 +1,195 @@
+"""The archive as a source of Spark's: its records as rows, without a Kafka in sight. See docs/spark-source.md.
+
+register(spark)
+flights = spark.read.format("segments").option("config", "replicator.toml").option("topic", "flights").load()
+
+    driver     options, filters ──> listings ──> stretches, a Spark partition each
+    executor   stretch ──> segments, by clients of its own ──> Arrow batches ──> Spark
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from formats.coverage import Gap, Part, parts, uncovered
+from formats.errors import ConfigError
+from formats.read_splits import Stretch, Wanted, stretches
+from formats.records.scope import Scope
+from formats.registry import load as load_format
+from formats.segment import OffsetRange, SegmentInfo, SourcePartition
+from formats.topic_selection import LEGAL_NAME
+from infra.archive.control import ControlStore
+from infra.archive.read import StretchReader
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import ObjectStore
+from infra.runtime import log_fields
+from infra.runtime.lifecycle import Stop
+from infra.runtime.logs import TextFormatter
+from replicator.config import Config
+from replicator.services.wiring import ARCHIVE_THREADS, archive_objects, for_workers
+from replicator.spark_source.filters import admits, narrowed
+from replicator.spark_source.options import SOURCE, TOPIC, Options, parse_options
+from replicator.spark_source.rows import table_of
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+# As `replicator.spark_source.rows.TABLE`, in Spark's words.
+COLUMNS = (
+    "topic STRING NOT NULL, partition INT NOT NULL, incarnation STRING NOT NULL, offset BIGINT NOT NULL, "
+    "timestamp TIMESTAMP, timestamp_ms BIGINT NOT NULL, timestamp_type TINYINT NOT NULL, key BINARY, value BINARY, "
+    "headers ARRAY<STRUCT<key: STRING NOT NULL, value: BINARY>>"
+)
+
+log = logging.getLogger(__name__)
+
+
+def register(spark: SparkSession) -> None:
+    """Make `spark.read.format("segments")` known to this session.
+
+    On a local master without PYSPARK_PYTHON, Spark's Python processes are from now on of the Python that calls this:
+    the `python3` that Spark would take may have none of our packages.
+    """
+    context = spark.sparkContext
+    if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
+        context.pythonExec = sys.executable
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # else Spark refuses a source that can take them
+    spark.dataSource.register(SegmentsSource)
+
+
+class SegmentsSource(DataSource):
+    """Made anew in each of Spark's Python processes that plan a read."""
+
+    @classmethod
+    def name(cls) -> str:
+        return SOURCE
+
+    def schema(self) -> str:
+        """Called by `load`, which is where a wrong option is to be refused. Raises ConfigError."""
+        parse_options(self.options)
+        return COLUMNS
+
+    def reader(self, schema: StructType) -> SegmentsReader:  # noqa: ARG002, Spark compares it with what is read
+        return SegmentsReader(parse_options(self.options))
+
+
+class SegmentsReader(DataSourceReader):
+    """Plans on the driver, is pickled (credentials of [s3] with it), and reads on executors."""
+
+    def __init__(self, options: Options) -> None:
+        self._config = for_workers(options.config)
+        self._wanted = options.wanted
+        self._max_bytes = options.max_partition_bytes
+        self._conditions: list[Filter] = []
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802, Spark's name
+        """They make us read less; Spark still looks at each row that is left."""
+        self._conditions = filters
+        self._wanted = narrowed(self._wanted, filters)
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        """Raises ConfigError for a topic that the archive does not have, StoreUnavailable."""
+        with _objects(self._config) as objects, ThreadPoolExecutor(ARCHIVE_THREADS) as pool:
+            store = SegmentStore(objects, self._config.s3.prefix)
+            control = ControlStore(objects, self._config.s3.prefix)
+            sources = list(_sources(store, self._wanted, self._conditions))
+            return [
+                InputPartition(stretch)
+                for source, infos in zip(sources, pool.map(store.list, sources), strict=True)
+                for stretch in self._stretches(control, source, infos)
+            ]
+
+    def _stretches(
+        self, control: ControlStore, source: SourcePartition, infos: Sequence[SegmentInfo]
+    ) -> Iterator[Stretch]:
+        within = self._wanted.offset_range
+        if within is None:
+            return
+        steps = list(parts((info.segment for info in infos), within))
+        _tell_of_gaps(control, source, [step.offsets for step in steps if isinstance(step, Gap)])
+        sizes = {info.segment: info.size_bytes for info in infos}
+        found = (step for step in steps if isinstance(step, Part))
+        yield from stretches(source, found, sizes, self._max_bytes)
+
+    def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
+        stretch = partition.value
+        if not isinstance(stretch, Stretch):
+            return  # Spark's own, when there is none of ours
+        with _objects(self._config) as objects:
+            segment_format = load_format(self._config.format, self._config.format_options)
+            store = SegmentStore(objects, self._config.s3.prefix)
+            reader = StretchReader(store, segment_format, Scope(stamps=self._wanted.stamps))
+            for batch in reader.batches(stretch):
+                yield table_of(batch, stretch.source)
+
+
+def _sources(store: SegmentStore, wanted: Wanted, conditions: Sequence[Filter]) -> Iterator[SourcePartition]:
+    """Those that are archived and wanted. Raises ConfigError for a topic, named or matched, of which nothing is."""
+    for topic, partitions in _archived(store, wanted).items():
+        for partition in partitions:
+            source = wanted.at(topic, partition)
+            is_wanted = wanted.partitions is None or partition in wanted.partitions
+            if is_wanted and all(admits(condition, source) for condition in conditions):
+                yield source
+
+
+def _archived(store: SegmentStore, wanted: Wanted) -> Mapping[str, Sequence[int]]:
+    """The wanted topics, each with the partitions it has in the archive."""
+    names = [pattern.text for pattern in wanted.topics]
+    if not names or any(pattern.is_expression for pattern in wanted.topics):
+        listed = _listed(store, wanted)
+        names = [name for name in listed if not names or any(pattern.matches(name) for pattern in wanted.topics)]
+    found = {name: store.partitions(wanted.region, wanted.at(name, 0).place) for name in names}
+    topics = [topic for topic, partitions in found.items() if partitions]
+    missing = [pattern.text for pattern in wanted.topics if not any(map(pattern.matches, topics))]
+    if missing or not topics:
+        here = ", ".join(_listed(store, wanted)) or "nothing"
+        what = f"nothing is archived as {', '.join(missing) or 'any topic'}; of region {wanted.region} there is: {here}"
+        raise ConfigError([f"{TOPIC}: {what}"], source=SOURCE)
+    return found
+
+
+def _listed(store: SegmentStore, wanted: Wanted) -> list[str]:
+    """Topics that have the wanted incarnation."""
+    places = [place.partition("@") for place in store.topics(wanted.region)]
+    return [topic for topic, _, life in places if life == wanted.incarnation and LEGAL_NAME.fullmatch(topic)]
+
+
+def _tell_of_gaps(control: ControlStore, source: SourcePartition, gaps: Sequence[OffsetRange]) -> None:
+    """Of those that nobody recorded: egress did, where the source had lost the offsets itself."""
+    if not gaps:
+        return
+    recorded = control.gap_ranges(source)
+    unknown = [offsets for gap in gaps for offsets in uncovered(recorded, gap)]
+    if unknown:
+        fields = {
+            log_fields.REGION: source.region,
+            log_fields.TOPIC: source.place,
+            log_fields.PARTITION: source.partition,
+        }
+        offsets = {log_fields.COUNT: len(unknown), log_fields.START: unknown[0].start, log_fields.END: unknown[-1].end}
+        _without_logging()
+        log.warning("archive_gaps", extra=fields | offsets)
+
+
+def _without_logging() -> None:
+    """Nobody sets logging up in Spark's Python processes: a warning would come without its fields."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(TextFormatter())
+
+
+@contextmanager
+def _objects(config: Config) -> Iterator[ObjectStore]:
+    with ExitStack() as opened:
+        yield archive_objects(config.s3, Stop(), opened)

@@ -1,0 +1,116 @@
+"""Which records of the archive a command is about: options, and what they say."""
+
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from replicator.terminal.source_names import instant
+
+T = TypeVar("T")
+
+if TYPE_CHECKING:
+    from formats.read_splits import Span
+    from replicator.config import Config
+    from replicator.selection import Renaming, Selection
+
+Topics = Annotated[list[str], typer.Argument(help="Names, or expressions that begin with ^.")]
+AnyTopics = Annotated[list[str] | None, typer.Argument(help="Names, or expressions that begin with ^. Default: all.")]
+Region = Annotated[
+    str | None, typer.Option("--region", metavar="NAME", help="Whose archive. Default: this file's region.")
+]
+Renames = Annotated[
+    list[str] | None,
+    typer.Option("--rename", metavar="OLD=NEW|TEMPLATE", help="Such as a=b, or '{topic}.restored' for all."),
+]
+Partitions = Annotated[
+    list[int] | None, typer.Option("--partition", metavar="N", help="Only this one; may be repeated.")
+]
+Offsets = Annotated[str | None, typer.Option("--offsets", metavar="A-B", help="Only these, both included: 100-, -99.")]
+From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Only records stamped then or later.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only records stamped before.")]
+Incarnation = Annotated[
+    str | None,
+    typer.Option("--incarnation", metavar="TOPIC_ID", help="Of a topic that was created again; default: its last."),
+]
+
+
+def selected(  # noqa: PLR0917
+    settings: Config,
+    topics: Sequence[str],
+    region: str | None,
+    rename: Sequence[str] | None,
+    partitions: Sequence[int] | None,
+    offsets: str | None,
+    from_: str | None,
+    until: str | None,
+    incarnation: str | None,
+    transforms: Sequence[str],
+) -> Selection:
+    from formats.read_splits import Span
+    from formats.topic_selection import TopicPattern
+    from replicator.selection import Selection
+
+    try:
+        return Selection(
+            region=region or settings.region,
+            topics=[TopicPattern(topic) for topic in topics],
+            incarnation=incarnation,
+            partitions=frozenset(partitions) if partitions else None,
+            offsets=_offsets(offsets),
+            stamps=Span(
+                Span().low if from_ is None else _ms(instant(from_)),
+                Span().high if until is None else _ms(instant(until)) - 1,
+            ),
+            renaming=_renaming(rename or ()),
+            transforms=transforms,
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _offsets(text: str | None) -> Span:
+    from formats.read_splits import ANY_OFFSET, Span
+
+    if text is None:
+        return ANY_OFFSET
+    low, dash, high = text.partition("-")
+    if not dash or not (low or "0").isdecimal() or not (high or "0").isdecimal():
+        raise typer.BadParameter(f"{text!r} are no offsets: write A-B, A- or -B")
+    span = Span(int(low or 0), int(high) if high else ANY_OFFSET.high)
+    if span.low > span.high:
+        raise typer.BadParameter(f"{text!r} are no offsets: the first lies behind the last")
+    return span
+
+
+def _renaming(texts: Sequence[str]) -> Renaming:
+    from replicator.selection import TOPIC_SIGN, Renaming
+
+    templates = [text for text in texts if "=" not in text]
+    if len(templates) > 1:
+        raise typer.BadParameter(f"--rename: one template, not {len(templates)}")
+    names = dict(pair(text, "--rename") for text in texts if "=" in text)
+    return Renaming(names, templates[0] if templates else TOPIC_SIGN)
+
+
+def pair(text: str, option: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name or not value:
+        raise typer.BadParameter(f"{option} {text!r}: write NAME=VALUE")
+    return name, value
+
+
+def _ms(at: datetime) -> int:
+    return int(at.timestamp() * 1000)
+
+
+def parsed(parse: Callable[[str], T], text: str) -> T:
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error

@@ -1,0 +1,209 @@
+"""What all commands share: exit codes, options, the configuration file, and how answers are printed."""
+
+# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+import typer.core
+
+if TYPE_CHECKING:
+    from infra.runtime.lifecycle import Stop
+    from infra.spark.runner import SparkSettings
+    from replicator.config import Config
+
+DONE, FAILED, USAGE, DIFFERENCES, INTERRUPTED = 0, 1, 2, 3, 130
+CONFIG_VARIABLE = "REPLICATOR_CONFIG"
+DEFAULT_CONFIG = Path("replicator.toml")
+
+_NUMBER = re.compile(r"-|[0-9,]*")
+
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help=f"Default: ${CONFIG_VARIABLE}, then ./{DEFAULT_CONFIG}."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Answer in JSON.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Write it; without, say what would be written.")]
+
+
+class _Commands(typer.core.TyperGroup):
+    """A group whose help lists each command by its first sentence, whole: the usual one cuts it off."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _first_sentence(command.help or "")) for name, command in found if command])
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"[.] |[.]$", " ".join(text.partition("\n\n")[0].split()))[0]
+
+
+def group(help_text: str) -> typer.Typer:
+    return typer.Typer(
+        help=help_text,
+        cls=_Commands,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # the other one cuts the names of options where columns are few
+        add_completion=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+
+
+def config_path(given: Path | None) -> Path:
+    return given or Path(os.environ.get(CONFIG_VARIABLE) or DEFAULT_CONFIG)
+
+
+def load_config(given: Path | None) -> Config:
+    """Raises ConfigError."""
+    from replicator.config import load
+
+    return load(config_path(given), check_client=refused_by_client)
+
+
+def refused_by_client(properties: Mapping[str, str]) -> Iterable[tuple[str, str]]:
+    """Of librdkafka's properties. The client is loaded only when there are any."""
+    if not properties:
+        return ()
+    from infra.kafka.client.property_check import problems
+
+    return problems(properties)
+
+
+def spark_if(wanted: bool, settings: Config) -> SparkSettings | None:
+    """None: not wanted, and then Spark's 30 MB are not loaded."""
+    if not wanted:
+        return None
+    from replicator.services.compaction import spark_settings
+
+    return spark_settings(settings)
+
+
+def set_up_service_logs(settings: Config) -> None:
+    """For programs that collect them, unless the file says otherwise."""
+    from infra.runtime.logs import configure
+
+    configure(settings.log.level or "info", settings.log.format or "json")
+
+
+def set_up_logs(settings: Config) -> None:
+    """Of a command that ends by itself: what somebody at a terminal should know, unless the file says otherwise."""
+    from infra.runtime.logs import configure
+
+    configure(settings.log.level or "warning", settings.log.format or "text")
+
+
+def set_up_work(settings: Config) -> None:
+    """The same for a command that moves many records."""
+    from infra.runtime.tuning import one_arena, tune
+
+    set_up_logs(settings)
+    one_arena()
+    tune()
+
+
+@contextmanager
+def ended_by_signal(stop: Stop) -> Iterator[None]:
+    """SIGTERM sets `stop`, for work in the foreground that ends by itself."""
+    with on_sigterm(stop.set):
+        yield
+
+
+@contextmanager
+def on_sigterm(act: Callable[[], None]) -> Iterator[None]:
+    previous = signal.signal(signal.SIGTERM, lambda *_: act())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+@contextmanager
+def ended_and_told(stop: Stop, what_follows: str) -> Iterator[Sequence[int]]:
+    """SIGTERM and Ctrl-C set `stop`, and are answered at once by `what_follows`; a second one leaves at once, with
+    128 + its number. Yields the numbers of those that came. Main thread only."""
+    seen: list[int] = []
+
+    def on_signal(number: int, _frame: object) -> None:
+        seen.append(number)
+        if len(seen) > 1:
+            os._exit(128 + number)
+        stop.set()
+        # past the streams, one of which the main thread may be writing to
+        os.write(2, f"\nreplicator: stopping; {what_follows}\n".encode())
+
+    previous = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield seen
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def bars(*, quiet: bool) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
+    """A bar for each work that is begun by its name, where somebody looks: it is told (done, total)."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _: lambda _done, _total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+
+        def begin(what: str) -> Callable[[int, int], None]:
+            task = shown.add_task(what, total=None)
+            return lambda done, total: shown.update(task, completed=done, total=total)
+
+        yield begin
+
+
+def print_text(text: str, *, end: str = "\n") -> None:
+    typer.echo(text + end, nl=False)
+
+
+def print_json(value: object) -> None:
+    typer.echo(json.dumps(value, indent=2, default=str, ensure_ascii=False))
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns as wide as their widest cell, numbers to the right, None as a dash."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    numeric = [all(_NUMBER.fullmatch(row[n]) for row in cells) for n in range(len(head))]
+    widths = [max(len(row[n]) for row in [list(head), *cells]) for n in range(len(head))]
+
+    def line(row: Sequence[str]) -> str:
+        columns = zip(row, widths, numeric, strict=True)
+        return "  ".join(cell.rjust(width) if right else cell.ljust(width) for cell, width, right in columns).rstrip()
+
+    return "\n".join(map(line, [list(head), *cells]))
+
+
+def count_text(count: int) -> str:
+    """As people read it: 337,256. Offsets and what belongs into the file are written without commas, to be copied."""
+    return f"{count:,}"
+
+
+def size_text(size_bytes: int) -> str:
+    size = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def complain(text: str) -> None:
+    typer.echo(f"replicator: {text}", err=True)

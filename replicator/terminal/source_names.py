@@ -1,0 +1,104 @@
+"""Names of sources as users write them: REGION/TOPIC/PARTITION, the last part optional where a command says so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+import typer
+
+from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.segment import OffsetRange, SourcePartition
+from replicator.config import IngressSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceName:
+    """A place of the archive, or one partition of it. `topic@id` names a later life of a topic."""
+
+    region: str
+    topic: str
+    incarnation: str
+    partition: int | None
+
+    def at(self, partition: int) -> SourcePartition:
+        return SourcePartition(self.region, self.topic, partition, self.incarnation)
+
+    @property
+    def place(self) -> str:
+        return self.at(0).place
+
+    def __contains__(self, source: SourcePartition) -> bool:
+        return source == self.at(source.partition if self.partition is None else self.partition)
+
+    def __str__(self) -> str:
+        place = f"{self.region}/{self.place}"
+        return place if self.partition is None else f"{place}/{self.partition}"
+
+
+def source_name(text: str) -> SourceName:
+    """Raises typer.BadParameter."""
+    region, _, rest = text.partition("/")
+    place, slash, number = rest.partition("/")
+    topic, _, incarnation = place.partition("@")
+    try:
+        if slash and not number.isdecimal():
+            raise ValueError(f"not a partition number: {number!r}")
+        name = SourceName(region=region, topic=topic, incarnation=incarnation, partition=int(number) if slash else None)
+        name.at(name.partition or 0)  # refuses what is no name
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not REGION/TOPIC or REGION/TOPIC/PARTITION: {error}") from error
+    return name
+
+
+def one_partition(text: str) -> SourcePartition:
+    """Raises typer.BadParameter."""
+    name = source_name(text)
+    if name.partition is None:
+        raise typer.BadParameter(f"{text!r} names no partition: write {text}/0, or another number")
+    return name.at(name.partition)
+
+
+def offset_range(text: str) -> OffsetRange:
+    """Raises typer.BadParameter."""
+    start, _, end = text.partition("-")
+    try:
+        return OffsetRange(int(start), int(end or start))
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} are no offsets: write A-B, both included") from error
+
+
+def destination_of(settings: IngressSettings, name: SourceName, given: str | None) -> str:
+    """Raises typer.BadParameter when neither the user nor the file says where it goes."""
+    if given:
+        return given
+    source = settings.source_of(name.region, name.topic)
+    if source is None:
+        raise typer.BadParameter(f"no [[ingress.sources]] delivers {name.region}/{name.topic}: name a topic with --to")
+    return source.destination(name.topic, name.incarnation)
+
+
+def key_of(settings: IngressSettings, source: SourcePartition, given: str | None) -> CheckpointKey:
+    return CheckpointKey(source, destination_of(settings, source_name(str(source)), given))
+
+
+def is_delivered(settings: IngressSettings, key: CheckpointKey) -> bool:
+    """Whether the file delivers this source to this destination."""
+    source = settings.source_of(key.source.region, key.source.topic)
+    return source is not None and source.destination(key.source.topic, key.source.incarnation) == key.destination_topic
+
+
+def of_another_region(what: str, region: str, here: str) -> str:
+    """`what` is archived by `region`, and the file is of `here`."""
+    return f"{what} is archived by region {region}, and this file is of {here}: run it with the file of that region"
+
+
+def instant(text: str) -> datetime:
+    """Raises typer.BadParameter."""
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is not a time, such as 2026-01-31T12:00:00Z") from error
+    if at.tzinfo is None:
+        raise typer.BadParameter(f"{text!r} has no time zone: write {at.isoformat()}Z for UTC")
+    return at

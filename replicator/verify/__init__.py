@@ -1,0 +1,29 @@
+"""Is the archive whole, and is it what the topics hold?"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from replicator.selection import Selection
+    from replicator.verify.verify import Verification
+
+_HOMES = {
+    "Selection": "replicator.selection",
+    "Verification": "replicator.verify.verify",
+}
+
+__all__ = ["Selection", "Verification"]
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when it is asked for: a part of the package needs no other."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,315 @@
+"""Proving an archive: every object of a partition, what they cover together, and that it is what a topic holds.
+
+Nothing that was written down is believed: objects are decoded to the last record, topics are read.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from formats.control.keys import ArchiveBegin, LogFork, RecordedGap
+from formats.coverage import Part, Piece, from_first, joined, parts, uncovered
+from formats.errors import CorruptSegment, SegmentNotFound
+from formats.forks import unresolved
+from formats.read_splits import Stretch
+from formats.records.align import Alongside, alongside
+from formats.records.compare import Comparison, compare
+from formats.records.scope import Scope
+from formats.records.statistics import edges, records_within, within
+from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from infra.archive.control import ControlStore
+from infra.archive.read import StretchReader
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import Clock, SegmentFormat, TopicPartition
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+LOOKS = 3  # at a partition that changes meanwhile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proven:
+    """An object that was decoded to its end, and was what its key and footer say. Another object at the same key has
+    another time."""
+
+    size_bytes: int
+    stored_at: datetime  # UTC, by the store's clock
+    records: int
+    digest: str
+    proven_at: datetime  # UTC
+
+
+@dataclass(slots=True)
+class _Compared:
+    disagreeing: list[str] = field(default_factory=list)
+    thinned: list[str] = field(default_factory=list)
+    unsettled: set[Segment] = field(default_factory=set)  # of pairs that disagree, or could not be compared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveVerdict:
+    """One partition of the archive by itself."""
+
+    source: SourcePartition
+    offsets: OffsetRange | None  # from the first to the last covered
+    objects: int
+    size_bytes: int
+    read: Mapping[Segment, Proven]  # decoded now, and whole
+    skipped: int = 0  # proven before, and unchanged
+    corrupt: Mapping[Segment, str] = field(default_factory=dict)
+    disagreeing: Sequence[str] = ()  # segments that claim the same offset with different records
+    thinned: Sequence[str] = ()  # copies of which one holds fewer records, equal ones: the source was compacted
+    missing: Sequence[OffsetRange] = ()  # covered by nothing, and nobody explained it
+    recorded: Sequence[RecordedGap] = ()
+    forks: Sequence[LogFork] = ()  # of the source's log, that wait for an operator
+    unsettled: Collection[Segment] = ()  # beside others: to be looked at again, whatever was proven of them before
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.corrupt and not self.disagreeing and not self.missing and not self.forks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceVerdict:
+    """A partition of the archive beside the topic it came from, offset by offset."""
+
+    source: SourcePartition
+    topic: TopicPartition
+    offsets: OffsetRange | None  # what both can have: from the log's start to the archive's end
+    comparison: Comparison
+    may_thin: bool  # the topic is compacted: it may hold fewer records than the archive
+    missing: Sequence[OffsetRange] = ()  # of these the archive has nothing
+    recorded: Sequence[RecordedGap] = ()  # nor of these, as was decided: what the topic has there is passed over
+    unreadable: str = ""
+
+    @property
+    def is_equal(self) -> bool:
+        c = self.comparison
+        lost = c.only_second or (c.only_first and not self.may_thin)
+        return c.offset is None and not lost and not self.unreadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetVerdict:
+    """A partition of the archive, or of a source topic, beside a topic that should hold the same records, in order."""
+
+    source: SourcePartition
+    target: TopicPartition
+    result: Alongside | None
+    unreadable: str = ""  # why nothing can be said
+
+    @property
+    def is_equal(self) -> bool:
+        return self.result is not None and self.result.difference is None and not self.unreadable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verifier:
+    """As thread safe as what it is made of; holds one row group of each side."""
+
+    store: SegmentStore
+    control: ControlStore
+    format: SegmentFormat
+    clock: Clock
+
+    def archive(
+        self, source: SourcePartition, proven: Mapping[Segment, Proven], *, read_again_after: timedelta | None
+    ) -> ArchiveVerdict:
+        """`proven` objects that are unchanged and not too old are not read. Raises StoreUnavailable.
+
+        What is merged, removed or stored meanwhile is no damage: when something is missing that was listed, or covered
+        by nothing, it is looked at once more.
+        """
+        read: dict[SegmentInfo, Proven] = {}
+        corrupt: dict[SegmentInfo, str] = {}
+        begin = self.control.begin(source)
+        for _ in range(LOOKS):
+            recorded = self.control.gaps(source)
+            infos = self.store.list(source)
+            now, vanished = self.clock.now(), False
+            known: dict[Segment, Proven] = {}
+            for info in infos:
+                before = proven.get(info.segment)
+                if before is not None and _still_holds(before, info, now, read_again_after):
+                    known[info.segment] = before
+                elif info not in read and info not in corrupt:
+                    try:
+                        read[info] = self._prove(info, now)
+                    except CorruptSegment as error:
+                        corrupt[info] = error.what
+                    except SegmentNotFound:
+                        vanished = True
+            news = {info.segment: read[info] for info in infos if info in read}
+            extent = joined(segment.offsets for segment in (*known, *news))
+            offsets = None if extent.start is None else OffsetRange(extent.start, (extent.next_offset or 1) - 1)
+            covered = [*extent.runs, *(gap.offsets for gap in recorded)]
+            missing = uncovered(covered, _from(begin, offsets)) if offsets is not None else ()
+            if not vanished and not missing:
+                break
+        compared = self._compare([*known, *news], set(news))
+        return ArchiveVerdict(
+            source=source,
+            offsets=offsets,
+            objects=len(infos),
+            size_bytes=sum(info.size_bytes for info in infos),
+            # those that are not settled are to be looked at again
+            read={segment: one for segment, one in news.items() if segment not in compared.unsettled},
+            skipped=len(known),
+            corrupt={info.segment: corrupt[info] for info in infos if info in corrupt},
+            disagreeing=compared.disagreeing,
+            thinned=compared.thinned,
+            missing=missing,
+            recorded=recorded,
+            forks=self._forks(source, recorded, extent.runs),
+            unsettled=compared.unsettled,
+        )
+
+    def _forks(
+        self, source: SourcePartition, recorded: Sequence[RecordedGap], covered: Sequence[OffsetRange]
+    ) -> Sequence[LogFork]:
+        """Empty when the archive goes on behind them in another place, as an operator decided."""
+        waiting = unresolved(self.control.forks(source), recorded, covered)
+        if not waiting:
+            return ()
+        later = (f"{source.topic}@{life}" for life in self.control.later_lives(source.region, source.topic))
+        claims = (self.control.place(source.region, place) for place in later)
+        return () if any(claim and claim.forked_from == source.place for claim in claims) else waiting
+
+    def beside_source(
+        self,
+        source: SourcePartition,
+        topic: TopicPartition,
+        held: OffsetRange | None,
+        records: Iterator[RecordBatch],
+        *,
+        may_thin: bool,
+        unreadable: str = "",
+    ) -> SourceVerdict:
+        """`records` of the topic inside `held`, which is what both can have; `unreadable`: why there are none. Offsets
+        that retention removed from the archive, or an operator gave up, are compared with nothing: that was decided.
+        Raises StoreUnavailable, and what reading the topic raises."""
+        if held is None:
+            nothing = compare(iter(()), iter(()))
+            return SourceVerdict(
+                source=source,
+                topic=topic,
+                offsets=None,
+                comparison=nothing,
+                may_thin=may_thin,
+                unreadable=unreadable,
+            )
+        # gaps first: retention writes them down before it removes anything
+        gaps = [g for g in self.control.gaps(source) if g.offsets.overlaps(held) and (g.is_accepted or not g.is_loss)]
+        extent = joined(info.segment.offsets for info in self.store.list(source))
+        # what a segment still covers is compared: a gap may be older than an object that was put back
+        given_up = [o for gap in gaps for o in uncovered(extent.runs, gap.offsets)]
+        missing = uncovered([*extent.runs, *given_up], held)
+        compared = uncovered(given_up, held)
+        try:
+            comparison, unreadable = compare(self.records(source, Scope(), held), _inside(records, compared)), ""
+        except (CorruptSegment, SegmentNotFound) as error:
+            comparison, unreadable = compare(iter(()), iter(())), str(error)
+        return SourceVerdict(
+            source=source,
+            topic=topic,
+            offsets=held,
+            comparison=comparison,
+            may_thin=may_thin,
+            missing=missing,
+            recorded=gaps,
+            unreadable=unreadable,
+        )
+
+    def beside_target(
+        self, source: SourcePartition, target: TopicPartition, scope: Scope, records: Iterator[RecordBatch]
+    ) -> TargetVerdict:
+        """`records` of all that the target partition holds. Raises StoreUnavailable, and what reading it raises."""
+        try:
+            result = alongside(self.records(source, scope), records)
+        except (CorruptSegment, SegmentNotFound) as error:
+            return TargetVerdict(source=source, target=target, result=None, unreadable=str(error))
+        return TargetVerdict(source=source, target=target, result=result)
+
+    def records(
+        self, source: SourcePartition, scope: Scope, within: OffsetRange | None = None
+    ) -> Iterator[RecordBatch]:
+        """What a reader gets of a partition, gaps passed over. Raises as StretchReader does."""
+        low, high = max(scope.offsets.low, 0), scope.offsets.high
+        wanted = within or (OffsetRange(low, min(high, 2**63 - 2)) if low <= high else None)
+        if wanted is None:
+            return
+        found = [info.segment for info in self.store.list(source)]
+        chosen = tuple(step for step in parts(found, wanted) if isinstance(step, Part))
+        if chosen:
+            yield from StretchReader(self.store, self.format, scope).batches(Stretch(source, chosen))
+
+    def _prove(self, info: SegmentInfo, now: datetime) -> Proven:
+        """The reader checks each row group against its digest, and that all of them make up the footer."""
+        segment = info.segment
+        with closing(self.format.open(self.store.open(segment), segment)) as reader:
+            count = sum(batch.num_rows for batch in reader.batches())
+            if count != reader.footer.count:
+                raise CorruptSegment(str(segment), found=f"{count} records", wanted=reader.footer.count)
+            digest = reader.footer.digest.whole if reader.footer.digest is not None else ""
+        return Proven(size_bytes=info.size_bytes, stored_at=info.stored_at, records=count, digest=digest, proven_at=now)
+
+    def _compare(self, segments: Sequence[Segment], news: set[Segment]) -> _Compared:
+        """Every segment with what a reader would choose instead of it; what was compared before is not again."""
+        chosen = [step for step in from_first(segments) if isinstance(step, Piece)]
+        starts = [piece.from_offset for piece in chosen]
+        found = _Compared()
+        for segment in segments:
+            first = max(bisect_right(starts, segment.offsets.start) - 1, 0)
+            for piece in chosen[first : bisect_right(starts, segment.offsets.end)]:
+                is_news = segment in news or piece.segment in news
+                if piece.segment == segment or not is_news or not piece.offsets.overlaps(segment.offsets):
+                    continue
+                low = max(piece.offsets.start, segment.offsets.start)
+                both = OffsetRange(low, min(piece.offsets.end, segment.offsets.end))
+                try:
+                    result = compare(self._within(piece.segment, both), self._within(segment, both))
+                except SegmentNotFound:
+                    found.unsettled |= {piece.segment, segment}
+                    continue
+                except CorruptSegment as error:  # since it was proven
+                    found.unsettled |= {piece.segment, segment}
+                    found.disagreeing.append(f"{piece.segment} and {segment}: {error}")
+                    continue
+                if result.offset is not None:
+                    found.unsettled |= {piece.segment, segment}
+                    found.disagreeing.append(f"{piece.segment} and {segment}: offset {result.offset}, {result.detail}")
+                elif not result.equal:
+                    found.thinned.append(f"{piece.segment} and {segment}: {result.detail}")
+        return found
+
+    def _within(self, segment: Segment, offsets: OffsetRange) -> Iterator[RecordBatch]:
+        with closing(self.format.open(self.store.open(segment), segment)) as reader:
+            yield from records_within(reader.batches(offsets.start), offsets)
+
+
+def _from(begin: ArchiveBegin | None, offsets: OffsetRange) -> OffsetRange:
+    """From where the archive was begun, when that is known: its first segments may be missing, too."""
+    return offsets if begin is None else OffsetRange(min(begin.offset, offsets.start), offsets.end)
+
+
+def _inside(batches: Iterator[RecordBatch], ranges: Sequence[OffsetRange]) -> Iterator[RecordBatch]:
+    """The records at offsets in one of `ranges`, which are in order and apart."""
+    for batch in batches:
+        first, last = edges(batch)
+        for offsets in ranges[max(bisect_right(ranges, first, key=lambda r: r.start) - 1, 0) :]:
+            if offsets.start > last:
+                break
+            part = within(batch, offsets)
+            if part.num_rows:
+                yield part
+
+
+def _still_holds(before: Proven, info: SegmentInfo, now: datetime, read_again_after: timedelta | None) -> bool:
+    same = before.size_bytes == info.size_bytes and before.stored_at == info.stored_at
+    return same and (read_again_after is None or now - before.proven_at < read_again_after)

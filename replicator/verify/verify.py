@@ -1,0 +1,263 @@
+"""Verification, put together: what the command and users of Python call.
+
+with Verification(load("replicator.toml"), Selection(region="us-east-1", topics=[TopicPattern("^.*")])) as verification:
+    for verdict in verification.archive():
+        print(verdict.source, verdict.is_whole)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from formats.coverage import joined
+from formats.errors import ConfigError, DataError, TargetError
+from formats.read_splits import Span
+from formats.records.align import alongside
+from formats.records.scope import Scope
+from formats.registry import load as load_format
+from formats.segment import OffsetRange, Segment, SourcePartition, parse_key
+from infra.archive.control import ControlStore
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import TopicPartition
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.consumer.partition_reader import read_partition
+from infra.runtime.lifecycle import Closing, Stop, SystemClock
+from replicator.config import Config
+from replicator.restore.planner import sources_of, with_earlier_forks
+from replicator.selection import Selection
+from replicator.services.wiring import archive_objects
+from replicator.verify.verifier import ArchiveVerdict, Proven, SourceVerdict, TargetVerdict, Verifier
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+__all__ = ["Selection", "Verification"]
+
+OTHER_NAME = "if it has another name there, say so with --rename"
+WRONG_FILE = "is it the file of the region that writes this archive?"
+THREADS = 2  # each decodes; more would only take memory
+
+T = TypeVar("T")
+Told = Callable[[int, int], None]  # done, total
+
+
+class Verification(Closing):
+    """A context manager. One thread. Every answer is made of what is read now."""
+
+    def __init__(self, config: Config, selection: Selection, *, stop: Stop | None = None) -> None:
+        """`config` names the archive."""
+        self.selection, self._config = selection, config
+        self._opened, self._clock = ExitStack(), SystemClock()
+        objects = archive_objects(config.s3, stop or Stop(), self._opened)
+        self._store, self._control = SegmentStore(objects, config.s3.prefix), ControlStore(objects, config.s3.prefix)
+        self._verifier = Verifier(
+            store=self._store,
+            control=self._control,
+            format=load_format(config.format, config.format_options),
+            clock=self._clock,
+        )
+        self._pool = ThreadPoolExecutor(THREADS, "verify")
+        self._opened.callback(self._pool.shutdown, wait=False, cancel_futures=True)
+
+    def sources(self) -> Sequence[SourcePartition]:
+        """Raises ConfigError when nothing of what is named is stored."""
+        return sources_of(self._store, self._control, self.selection)
+
+    def all_sources(self) -> Sequence[SourcePartition]:
+        """The same, with the older places of a log that forked: what is proven of the archive by itself."""
+        return with_earlier_forks(self._store, self._control, self.selection)
+
+    def archived(self) -> Mapping[SourcePartition, int]:
+        """Behind the last offset that is covered, of each partition."""
+        sources = self.sources()
+        extents = self._pool.map(lambda s: joined(i.segment.offsets for i in self._store.list(s)), sources)
+        return {source: extent.next_offset or 0 for source, extent in zip(sources, extents, strict=True)}
+
+    def archive(
+        self,
+        proven: Mapping[Segment, Proven] | None = None,
+        *,
+        read_again_after: timedelta | None = None,
+        told: Told = lambda done, total: None,  # noqa: ARG005
+    ) -> Iterator[ArchiveVerdict]:
+        """By itself, partition by partition. `proven`: objects that need no look before `read_again_after`."""
+        by_source = proven_by_source(proven or {})
+        return self.each(
+            lambda s: self.archived_whole(s, by_source.get(s, {}), read_again_after), told, of=self.all_sources()
+        )
+
+    # --- one partition ---
+
+    def archived_whole(
+        self, source: SourcePartition, proven: Mapping[Segment, Proven], read_again_after: timedelta | None
+    ) -> ArchiveVerdict:
+        return self._verifier.archive(source, proven, read_again_after=read_again_after)
+
+    def same_as_source(self, source: SourcePartition, cluster: Config) -> SourceVerdict:
+        """Raises StoreUnavailable, BrokerUnavailable; what the cluster refuses makes the verdict a bad one."""
+        try:
+            return self._same_as_source(source, cluster)
+        except TargetError as error:
+            topic, why = TopicPartition(source.topic, source.partition), _refused(cluster, error)
+            return self._verifier.beside_source(source, topic, None, iter(()), may_thin=False, unreadable=why)
+
+    def _same_as_source(self, source: SourcePartition, cluster: Config) -> SourceVerdict:
+        admin, properties = KafkaAdmin(cluster.cluster.properties("admin")), cluster.cluster.properties("consumer")
+        topic = TopicPartition(source.topic, source.partition)
+        marks = admin.watermarks([topic]).get(topic)
+        if marks is None:
+            why = _absent(admin, cluster, topic, WRONG_FILE)
+            return self._verifier.beside_source(source, topic, None, iter(()), may_thin=False, unreadable=why)
+        extent = joined(info.segment.offsets for info in self._store.list(source))
+        held = None
+        if extent.start is not None and extent.next_offset is not None:
+            low, end = max(marks.low, extent.start), min(marks.high, extent.next_offset) - 1
+            held = OffsetRange(low, end) if low <= end else None
+        compacted = "compact" in admin.configs(source.topic).get("cleanup.policy", "")
+        bounds = (held.start, held.next_offset) if held is not None else (0, 0)
+        records = read_partition(properties, topic, *bounds)
+        return self._verifier.beside_source(source, topic, held, records, may_thin=compacted)
+
+    def same_as_target(
+        self, source: SourcePartition, cluster: Config, topic: str, *, offsets: Span | None = None
+    ) -> TargetVerdict:
+        """`topic`: what it is called in `cluster`. `offsets`: those that were delivered; None: those of the selection.
+        Raises as `same_as_source` does."""
+        target = TopicPartition(topic, source.partition)
+        scope = Scope(offsets=offsets or self.selection.offsets, stamps=self.selection.stamps)
+        try:
+            records, why = _from_its_beginning(cluster, target, OTHER_NAME)
+            if not why:
+                return self._verifier.beside_target(source, target, scope, records)
+        except TargetError as error:
+            why = _refused(cluster, error)
+        return TargetVerdict(source=source, target=target, result=None, unreadable=why)
+
+    def source_as_target(self, source: SourcePartition, cluster: Config, copied_to: Config, copy: str) -> TargetVerdict:
+        """The topic of `cluster` beside `copy`, whatever the archive holds of it. What is not copied yet is told as a
+        difference. Raises BrokerUnavailable."""
+        topic = TopicPartition(source.topic, source.partition)
+        target = TopicPartition(copy, source.partition)
+        try:
+            ours, why = _from_its_beginning(cluster, topic, WRONG_FILE)
+            theirs, why_theirs = _from_its_beginning(copied_to, target, OTHER_NAME)
+            if not why and not why_theirs:
+                return TargetVerdict(source=source, target=target, result=alongside(ours, theirs))
+        except TargetError as error:
+            why, why_theirs = _refused(copied_to, error), ""
+        return TargetVerdict(source=source, target=target, result=None, unreadable=why or why_theirs)
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def each(
+        self,
+        verdict: Callable[[SourcePartition], T],
+        told: Told = lambda done, total: None,  # noqa: ARG005
+        *,
+        of: Collection[SourcePartition] | None = None,
+    ) -> Iterator[T]:
+        """Side by side, answers in order. `of`: None: of all that is selected."""
+        sources = self.sources() if of is None else of
+        for done, answer in enumerate(self._pool.map(verdict, sources), start=1):
+            told(done, len(sources))
+            yield answer
+
+
+def _from_its_beginning(
+    cluster: Config, partition: TopicPartition, if_absent: str
+) -> tuple[Iterator[RecordBatch], str]:
+    """All that it holds; or why nothing says which record of it is the first."""
+    admin = KafkaAdmin(cluster.cluster.properties("admin"))
+    marks = admin.watermarks([partition]).get(partition)
+    if marks is None:
+        return iter(()), _absent(admin, cluster, partition, if_absent)
+    if marks.low > 0:
+        return iter(()), f"the first {marks.low} offsets of {partition} were deleted: which records were they?"
+    return read_partition(cluster.cluster.properties("consumer"), partition, marks.low, marks.high), ""
+
+
+def _named(cluster: Config) -> str:
+    return f"the cluster of {cluster.source} ({cluster.cluster.servers})"
+
+
+def _refused(cluster: Config, error: TargetError) -> str:
+    return f"{_named(cluster)}: {error}"
+
+
+def _absent(admin: KafkaAdmin, cluster: Config, partition: TopicPartition, remedy: str) -> str:
+    """Where a partition was looked for that does not exist."""
+    where = _named(cluster)
+    facts = admin.describe([partition.topic]).get(partition.topic)
+    if facts is not None:
+        return f"{where} has {facts.partition_count} partitions of {partition.topic}, and not {partition.partition}"
+    return f"{where} has no topic {partition.topic}: {remedy}"
+
+
+def copied_as(selection: Selection, source: SourcePartition, cluster: Config) -> str:
+    """What the topic of `source` is called in `cluster`: as the selection renames it, else as ingress of that file
+    delivers it, else as it is."""
+    if not selection.renaming.decides(source.topic) and cluster.ingress is not None:
+        delivered = cluster.ingress.source_of(source.region, source.topic)
+        if delivered is not None:
+            return delivered.destination(source.topic, source.incarnation)
+    return selection.renaming(source.topic)
+
+
+# --- what was proven before -----------------------------------------------------------------------------------------
+
+
+def proven_by_source(proven: Mapping[Segment, Proven]) -> Mapping[SourcePartition, Mapping[Segment, Proven]]:
+    found: dict[SourcePartition, dict[Segment, Proven]] = {}
+    for segment, one in proven.items():
+        found.setdefault(segment.source, {})[segment] = one
+    return found
+
+
+def decode_proven(said: Mapping[str, Any]) -> dict[Segment, Proven]:
+    """Raises DataError, ValueError, KeyError, TypeError, AttributeError."""
+    return {
+        parse_key("", name): Proven(
+            size_bytes=one["size_bytes"],
+            stored_at=datetime.fromisoformat(one["stored_at"]),
+            records=one["records"],
+            digest=one["digest"],
+            proven_at=datetime.fromisoformat(one["proven_at"]),
+        )
+        for name, one in said.items()
+    }
+
+
+def encode_proven(proven: Mapping[Segment, Proven]) -> Mapping[str, Any]:
+    return {
+        str(segment): {
+            "size_bytes": one.size_bytes,
+            "stored_at": one.stored_at.isoformat(),
+            "records": one.records,
+            "digest": one.digest,
+            "proven_at": one.proven_at.isoformat(),
+        }
+        for segment, one in proven.items()
+    }
+
+
+def load_proven(path: Path) -> dict[Segment, Proven]:
+    """Empty when there is no such file. Raises ConfigError for one that says nothing."""
+    try:
+        return decode_proven(json.loads(path.read_text(encoding="utf-8"))["proven"])
+    except FileNotFoundError:
+        return {}
+    except (DataError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError([f"not a file of verified objects: {error!r}; name another one"], source=str(path)) from error
+
+
+def save_proven(path: Path, proven: Mapping[Segment, Proven]) -> None:
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(json.dumps({"proven": encode_proven(proven)}, indent=0), encoding="utf-8")
+    new.replace(path)  # whole, or as it was

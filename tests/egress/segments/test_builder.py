@@ -1,0 +1,239 @@
+"""From runs to stored segments: order, budget, conflicts and lost spools, on the real format and an in-memory store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime, timedelta
+from io import BytesIO
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from egress.partition import Reason, Seal
+from egress.segments.builder import Assembly
+from egress.segments.outcomes import Outcome, Refused, SpoolLost, Stored
+from egress.segments.spool import Spool
+from formats.errors import SegmentsDiffer
+from formats.footer import SegmentOrigin
+from formats.parquet.writer import ParquetFormat
+from formats.records.digest import digest_of
+from formats.records.schema import SCHEMA
+from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.archive.segments import SegmentStore
+from infra.archive.upload import Uploader
+from infra.contracts.consumer import Run, TopicPartition
+from infra.local.waiting import wait_until
+from infra.storage.memory_and_folder import MemoryObjectStore
+
+FORMAT = ParquetFormat()
+ORIGIN = SegmentOrigin(created_at=datetime(2026, 1, 1, tzinfo=UTC), writer="test")
+MIB = 1024 * 1024
+PATIENCE = timedelta(seconds=20)
+
+
+def run(first: int, count: int, *, value: bytes = b"v", step: int = 1, partition: int = 0) -> Run:
+    offsets = list(range(first, first + count * step, step))
+    batch = pa.record_batch(
+        [
+            pa.array(offsets, pa.int64()),
+            pa.array(offsets, pa.int64()).cast(SCHEMA.field("timestamp").type),
+            pa.array([0] * count, pa.int8()),
+            pa.array([b"k"] * count, pa.binary()),
+            pa.array([value] * count, pa.binary()),
+            pa.nulls(count, SCHEMA.field("headers").type),
+        ],
+        schema=SCHEMA,
+    )
+    size = count * (1 + len(value))
+    return Run(TopicPartition("t", partition), batch, offsets[0], offsets[-1], count, size, 3)
+
+
+def source(partition: int = 0) -> SourcePartition:
+    return SourcePartition("a", "t", partition)
+
+
+class World:
+    def __init__(
+        self, tmp_path: Path, *, memory_bytes: int = 64 * MIB, on_disk: bool = False, thin: bool = False
+    ) -> None:
+        self.store = SegmentStore(MemoryObjectStore(), "data")
+        self.spool = Spool(tmp_path, -1 if on_disk else memory_bytes // 4)
+        uploader = Uploader(self.store, FORMAT, may_thin=lambda _: thin)
+        self.assembly = Assembly(
+            format=FORMAT,
+            confirm=lambda topic, origin, answer: answer(True),
+            uploader=uploader,
+            spool=self.spool,
+            memory_bytes=memory_bytes,
+            encode_threads=2,
+            upload_threads=2,
+        )
+
+    def seal(self, start: int, end: int, count: int = 1, partition: int = 0) -> None:
+        self.assembly.seal(source(partition), Seal(OffsetRange(start, end), count, Reason.SIZE), ORIGIN)
+
+    def outcomes(self, count: int = 1) -> list[Outcome]:
+        found: list[Outcome] = []
+        while len(found) < count:
+            got = self.assembly.outcomes(timeout_seconds=20)
+            assert got, f"only {found}"
+            found += got
+        return found
+
+    def read(self, start: int, end: int, partition: int = 0) -> list[pa.RecordBatch]:
+        segment = Segment(source(partition), 0, OffsetRange(start, end))
+        with closing(FORMAT.open(self.store.open(segment), segment)) as reader:
+            return list(reader.batches())
+
+    def close(self) -> None:
+        self.assembly.close()
+        self.spool.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    it = World(tmp_path)
+    yield it
+    it.close()
+
+
+def test_runs_become_one_segment_with_its_covered_range(world: World) -> None:
+    runs = [run(5, 10), run(15, 100), run(200, 3)]
+    for r in runs:
+        world.assembly.append(source(), 2, r)
+    world.seal(2, 210, 113)
+    [stored] = world.outcomes()
+    assert isinstance(stored, Stored)
+    assert stored.new
+    assert (stored.footer.count, stored.footer.first_offset, stored.footer.last_offset) == (113, 5, 202)
+    assert digest_of(world.read(2, 210)) == digest_of([r.batch for r in runs])
+    assert world.assembly.held_bytes == 0
+    assert world.spool.size_bytes == 0
+
+
+def test_range_without_a_record_is_a_segment(world: World) -> None:
+    world.seal(7, 9, 0)
+    [stored] = world.outcomes()
+    assert isinstance(stored, Stored)
+    assert stored.footer.count == 0
+    assert world.read(7, 9) == []
+
+
+def test_order_holds_over_many_row_groups_and_files(tmp_path: Path) -> None:
+    world = World(tmp_path, memory_bytes=2 * MIB, on_disk=True)
+    runs = {p: [run(i * 50, 50, value=bytes(2000), partition=p) for i in range(40)] for p in range(5)}
+    pressed = False
+    for i in range(40):
+        for p in range(5):
+            world.assembly.append(source(p), 0, runs[p][i])
+            pressed = pressed or world.assembly.pressed
+    for p in range(5):
+        world.seal(0, 1999, 2000, p)
+    outcomes = world.outcomes(5)
+    assert all(isinstance(o, Stored) for o in outcomes)
+    for p in range(5):
+        assert digest_of(world.read(0, 1999, p)) == digest_of([r.batch for r in runs[p]])
+    assert pressed, "20 MB of records never pressed a budget of 2 MiB"
+    assert world.assembly.relieved
+    world.close()
+
+
+def test_same_segment_again_is_success_and_changes_nothing(world: World) -> None:
+    for new in (True, False):
+        world.assembly.append(source(), 0, run(0, 10))
+        world.seal(0, 9, 10)
+        [stored] = world.outcomes()
+        assert isinstance(stored, Stored)
+        assert stored.new == new
+
+
+def test_other_records_under_the_same_key_stop_the_partition(world: World) -> None:
+    for value in (b"one", b"two"):
+        world.assembly.append(source(), 0, run(0, 10, value=value))
+        world.seal(0, 9, 10)
+        [outcome] = world.outcomes()
+    assert isinstance(outcome, Refused)
+    assert isinstance(outcome.error, SegmentsDiffer)
+    assert outcome.error.offset == 0
+    assert world.read(0, 9)[0].column("value")[0].as_py() == b"one"
+
+
+@pytest.mark.parametrize("compacted", [True, False])
+def test_thinner_log_is_believed_only_of_a_compacted_topic(tmp_path: Path, *, compacted: bool) -> None:
+    world = World(tmp_path, thin=compacted)
+    for step, count in ((1, 10), (3, 4)):
+        world.assembly.append(source(), 0, run(0, count, step=step))
+        world.seal(0, 9, count)
+        [outcome] = world.outcomes()
+    assert isinstance(outcome, Stored if compacted else Refused)
+    assert sum(b.num_rows for b in world.read(0, 9)) == 10
+    world.close()
+
+
+def test_lost_spool_is_told_and_the_range_can_be_built_again(tmp_path: Path) -> None:
+    world = World(tmp_path, memory_bytes=MIB, on_disk=True)
+    world.assembly.append(source(), 0, run(0, 2000, value=bytes(2000)))  # over the budget: encoded at once
+    world.seal(0, 1999, 2000)
+    [stored] = world.outcomes()
+    assert isinstance(stored, Stored)
+    for first in (2000, 4000):
+        world.assembly.append(source(), 2000, run(first, 2000, value=bytes(2000)))
+        assert wait_until(lambda: world.assembly.held_bytes <= MIB // 2, PATIENCE)
+        for path in world.spool.directory.iterdir():
+            if path.name != "lock":
+                path.unlink()
+    world.seal(2000, 5999, 4000)
+    [lost] = world.outcomes()
+    assert isinstance(lost, SpoolLost)
+    assert lost.start == 2000
+    world.assembly.discard(source(), 2000)
+    world.assembly.append(source(), 2000, run(2000, 10))
+    world.seal(2000, 2009, 10)
+    [stored] = world.outcomes()
+    assert isinstance(stored, Stored)
+    world.close()
+
+
+def test_discarded_segments_leave_nothing_behind(world: World) -> None:
+    for partition in range(3):
+        world.assembly.append(source(partition), 0, run(0, 10, partition=partition))
+        world.assembly.discard(source(partition))
+    world.assembly.close()
+    assert world.assembly.held_bytes == 0
+    assert world.spool.size_bytes == 0
+
+
+def test_damaged_object_in_the_way_is_named(world: World) -> None:
+    segment = Segment(source(), 0, OffsetRange(0, 9))
+    world.store.store(segment, BytesIO(b"rubbish"), 7)
+    world.assembly.append(source(), 0, run(0, 10))
+    world.seal(0, 9, 10)
+    [outcome] = world.outcomes()
+    assert isinstance(outcome, Refused)
+    assert str(segment) in str(outcome.error)
+
+
+def test_open_segments_that_fill_the_spool_are_named_heaviest_first(tmp_path: Path) -> None:
+    """Nothing else would empty it: they are neither full nor old, and fetching is paused."""
+    limit = 100_000
+    world = World(tmp_path, memory_bytes=limit, on_disk=True)
+    with closing(world):
+        fill_and_relieve(world, limit)
+
+
+def fill_and_relieve(world: World, limit: int) -> None:
+    assert world.assembly.heaviest_open() == []
+    for partition, rounds in ((0, 1), (1, 9), (2, 5)):
+        for n in range(rounds):  # each a row group of its own, of noise that does not compress
+            world.assembly.append(source(partition), 0, run(n, 1, value=os.urandom(limit), partition=partition))
+    assert wait_until(lambda: world.spool.size_bytes > 15 * limit and world.assembly.held_bytes == 0, PATIENCE)
+    assert world.assembly.pressed
+    assert world.assembly.heaviest_open() == [source(1), source(2)]
+    for partition, count in ((1, 9), (2, 5)):
+        world.seal(0, count - 1, count, partition)
+    assert all(isinstance(o, Stored) for o in world.outcomes(2))
+    assert wait_until(lambda: world.assembly.relieved, PATIENCE)
+    assert world.assembly.heaviest_open() == []

@@ -1,0 +1,37 @@
+"""What the archive says of partitions that are to be positioned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from egress.start.archive_lookup import Archived, ArchiveLookup
+from formats.segment import OffsetRange
+from infra.contracts.consumer import TopicPartition
+from tests.egress.world import FORMAT, World, rule, source
+
+P = TopicPartition("t", 0)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(tmp_path, rule("t", max_segment_messages=5))
+    world.broker.create("t", partitions=1)
+    yield world
+    world.close()
+
+
+@pytest.mark.parametrize("offset", [0, 7, 10, 19, 20])
+def test_what_lies_beyond_an_offset_is_listed_where_only_ranges_are_known(world: World, offset: int) -> None:
+    process = world.process()
+    process.join()
+    world.produce(P, 20)
+    process.turn(5)
+    process.stop()
+    lookup = ArchiveLookup(world.store, world.control, FORMAT)
+    whole = lookup.whole(source(P), Archived())
+    assert (list(whole.infos), list(whole.stored)) == ([], [OffsetRange(0, 19)])
+    beyond = lookup.beyond(source(P), whole, offset)
+    assert list(beyond) == [segment for segment in world.segments(P) if segment.offsets.end >= offset]

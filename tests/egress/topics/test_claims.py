@@ -1,0 +1,161 @@
+"""Places: one life, one place; whoever comes second agrees; nothing is filed where another life may lie."""
+
+from __future__ import annotations
+
+from io import BytesIO
+
+import pytest
+
+from egress.start.choice import Hold
+from egress.topics.claims import Life, Places, adopt
+from formats.control.keys import Place, place_key
+from formats.errors import StoreUnavailable, TargetError
+from infra.archive.control import ControlStore
+from infra.contracts.consumer import TopicFacts
+from tests.fakes.kafka_admin import FakeAdmin
+from tests.fakes.kafka_consumer import FakeBroker
+from tests.fakes.surroundings import T0, FailingStore, HandClock
+
+CLOCK = HandClock()
+
+
+class Archive:
+    def __init__(self) -> None:
+        self.objects = FailingStore(CLOCK)
+        self.control = ControlStore(self.objects, "data")
+        self.broker = FakeBroker()
+        self.broker.create("t")
+        self.admin = FakeAdmin(self.broker)
+
+    def places(self) -> Places:
+        """As another process sees them."""
+        return Places("a", self.control, CLOCK)
+
+    def life(self, topic_id: str = "one", cluster: str = "c", *, places: Places | None = None) -> Life | Hold:
+        places = places or self.places()
+        return places.life(TopicFacts("t", topic_id, 1), cluster, places.claimed())
+
+    def incarnation(self, topic_id: str = "one", cluster: str = "c") -> str:
+        life = self.life(topic_id, cluster)
+        assert isinstance(life, Life), life
+        assert life.source("a", 3).place == ("t" if life.is_first else f"t@{life.name}")
+        return life.incarnation
+
+    def refusal(self, topic_id: str = "one", cluster: str = "c") -> str:
+        hold = self.life(topic_id, cluster)
+        assert isinstance(hold, Hold), hold
+        return hold.reason
+
+    def put(self, key: str, data: bytes = b"x") -> None:
+        self.objects.put_new(key, BytesIO(data), len(data))
+
+    def adopt(self, topic_id: str = "one", cluster: str = "c") -> str:
+        self.admin.ids["t"], self.admin.cluster = topic_id, cluster
+        return adopt(self.control, self.admin, "a", "t", CLOCK).incarnation
+
+
+@pytest.fixture
+def archive() -> Archive:
+    return Archive()
+
+
+def test_the_first_life_has_the_plain_place_and_later_ones_their_own(archive: Archive) -> None:
+    assert archive.incarnation("one") == ""
+    assert archive.incarnation("two") == "two"
+    assert archive.incarnation("three") == "three"
+    assert archive.incarnation("one") == ""
+    claims = {place: archive.control.place("a", place) for place in archive.control.places("a")}
+    assert {place: claim.number for place, claim in claims.items() if claim} == {"t": 0, "t@two": 1, "t@three": 2}
+    assert claims["t@two"] == Place(topic_id="two", cluster_id="c", number=1, claimed_at=T0)
+
+
+def test_two_processes_that_claim_at_once_agree(archive: Archive) -> None:
+    others: list[Life | Hold] = []
+    archive.objects.before["put_new"] = lambda _: others.append(archive.life("two"))
+    assert archive.incarnation("one") == "one"
+    assert [o.incarnation for o in others if isinstance(o, Life)] == [""]
+    assert archive.incarnation("one") == "one"
+
+
+def test_a_process_that_claims_and_stores_while_we_look_is_no_stranger(archive: Archive) -> None:
+    def other(_: str) -> None:
+        assert archive.incarnation("one") == ""
+        archive.put("data/a/t/0/0/00000000000000000000-00000000000000000009")
+
+    archive.objects.before["list"] = other
+    assert archive.incarnation("one") == ""
+
+
+def test_segments_that_nobody_claimed_are_adopted_by_an_operator_only(archive: Archive) -> None:
+    archive.put("data/a/t/0/0/00000000000000000000-00000000000000000009")
+    assert "replicator adopt t" in archive.refusal("one")
+    assert archive.control.places("a") == []
+    assert archive.adopt("one") == ""
+    assert archive.adopt("one") == ""
+    assert archive.incarnation("one") == ""
+    assert archive.incarnation("two") == "two"
+
+
+def test_another_cluster_is_refused_until_it_is_adopted(archive: Archive) -> None:
+    assert archive.incarnation("one", "c") == ""
+    reason = archive.refusal("other", "d")
+    assert "cluster c" in reason
+    assert "is d" in reason
+    assert "replicator adopt t" in reason
+    assert archive.adopt("other", "d") == "other"
+    assert archive.incarnation("other", "d") == "other"
+    assert "replicator adopt t" in archive.refusal("another", "e")
+    assert archive.incarnation("one", "c") == ""
+
+
+def test_the_same_topic_under_another_cluster_id_is_the_same_topic(archive: Archive) -> None:
+    """Ids never return: the cluster was given another name."""
+    assert archive.incarnation("one", "c") == ""
+    assert archive.incarnation("one", "d") == ""
+
+
+def test_a_store_without_an_answer_claims_nothing(archive: Archive) -> None:
+    for operation in ("open", "list", "put_new"):
+        archive.objects.away = {operation}
+        with pytest.raises(StoreUnavailable):
+            archive.life("one")
+    archive.objects.away = set()
+    assert archive.control.places("a") == []
+
+
+def test_a_claim_that_cannot_be_read_is_not_the_absence_of_one(archive: Archive) -> None:
+    archive.put(place_key("data", "a", "t"), b"{}")
+    assert "replicator adopt t" in archive.refusal("one")
+    assert archive.control.places("a") == ["t"]
+
+
+def test_what_is_known_is_not_asked_again(archive: Archive) -> None:
+    places = archive.places()
+    first = archive.life("one", places=places)
+    archive.objects.away = {"open", "list", "put_new"}
+    assert places.life(TopicFacts("t", "one", 1), "c", {"t"}) == first
+
+
+def test_without_topic_ids_the_cluster_and_a_counter_name_the_life(archive: Archive) -> None:
+    assert archive.incarnation("", "c/+") == ""
+    claim = archive.control.place("a", "t")
+    assert claim is not None
+    assert claim.topic_id == "c__-0"
+    assert "replicator adopt t" in archive.refusal("", "d")
+    assert archive.adopt("", "c/+") == "c__-1"
+    assert archive.incarnation("", "c/+") == "c__-1"
+    assert archive.adopt("", "c/+") == "c__-2"
+    assert archive.incarnation("", "c/+") == "c__-2"
+
+
+def test_brokers_that_learn_topic_ids_later_are_not_guessed_about(archive: Archive) -> None:
+    assert archive.incarnation("", "c") == ""
+    assert "no topic ids" in archive.refusal("one", "c")
+    assert archive.adopt("one", "c") == "one"
+    assert archive.incarnation("one", "c") == "one"
+
+
+def test_adopting_a_topic_that_is_not_there_is_an_error(archive: Archive) -> None:
+    archive.broker.delete("t")
+    with pytest.raises(TargetError, match="no such topic"):
+        adopt(archive.control, archive.admin, "a", "t", CLOCK)

@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+import pytest
+
+from formats.control.keys import gap_key, is_control_key, place_key
+from formats.segment import OffsetRange, Segment, SourcePartition, format_key
+
+SOURCE, OFFSETS = SourcePartition("a", "t", 0, "life"), OffsetRange(3, 4)
+
+
+@pytest.mark.parametrize("prefix", ["", "data", "other/place"])
+def test_keys_of_the_control_plane_are_told_from_segments(prefix: str) -> None:
+    assert is_control_key(prefix, gap_key(prefix, SOURCE, OFFSETS))
+    assert is_control_key(prefix, place_key(prefix, "b", "t@life"))
+    assert not is_control_key(prefix, format_key(prefix, Segment(SOURCE, 0, OFFSETS)))
+    assert not is_control_key(prefix or "data", place_key("elsewhere", "b", "t"))

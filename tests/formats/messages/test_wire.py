@@ -1,0 +1,127 @@
+"""Records of the event log and the checkpoint topic: they come back as they went, and garbage is a typed error."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.control import keys
+from formats.control.keys import ArchiveBegin, LogFork, RecordedGap
+from formats.errors import MalformedEvent
+from formats.messages import delivery_checkpoint, segment_events
+from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
+from formats.messages.segment_events import Created, Removed
+from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+
+TIMES = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+NAME = st.text("abcXYZ019._-", min_size=1, max_size=12).filter(lambda n: n not in (".", "..", "_control"))
+SOURCES = st.builds(
+    SourcePartition, NAME, NAME, st.integers(0, 2**31 - 1), st.just("") | st.text("abz09_-", min_size=1, max_size=30)
+)
+RANGES = st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)).map(lambda t: OffsetRange(min(t), max(t)))
+SEGMENTS = st.builds(Segment, SOURCES, st.integers(0, 9), RANGES)
+EVENTS = st.builds(Created, st.builds(SegmentInfo, SEGMENTS, st.integers(0, 2**40), TIMES)) | st.builds(
+    Removed, SEGMENTS, TIMES
+)
+
+CHECKPOINTS = st.builds(
+    Checkpoint,
+    st.integers(0, 2**62),
+    NAME,
+    TIMES,
+    st.sampled_from(delivery_checkpoint.Author),
+    given_at=st.none() | st.integers(0, 2**62),
+    begun_at=st.none() | st.integers(0, 2**62),
+)
+
+
+@given(EVENTS)
+def test_event_round_trip(event: Created | Removed) -> None:
+    assert segment_events.decode(segment_events.encode(event)) == event
+    assert segment_events.encode_key(event) == str(event.segment).encode()
+
+
+@given(st.builds(CheckpointKey, SOURCES, NAME), CHECKPOINTS)
+def test_checkpoint_round_trip(key: CheckpointKey, value: Checkpoint) -> None:
+    assert delivery_checkpoint.decode_key(delivery_checkpoint.encode_key(key)) == key
+    assert delivery_checkpoint.decode(delivery_checkpoint.encode(value)) == value
+
+
+def test_a_checkpoint_from_before_begins_were_written_down_is_read() -> None:
+    at = "2026-01-01T00:00:00+00:00"
+    said = f'{{"at":"{at}","author":"exactly-once","destination_topic_id":"x","next_offset":5,"v":1}}'.encode()
+    found = delivery_checkpoint.decode(said)
+    assert (found.next_offset, found.begun_at) == (5, None)
+    assert delivery_checkpoint.encode(found) == said
+
+
+@given(st.builds(CheckpointKey, SOURCES, NAME), st.builds(CheckpointKey, SOURCES, NAME))
+def test_one_key_has_one_form(a: CheckpointKey, b: CheckpointKey) -> None:
+    assert (delivery_checkpoint.encode_key(a) == delivery_checkpoint.encode_key(b)) == (a == b)
+
+
+OFFSETS = st.integers(0, 2**62)
+FORKS = (
+    st.builds(
+        dict,
+        source=SOURCES,
+        next_offset=st.integers(1, 2**62),
+        leader_epoch=st.integers(0, 2**31 - 1),
+        end_offset=st.none() | OFFSETS,
+        found_at=TIMES,
+    )
+    .filter(lambda d: d["end_offset"] is None or d["end_offset"] < d["next_offset"])
+    .map(lambda d: LogFork(**d))
+)
+GAPS = st.builds(
+    RecordedGap,
+    source=SOURCES,
+    offsets=RANGES,
+    reason=st.text(max_size=20),
+    low=OFFSETS,
+    high=OFFSETS,
+    recorded_at=TIMES,
+    is_accepted=st.booleans(),
+)
+
+
+@given(st.builds(ArchiveBegin, offset=OFFSETS, reason=st.text(max_size=20), recorded_at=TIMES), FORKS, GAPS)
+def test_control_object_round_trips(begin: ArchiveBegin, fork: LogFork, gap: RecordedGap) -> None:
+    assert keys.decode_begin(keys.encode_begin(begin)) == begin
+    assert keys.decode_fork(fork.source, keys.encode_fork(fork)) == fork
+    assert keys.decode_gap(gap.source, gap.offsets, keys.encode_gap(gap)) == gap
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff", b"null", b"[]", b"{}", b'{"v":1}', b'{"v":2,"offset":1}', b"1" * 5000])
+def test_garbage_is_no_control_object(data: bytes) -> None:
+    source = SourcePartition("r", "t", 0)
+    for decode in (keys.decode_begin, lambda d: keys.decode_fork(source, d)):
+        with pytest.raises(MalformedEvent, match=r"not (a|the begin)"):
+            decode(data)
+
+
+def test_a_fork_that_contests_nothing_is_malformed() -> None:
+    data = keys.encode_fork(
+        LogFork(
+            source=SourcePartition("r", "t", 0), next_offset=9, leader_epoch=0, end_offset=3, found_at=datetime.now(UTC)
+        )
+    )
+    with pytest.raises(MalformedEvent, match="contests nothing below 9"):
+        keys.decode_fork(SourcePartition("r", "t", 0), data.replace(b'"end_offset":3', b'"end_offset":9'))
+
+
+@pytest.mark.parametrize("decode", [segment_events.decode, delivery_checkpoint.decode, delivery_checkpoint.decode_key])
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff", b"null", b"[]", b"{}", b'{"v":1}', b'{"v":2,"type":"created"}', b"1" * 5000]
+)
+def test_garbage_is_malformed(decode, data: bytes) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(MalformedEvent, match="not a"):
+        decode(data)
+
+
+def test_newer_versions_are_told_as_such() -> None:
+    with pytest.raises(MalformedEvent, match="version 2, this program reads 1"):
+        segment_events.decode(b'{"v":2}')

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.topic_selection import TopicPattern, TopicRule, explain, is_internal, select
+
+OWN = frozenset({"my.events", "my.checkpoints"})
+
+
+def rules(*texts: str) -> list[TopicRule[str]]:
+    """Each rule's settings are its own pattern, to see which one won."""
+    return [TopicRule(TopicPattern(text), text) for text in texts]
+
+
+class TestPatterns:
+    def test_a_name_is_no_expression(self) -> None:
+        assert TopicPattern("a.b").matches("a.b")
+        assert not TopicPattern("a.b").matches("axb")
+
+    @pytest.mark.parametrize(("name", "wanted"), [("ab", True), ("abc", False), ("xab", False), ("AB", False)])
+    def test_an_expression_matches_the_whole_name(self, name: str, wanted: bool) -> None:
+        assert TopicPattern("^ab").matches(name) is wanted
+
+    @pytest.mark.parametrize("text", ["^(", "^[", "^a{99999999999999999999}", "^" + "(" * 5000, "^a(?i)", "^[[a]b"])
+    def test_a_bad_expression(self, text: str) -> None:
+        with pytest.raises(ValueError, match="is not an expression"):
+            TopicPattern(text)
+
+    @pytest.mark.parametrize("text", ["", ".", "..", "a/b", "a b", "é", "a" * 250, "*", "a.*"])
+    def test_a_bad_name(self, text: str) -> None:
+        with pytest.raises(ValueError, match="is not a topic name"):
+            TopicPattern(text)
+
+    def test_equal_by_text(self) -> None:
+        assert TopicPattern("^a") == TopicPattern("^a") != TopicPattern("a")
+
+
+class TestInternal:
+    @pytest.mark.parametrize(
+        "name", ["__consumer_offsets", "__", "replicator.x", "replicator.", "_control", *sorted(OWN)]
+    )
+    def test_internal(self, name: str) -> None:
+        assert is_internal(name, OWN)
+
+    @pytest.mark.parametrize("name", ["_schemas", "replicatorx", "replicator", "my.replicator.x", "a__b", "_controls"])
+    def test_not_internal(self, name: str) -> None:
+        assert not is_internal(name, OWN)
+
+
+class TestSelect:
+    def test_a_name_beats_expressions_before_it(self) -> None:
+        assert select(["orders"], rules("^.*", "orders"), OWN) == {"orders": "orders"}
+
+    def test_of_two_expressions_the_first_in_the_file(self) -> None:
+        assert select(["orders"], rules("^ord.*", "^.*"), OWN) == {"orders": "^ord.*"}
+        assert select(["orders"], rules("^.*", "^ord.*"), OWN) == {"orders": "^.*"}
+
+    def test_of_the_same_name_twice_the_first(self) -> None:
+        twice = [TopicRule(TopicPattern("a"), 1), TopicRule(TopicPattern("a"), 2)]
+        assert select(["a"], twice, OWN) == {"a": 1}
+        verdict = explain("a", twice, OWN)
+        assert verdict.rule is not None
+        assert verdict.rule.settings == 1
+
+    def test_internal_topics_whatever_a_filter_says(self) -> None:
+        names = ["__consumer_offsets", "replicator.checkpoint", "_control", "my.events", "a"]
+        assert select(names, rules("^.*", "my.events", "_control"), OWN) == {"a": "^.*"}
+
+    def test_the_order_of_names_stays(self) -> None:
+        assert list(select(["b", "c", "a"], rules("^.*"), OWN)) == ["b", "c", "a"]
+
+    def test_no_rule_selects_nothing(self) -> None:
+        assert select(["a"], [], OWN) == {}
+
+
+class TestExplain:
+    @pytest.mark.parametrize(
+        ("name", "wanted"),
+        [
+            ("orders", "orders: selected, by its name; a name beats ^ord.*, ^.*"),
+            ("ordinal", "ordinal: selected, by the expression ^ord.*; it comes before ^.*, the first in the file wins"),
+            ("x", "x: selected, by the expression ^.*"),
+            ("__x", "internal: names that begin with __ belong to Kafka"),
+            ("replicator.x", "internal: names that begin with replicator. belong to the replicator"),
+            ("my.events", "internal: it is one of the replicator's own topics"),
+            ("_control", "internal: this name is the control plane's place"),
+        ],
+    )
+    def test_says_why(self, name: str, wanted: str) -> None:
+        assert wanted in explain(name, rules("^ord.*", "orders", "^.*"), OWN).text
+
+    def test_what_was_tried(self) -> None:
+        verdict = explain("x", rules("a", "^b.*"), OWN)
+        assert not verdict.selected
+        assert verdict.text == "x: not selected, because no name or expression matches it (tried: a, ^b.*)"
+
+
+names = st.text("ab._", min_size=1, max_size=4).filter(lambda n: n not in (".", ".."))
+patterns = names | st.sampled_from(["^.*", "^a.*", "^[ab]+", "^.b", "^replicator.*", "^__.*"])
+
+
+@given(st.lists(names | st.sampled_from(["__x", "replicator.a"])), st.lists(patterns), st.sets(names))
+def test_select_and_explain_never_disagree(topics: list[str], texts: list[str], own: set[str]) -> None:
+    chosen = select(topics, rules(*texts), own)
+    for topic in topics:
+        verdict = explain(topic, rules(*texts), own)
+        assert verdict.selected == (topic in chosen)
+        if verdict.rule is not None:
+            assert verdict.rule.settings == chosen[topic]
+
+
+@given(st.lists(names), st.lists(patterns), st.sets(names))
+def test_the_rules_of_selection(topics: list[str], texts: list[str], own: set[str]) -> None:
+    """By another way than the code's: rank every matching rule, take the best."""
+    chosen = select(topics, rules(*texts), own)
+    for topic in topics:
+        ranked = sorted(
+            (text.startswith("^"), n, text)
+            for n, text in enumerate(texts)
+            if (re.fullmatch(text, topic) if text.startswith("^") else text == topic)
+        )
+        is_ours = topic in own or topic.startswith(("__", "replicator."))
+        assert chosen.get(topic) == (None if is_ours or not ranked else ranked[0][2])

@@ -1,0 +1,81 @@
+"""One compaction at a time, as long as clocks and processes behave; and no harm when they do not."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+
+from formats.control.keys import Quarantined
+from infra.archive.lease import NAME, LeaseTaken, held, this_process
+from infra.local.waiting import wait_until
+from tests.compaction.archive import T0, Archive
+from tests.formats.sample_records import SOURCE, segment
+
+REGION = SOURCE.region
+SPAN = timedelta(minutes=5)
+
+
+def test_one_holds_it_and_tokens_grow() -> None:
+    archive = Archive()
+    with held(archive.control, REGION, "one", archive, SPAN) as first:
+        with pytest.raises(LeaseTaken, match=r"one works on the archive of eu-1, until 2026-03-05T00:05:00"):
+            held(archive.control, REGION, "two", archive, SPAN).__enter__()
+        assert archive.control.lease(REGION, NAME) == first
+    with held(archive.control, REGION, "two", archive, SPAN) as second:
+        assert second.token > first.token
+    assert len(list(archive.memory.list("data/eu-1/_control/v1/leases/"))) == 1
+
+
+def test_a_dead_owners_lease_is_taken_over_when_it_expired() -> None:
+    archive = Archive()
+    dead = archive.control.take_lease(REGION, NAME, "dead", now=archive.now(), span=SPAN)
+    archive.time += SPAN - timedelta(seconds=1)
+    with pytest.raises(LeaseTaken):
+        held(archive.control, REGION, "next", archive, SPAN).__enter__()
+    archive.time += timedelta(seconds=1)
+    with held(archive.control, REGION, "next", archive, SPAN) as lease:
+        assert lease.token == dead.token + 1
+
+
+def test_it_is_renewed_while_the_work_goes_on() -> None:
+    archive = Archive()
+    with held(archive.control, REGION, "one", archive, timedelta(milliseconds=30)) as lease:
+
+        def renewed() -> bool:
+            now = archive.control.lease(REGION, NAME)
+            return now is not None and now.token > lease.token + 1 and now.owner == "one"
+
+        assert wait_until(renewed, timedelta(seconds=10))
+
+
+def test_a_quarantined_object_is_that_object_and_no_later_one() -> None:
+    archive = Archive()
+    name = segment(0, 9)
+    first = Quarantined(stored_at=T0, reason="damaged", found_at=T0)
+    archive.control.quarantine(name, first)
+    archive.control.quarantine(name, Quarantined(stored_at=T0, reason="again", found_at=T0 + SPAN))
+    assert archive.control.quarantined(REGION) == {name: first}
+    later = Quarantined(stored_at=T0 + SPAN, reason="damaged, too", found_at=T0 + SPAN)
+    archive.control.quarantine(name, later)
+    assert archive.control.quarantined(REGION) == {name: later}
+    assert archive.control.quarantined("elsewhere") == {}
+
+
+def test_a_process_of_this_host_that_is_gone_is_not_waited_for() -> None:
+    archive = Archive()
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    host = socket.gethostname()
+    for owner in (f"{host}:{gone.pid}:a", f"{host}:{os.getpid()}:an earlier life of this container"):
+        archive.control.take_lease(REGION, NAME, owner, now=archive.now(), span=SPAN)
+        with held(archive.control, REGION, this_process(), archive, SPAN) as lease:
+            assert lease.owner != owner
+    for owner in (f"{host}:{os.getppid()}:a", f"elsewhere:{gone.pid}:a", "something else"):
+        archive.control.take_lease(REGION, NAME, owner, now=archive.now(), span=SPAN, is_dead=lambda _: True)
+        with pytest.raises(LeaseTaken):
+            held(archive.control, REGION, this_process(), archive, SPAN).__enter__()

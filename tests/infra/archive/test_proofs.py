@@ -1,0 +1,75 @@
+"""When the archive was last proven: what `verify` leaves, and what `status` makes of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from formats.errors import MalformedEvent
+from formats.segment import SourcePartition
+from infra.archive.proofs import Proof, ProofStore, decode, encode, read
+from infra.storage.memory_and_folder import MemoryObjectStore
+from tests.fakes.executors import HandExecutor
+
+T0 = datetime(2026, 3, 5, tzinfo=UTC)
+
+
+def source(partition: int, topic: str = "t", incarnation: str = "", region: str = "a") -> SourcePartition:
+    return SourcePartition(region, topic, partition, incarnation)
+
+
+def proof(minutes: int, *, is_whole: bool = True) -> Proof:
+    return Proof(at=T0 + timedelta(minutes=minutes), next_offset=minutes, is_whole=is_whole)
+
+
+def test_it_lies_below_the_region_of_the_file_whosever_archive_it_is() -> None:
+    """A prefix has one owner, and what is true of this copy is not true of the one it was copied from."""
+    objects = MemoryObjectStore()
+    ProofStore(objects, "data", "b").record({source(0): proof(1)})
+    assert [item.key for item in objects.list("")] == ["data/b/_control/v1/proven/a/t/00000000000000000001"]
+    assert read(ProofStore(objects, "data", "a"), [("a", "t")], HandExecutor()) == {}
+    assert read(ProofStore(objects, "data", "b"), [("a", "t")], HandExecutor()) == {source(0): proof(1)}
+
+
+def test_what_was_not_asked_for_is_not_read() -> None:
+    store = ProofStore(MemoryObjectStore(), "data", "a")
+    store.record({source(0): proof(1), source(0, "u"): proof(2), source(1, "t", "id"): proof(3)})
+    assert read(store, [("a", "t"), ("a", "t@id"), ("a", "never")], HandExecutor()) == {
+        source(0): proof(1),
+        source(1, "t", "id"): proof(3),
+    }
+
+
+RECORDS = st.lists(
+    st.dictionaries(st.integers(0, 4), st.builds(proof, st.integers(0, 99), is_whole=st.booleans()), max_size=3),
+    max_size=6,
+)
+
+
+@given(RECORDS)
+@settings(deadline=None)
+def test_each_partition_keeps_its_latest_word(records: list[dict[int, Proof]]) -> None:
+    objects = MemoryObjectStore()
+    store, wanted = ProofStore(objects, "data", "a"), dict[int, Proof]()
+    for record in records:
+        store.record({source(p): one for p, one in record.items()})
+        for p, one in record.items():
+            if p not in wanted or wanted[p].at <= one.at:
+                wanted[p] = one
+    assert store.proofs("a", "t") == wanted
+    assert len(list(objects.list(""))) == (1 if wanted else 0), "those before were removed"
+
+
+@given(st.dictionaries(st.integers(0, 99), st.builds(proof, st.integers(0, 99), is_whole=st.booleans())))
+@settings(deadline=None)
+def test_written_and_read_back(proofs: dict[int, Proof]) -> None:
+    assert decode(encode(proofs)) == proofs
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"v":2,"partitions":{}}', b'{"v":1,"partitions":{"x":{}}}'])
+def test_what_says_nothing_is_no_proof(data: bytes) -> None:
+    with pytest.raises(MalformedEvent):
+        decode(data)

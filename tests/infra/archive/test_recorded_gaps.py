@@ -1,0 +1,59 @@
+"""Recorded gaps of a partition, read while `gc` joins them: a listing may name records that are gone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import BinaryIO
+
+import pytest
+
+from formats.control.keys import RecordedGap
+from formats.errors import SegmentNotFound
+from formats.segment import OffsetRange, SourcePartition
+from infra.archive.control import LOOKS, ControlStore
+from infra.storage.memory_and_folder import MemoryObjectStore
+
+SOURCE = SourcePartition("a", "t", 0)
+GAP = RecordedGap(
+    source=SOURCE,
+    offsets=OffsetRange(0, 9),
+    reason="lost",
+    low=0,
+    high=20,
+    recorded_at=datetime(2026, 3, 5, tzinfo=UTC),
+)
+
+
+class Joining(MemoryObjectStore):
+    """`gone` times, what was listed has another name by the time it is opened."""
+
+    gone = 0
+    opened = 0
+
+    def open(self, key: str) -> BinaryIO:
+        self.opened += 1
+        if self.opened <= self.gone:
+            raise SegmentNotFound(key)
+        return super().open(key)
+
+
+@pytest.fixture
+def objects() -> Joining:
+    objects = Joining()
+    ControlStore(objects, "data").record_gap(GAP)
+    objects.opened = 0
+    return objects
+
+
+@pytest.mark.parametrize("gone", range(LOOKS))
+def test_what_was_joined_meanwhile_is_listed_again(objects: Joining, gone: int) -> None:
+    objects.gone = gone
+    assert ControlStore(objects, "data").gaps(SOURCE) == [GAP]
+    assert objects.opened == gone + 1
+
+
+def test_what_is_never_there_is_an_error_in_the_end(objects: Joining) -> None:
+    objects.gone = 1_000
+    with pytest.raises(SegmentNotFound):
+        ControlStore(objects, "data").gaps(SOURCE)
+    assert objects.opened == LOOKS

@@ -1,0 +1,86 @@
+"""A value that changes, kept in objects that do not."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from formats.errors import StoreUnavailable
+from infra.archive.snapshots import Numbered
+from tests.fakes.surroundings import FailingStore, HandClock
+
+PREFIX = "data/a/_control/v1/x/"
+OPERATIONS = ("list", "open", "put_new", "delete_many")
+
+
+def adding(word: bytes) -> Callable[[bytes | None], bytes]:
+    """Once, however often it is done."""
+    return lambda before: (before or b"") + (b"" if word in (before or b"") else word)
+
+
+def store() -> FailingStore:
+    return FailingStore(HandClock(datetime(2026, 3, 5, tzinfo=UTC)))
+
+
+def test_the_latest_holds_and_the_ones_before_are_gone() -> None:
+    objects = store()
+    value = Numbered(objects, PREFIX)
+    assert value.latest() is None
+    for word in (b"a", b"b", b"c"):
+        value.replace(adding(word))
+    assert value.latest() == b"abc"
+    assert objects.keys() == [f"{PREFIX}{3:020d}"]
+    value.remove()
+    value.remove()
+    assert (value.latest(), objects.keys()) == (None, [])
+
+
+@given(st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(1, 3)), max_size=8))
+@settings(deadline=None)
+def test_whoever_comes_in_between_nothing_is_lost(others: list[tuple[str, int]]) -> None:
+    """At each of our writes somebody else writes, so many times, just before one of its requests."""
+    objects = store()
+    ours, theirs = Numbered(objects, PREFIX), Numbered(objects.memory, PREFIX)
+    words, wanted = (b"<%d>" % n for n in itertools.count()), set[bytes]()
+    for operation, times in others:
+
+        def in_between(_: str, times: int = times) -> None:
+            for _ in range(times):
+                wanted.add(word := next(words))
+                theirs.replace(adding(word))
+
+        objects.before[operation] = in_between
+        wanted.add(word := next(words))
+        ours.replace(adding(word))
+        objects.before.clear()
+        latest = ours.latest()
+        assert latest is not None
+        assert {b"<%s>" % part for part in latest.strip(b"<>").split(b"><")} == wanted
+    assert len(objects.keys()) == bool(others)
+
+
+def test_a_reader_that_is_overtaken_reads_what_is_there_now() -> None:
+    objects = store()
+    value = Numbered(objects, PREFIX)
+    value.replace(adding(b"a"))
+    objects.before["open"] = lambda _: Numbered(objects.memory, PREFIX).replace(adding(b"b"))
+    assert value.latest() == b"ab"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_whatever_fails_there_is_one_that_holds(operation: str) -> None:
+    objects = store()
+    value = Numbered(objects, PREFIX)
+    value.replace(adding(b"a"))
+    objects.away = {operation}
+    with pytest.raises(StoreUnavailable):
+        value.replace(adding(b"b"))
+    objects.away = set()
+    assert value.latest() in (b"a", b"ab")
+    value.replace(adding(b"c"))
+    assert len(objects.keys()) == 1, "what was left is removed with the next"

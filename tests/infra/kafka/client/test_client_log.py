@@ -1,0 +1,34 @@
+"""The Kafka client's lines: events with a field, not a flood."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from infra.kafka.client.log import client_log
+from infra.runtime.log_fields import COUNT, REASON
+
+
+def test_lines_become_events_and_a_flood_becomes_a_count(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr("infra.kafka.client.log.time.monotonic", lambda: now[0])
+    caplog.set_level(logging.DEBUG)
+    for _ in range(50):
+        client_log.error("FLOODTEST [%s]: connection refused", "thrd")
+    client_log.error("OTHERTEST [x]: something else")
+    now[0] += 11
+    client_log.error("FLOODTEST [thrd]: connection refused")
+    told = [(r.getMessage(), getattr(r, REASON).split()[0], getattr(r, COUNT)) for r in caplog.records]
+    assert told == [
+        ("kafka_client", "FLOODTEST", 1),
+        ("kafka_client", "OTHERTEST", 1),
+        ("kafka_client", "FLOODTEST", 50),
+    ]
+
+
+def test_what_we_decided_on_is_not_told_again(caplog: pytest.LogCaptureFixture) -> None:
+    client_log.warning("CONFWARN [x]: Configuration property enable.gapless.guarantee is experimental: When set …")
+    assert caplog.records == []

@@ -1,0 +1,85 @@
+"""Which librdkafka properties are refused: the client says so, for all of them at once, and nothing connects."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from infra.kafka.client.properties import refreshed
+from infra.kafka.client.property_check import KNOWN, problems
+from infra.settings.secrets import is_secret
+
+
+def test_every_unknown_one_with_the_nearest_name() -> None:
+    given = {"sasl.mechanisme": "PLAIN", "bootstrap.servers": "a:1", "session.timeout": "5", "gruop.id": "g"}
+    assert dict(problems(given)) == {
+        "sasl.mechanisme": "unknown to the Kafka client (did you mean 'sasl.mechanism'?)",
+        "session.timeout": "unknown to the Kafka client (did you mean 'session.timeout.ms'?)",
+        "gruop.id": "unknown to the Kafka client (did you mean 'group.id'?)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("session.timeout.ms", "soon", "Invalid value"),
+        ("socket.timeout.ms", "1", "outside allowed range"),
+        ("security.protocol", "sasl-ssl", 'Invalid value "sasl-ssl"'),
+        ("log.connection.close", "maybe", "Expected bool"),
+    ],
+)
+def test_a_value_that_it_does_not_take(name: str, value: str, why: str) -> None:
+    [(found, what)] = problems({name: value})
+    assert found == name
+    assert what.startswith("the Kafka client refuses it: ")
+    assert why in what
+    assert not what.endswith("\n")
+
+
+@pytest.mark.parametrize(
+    "name", ["error_cb", "stats_cb", "oauth_cb", "throttle_cb", "on_commit", "default.topic.config"]
+)
+def test_what_only_a_program_can_give_is_unknown_in_a_file(name: str) -> None:
+    [(_, what)] = problems({name: "x"})
+    assert what.startswith("unknown to the Kafka client")
+
+
+def test_what_is_suggested_is_taken_by_the_client() -> None:
+    """Not its value: what is asked is whether there is such a property."""
+    refused = dict(problems(dict.fromkeys(KNOWN, "\x01")))
+    assert [name for name, what in refused.items() if what.startswith("unknown")] == []
+
+
+@pytest.mark.parametrize("name", [name for name in KNOWN if is_secret(name)])
+def test_a_secret_is_never_in_the_message(name: str) -> None:
+    assert not any("hunter2" in what for _, what in problems({name: "hunter2"}))
+
+
+def test_no_client_is_made() -> None:
+    before = threading.active_count()
+    assert list(problems({"bootstrap.servers": "127.0.0.1:1", "client.id": "x"})) == []
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    ("every", "wanted"),
+    [
+        (timedelta(seconds=30), "30000"),
+        (timedelta(milliseconds=1), "100"),
+        (timedelta(days=1), "3600000"),
+    ],
+)
+def test_members_learn_of_new_partitions_within_the_interval_that_the_client_allows(
+    every: timedelta, wanted: str
+) -> None:
+    assert refreshed({"client.id": "x"}, every) == {
+        "client.id": "x",
+        "topic.metadata.refresh.interval.ms": wanted,
+    }
+
+
+def test_a_refresh_that_the_file_names_is_kept() -> None:
+    given = {"topic.metadata.refresh.interval.ms": "-1"}
+    assert refreshed(given, timedelta(seconds=30)) == given

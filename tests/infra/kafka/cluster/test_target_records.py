@@ -1,0 +1,101 @@
+"""Whether a target partition holds committed records: what only a real broker shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import Producer
+
+from formats.errors import BrokerUnavailable
+from infra.contracts.consumer import Occupancy, TopicPartition
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.cluster.target_records import KafkaTargetRecords
+from infra.local.stack import LocalStack
+from tests.infra.cluster import Cluster
+
+pytestmark = pytest.mark.integration
+
+EMPTY, FULL = Occupancy(holds_records=False), Occupancy(holds_records=True)
+MANY = 20_000  # aborted records, in some hundred transactions
+
+
+@pytest.fixture
+def cluster(stack: LocalStack) -> Cluster:
+    return Cluster(stack.brokers["b"])
+
+
+@pytest.fixture
+def partitions(cluster: Cluster, unique: Callable[[str], str]) -> Sequence[TopicPartition]:
+    return cluster.create(unique("target"), 6)
+
+
+def records(cluster: Cluster, read_within: float = 20) -> KafkaTargetRecords:
+    given = {name: str(value) for name, value in cluster.properties.items()} | {"log_level": "0"}
+    return KafkaTargetRecords(
+        KafkaAdmin(given, timeout=timedelta(seconds=5)), given, read_within=timedelta(seconds=read_within)
+    )
+
+
+@contextmanager
+def transactions(cluster: Cluster, name: str) -> Iterator[Producer]:
+    with cluster.producer(**{"transactional.id": name}) as producer:
+        producer.init_transactions()
+        yield producer
+
+
+def write(producer: Producer, partition: TopicPartition, count: int) -> None:
+    """In a transaction that stays open."""
+    producer.begin_transaction()
+    for n in range(count):
+        producer.produce(partition.topic, b"%d" % n, b"k", partition.partition)
+    producer.flush()
+
+
+def test_what_counts_is_a_committed_record(
+    cluster: Cluster, partitions: Sequence[TopicPartition], unique: Callable[[str], str]
+) -> None:
+    empty, plain, aborted, committed, behind, cut = partitions
+    with cluster.producer() as producer:
+        producer.produce(plain.topic, b"x", partition=plain.partition)
+        producer.produce(cut.topic, b"x", partition=cut.partition)
+    with transactions(cluster, unique("tx")) as producer:
+        write(producer, committed, 1)
+        producer.commit_transaction()
+        for _ in range(MANY // 100):
+            write(producer, aborted, 100)
+            producer.abort_transaction()
+            write(producer, behind, 100)
+            producer.abort_transaction()
+        write(producer, behind, 1)
+        producer.commit_transaction()
+    found = records(cluster).look(partitions)
+    assert found == {empty: EMPTY, plain: FULL, aborted: EMPTY, committed: FULL, behind: FULL, cut: FULL}
+
+
+def test_what_was_deleted_is_no_record(cluster: Cluster, unique: Callable[[str], str]) -> None:
+    (partition,) = cluster.create(unique("target"))
+    cluster.put(partition.topic, None, b"x")
+    cluster.cut(partition.topic)
+    assert records(cluster).look([partition]) == {partition: EMPTY}
+
+
+def test_an_open_transaction_is_waited_for_and_not_for_ever(
+    cluster: Cluster, partitions: Sequence[TopicPartition], unique: Callable[[str], str]
+) -> None:
+    opened, beside = partitions[:2]
+    with transactions(cluster, unique("tx")) as producer:
+        write(producer, opened, 1)
+        found = records(cluster, read_within=2).look([opened, beside])
+        assert (found[opened].holds_records, found[beside]) == (None, EMPTY)
+        assert "a transaction that is open" in found[opened].why
+        producer.abort_transaction()
+    assert records(cluster).look([opened]) == {opened: EMPTY}
+
+
+def test_a_cluster_that_is_away_is_no_answer(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
+    asked = records(cluster)
+    with cluster.frozen(), pytest.raises(BrokerUnavailable):
+        asked.look(partitions)

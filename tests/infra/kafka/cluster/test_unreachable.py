@@ -1,0 +1,205 @@
+"""Why no broker can be reached: the client's lines (copied from real ones) in, a verdict out."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import closing
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from formats.errors import BrokerUnavailable
+from infra.kafka.cluster import admin_connection
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.cluster.admin_connection import AdminConnection
+from infra.kafka.cluster.groups import KafkaGroups
+from infra.kafka.cluster.unreachable import SETTLING, Failure, Unreachable, parse_failure
+from infra.runtime.log_fields import NEXT
+
+AT_ONCE = 20.0  # seconds on a busy machine; it takes two, and a call gets 30
+HEAD = "FAIL [rdkafka#producer-1] [thrd:{0}/bootstrap]: {0}/bootstrap: "
+
+LINES = [
+    (
+        "a.example:9092",
+        "Failed to resolve 'a.example:9092': Name or service not known (after 1ms in state CONNECT)",
+        "nothing knows this host",
+        True,
+    ),
+    (
+        "127.0.0.1:1",
+        "Connect to ipv4#127.0.0.1:1 failed: Connection refused (after 0ms in state CONNECT, 1 identical error(s) "
+        "suppressed)",
+        "nothing listens there",
+        False,
+    ),
+    (
+        "sasl_ssl://127.0.0.1:1",
+        "SSL handshake failed: Disconnected: SSL connection closed by peer: connecting to a PLAINTEXT broker listener? "
+        "(after 2ms in state SSL_HANDSHAKE)",
+        "the listener is plaintext",
+        True,
+    ),
+    (
+        "ssl://127.0.0.1:1",
+        "SSL handshake failed: error:0A000086:SSL routines::certificate verify failed: broker certificate could not be "
+        "verified, verify that ssl.ca.location is correctly configured (after 3ms in state SSL_HANDSHAKE)",
+        "ssl.ca.location",
+        True,
+    ),
+    (
+        "[::1]:9092",
+        "Disconnected: connection closed by peer: receive 0 after POLLIN (after 0ms in state APIVERSION_QUERY)",
+        "TLS or SASL wanted",
+        False,
+    ),
+    (
+        "sasl_ssl://127.0.0.1:1",
+        "SASL SCRAM-SHA-512 mechanism handshake failed: Broker: Unsupported SASL mechanism: broker's supported "
+        "mechanisms: PLAIN (after 2ms in state AUTH_HANDSHAKE)",
+        "enable it on the broker's listener",
+        True,
+    ),
+    (
+        "sasl_plaintext://127.0.0.1:1",
+        "SASL PLAIN mechanism handshake failed: Broker: Request not valid in current SASL state: broker's supported "
+        "mechanisms:  (after 0ms in state AUTH_HANDSHAKE)",
+        "the listener wants none",
+        True,
+    ),
+    (
+        "sasl_ssl://127.0.0.1:1",
+        "SASL authentication error: Authentication failed: Invalid username or password (after 5ms in state AUTH_REQ)",
+        "sasl.password",
+        True,
+    ),
+]
+
+
+@pytest.mark.parametrize(("broker", "line", "advice", "is_lasting"), LINES, ids=[line[:40] for _, line, _, _ in LINES])
+def test_a_line_names_broker_reason_and_remedy(broker: str, line: str, advice: str, is_lasting: bool) -> None:
+    found = parse_failure(HEAD.format(broker) + line)
+    assert found is not None
+    assert found == parse_failure(f"{broker}/bootstrap: {line}")  # as an error's text
+    assert found.broker == broker.rpartition("//")[2]
+    assert found.reason == line.partition(" (after")[0]
+    assert advice in found.advice
+    assert found.is_lasting is is_lasting
+
+
+@pytest.mark.parametrize("line", ["", "CONFWARN [rdkafka#producer-1] [thrd:app]: something", "REQTMOUT of nothing"])
+def test_other_lines_tell_of_nothing(line: str) -> None:
+    assert parse_failure(line) is None
+
+
+def test_an_error_is_told_without_the_client_s_code() -> None:
+    connection = AdminConnection({"bootstrap.servers": "127.0.0.1:1"}, timeout=timedelta(seconds=30))
+    answer: Future[None] = Future()
+    answer.set_exception(KafkaException(KafkaError(KafkaError._TRANSPORT)))
+    with pytest.raises(BrokerUnavailable, match=r"^describe the cluster: .*127\.0\.0\.1:1") as caught:
+        connection.wait(answer, "describe the cluster")
+    assert "_TRANSPORT" not in str(caught.value)
+
+
+def test_while_it_waits_it_says_for_how_long(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_connection, "FIRST_CONTACT", timedelta())
+    monkeypatch.setattr(admin_connection, "GRACE", timedelta())
+    connection = AdminConnection({"bootstrap.servers": "127.0.0.1:1"}, timeout=timedelta(milliseconds=500))
+    with pytest.raises(BrokerUnavailable):
+        connection.wait(Future(), "describe the cluster")
+    [record] = [r for r in caplog.records if r.getMessage() == "cluster_does_not_answer"]
+    assert vars(record)[NEXT] == "waiting for it, 0.5 s in all"
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.floats(0, 5),  # seconds since the one before
+        st.one_of(
+            st.tuples(st.just("failed"), st.sampled_from("abc"), st.booleans()),
+            st.tuples(st.just("down")),
+            st.tuples(st.just("answered")),
+        ),
+    ),
+    max_size=50,
+)
+
+
+@given(events=EVENTS, asked=st.floats(0, 20), patience=st.floats(0.1, 30))
+@settings(max_examples=300, deadline=None)
+def test_a_call_ends_early_only_when_everything_is_down(
+    events: list[tuple[float, tuple[object, ...]]], asked: float, patience: float
+) -> None:
+    """The model: what was said since the last answer decides."""
+    known, down, said, now = Unreachable("somewhere:1"), False, dict[str, tuple[bool, float]](), 0.0
+    for wait, event in events:
+        now += wait
+        match event:
+            case ("failed", str(broker), bool(is_lasting)):
+                known.failed(Failure(broker, "reason", "", is_lasting=is_lasting), now)
+                said[broker] = is_lasting, now
+            case ("down",):
+                known.all_down()
+                down = True
+            case _:
+                known.answered()
+                down, said = False, {}
+        waited = now - asked
+        verdict = known.verdict(asked, now, timedelta(seconds=patience))
+        since = [is_lasting for is_lasting, at in said.values() if at >= asked]
+        settled = waited >= min(SETTLING.total_seconds(), timedelta(seconds=patience).total_seconds())
+        hopeless = settled and bool(since) and all(since)
+        over = waited >= timedelta(seconds=patience).total_seconds()
+        assert bool(verdict) == (down and (hopeless or over))
+        if verdict:
+            assert all(broker in verdict for broker in said)
+            assert said or "somewhere:1" in verdict
+
+
+def test_many_brokers_are_counted_not_listed() -> None:
+    known = Unreachable("x")
+    for n in range(9):
+        known.failed(Failure(f"b{n}", "refused", "", is_lasting=False), 0.0)
+    assert known.text() == "b0: refused | b1: refused | b2: refused | and 6 more"
+
+
+# --- the real client -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """Nothing listens there, and nobody else gets it."""
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+@pytest.mark.parametrize("properties", [{}, {"log_level": "0"}], ids=["talkative", "silent"])
+def test_an_unknown_host_is_named_at_once(properties: dict[str, str]) -> None:
+    admin = KafkaAdmin({"bootstrap.servers": "no-such-host.invalid:9092", **properties})
+    for call in (admin.cluster_id, admin.topics):
+        began = time.monotonic()
+        with pytest.raises(BrokerUnavailable, match=r"no-such-host.invalid:9092.*correct bootstrap.servers"):
+            call()
+        assert time.monotonic() - began < AT_ONCE
+
+
+def test_a_port_without_a_listener_is_named_within_the_first_contact(closed_port: int) -> None:
+    servers, limit = {"bootstrap.servers": f"127.0.0.1:{closed_port}"}, timedelta(seconds=0.5)
+    began = time.monotonic()
+    with pytest.raises(BrokerUnavailable, match=rf"describe topic t: .*127.0.0.1:{closed_port}.*Connection refused"):
+        KafkaAdmin(servers, first_contact=limit).describe(["t"])
+    assert time.monotonic() - began < AT_ONCE
+
+
+def test_a_group_is_not_asked_for_again_when_no_broker_is_there(closed_port: int) -> None:
+    began = time.monotonic()
+    servers = {"bootstrap.servers": f"127.0.0.1:{closed_port}"}
+    with pytest.raises(BrokerUnavailable, match=r"describe group g: .*Connection refused"):
+        KafkaGroups(servers, servers, first_contact=timedelta(seconds=0.5)).facts("g")
+    assert time.monotonic() - began < AT_ONCE

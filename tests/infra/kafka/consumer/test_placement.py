@@ -1,0 +1,254 @@
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+
+from formats.errors import ConfigError, OwnershipLost
+from infra.contracts.consumer import ConsumerDisturbed, TopicPartition
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.consumer.placement import KafkaPlacement
+from infra.local.stack import LocalStack
+from infra.runtime.lifecycle import Deadline
+from tests.infra.principal import DESCRIBE, GROUP, READ, TOPIC, Principal
+
+PATIENCE = timedelta(seconds=20)
+TURN = timedelta(milliseconds=50)
+IMPATIENT = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "200"}
+
+
+@dataclass(slots=True)
+class Owner:
+    """What a listener was told, added up."""
+
+    owned: set[TopicPartition] = field(default_factory=set)
+    told: list[str] = field(default_factory=list)
+    fail: bool = False
+
+    def assigned(self, partitions: Collection[TopicPartition]) -> None:
+        assert not self.owned & set(partitions)
+        self.owned |= set(partitions)
+        self.told.append("assigned")
+        if self.fail:
+            self.fail = False
+            raise ValueError("planned")
+
+    def revoked(self, partitions: Collection[TopicPartition]) -> None:
+        self.owned -= set(partitions)
+        self.told.append("revoked")
+
+    def lost(self, partitions: Collection[TopicPartition]) -> None:
+        self.owned -= set(partitions)
+        self.told.append("lost")
+
+
+@pytest.fixture
+def bootstrap(stack: LocalStack) -> str:
+    return stack.brokers["a"].bootstrap
+
+
+@pytest.fixture
+def partitions(bootstrap: str, topic_name: str) -> set[TopicPartition]:
+    admin = KafkaAdmin({"bootstrap.servers": bootstrap})
+    admin.create_topic(topic_name, partitions=4, replication_factor=1, configs={})
+    return {TopicPartition(topic_name, number) for number in range(4)}
+
+
+@pytest.fixture(params=["classic", "consumer"])
+def make(
+    request: pytest.FixtureRequest, bootstrap: str, unique: Callable[[str], str]
+) -> Iterator[Callable[[], KafkaPlacement]]:
+    """Members of one group."""
+    group_id = unique("group")
+    made: list[KafkaPlacement] = []
+
+    def member() -> KafkaPlacement:
+        properties = {"bootstrap.servers": bootstrap}
+        properties |= IMPATIENT if request.param == "classic" else {"group.protocol": "consumer"}
+        made.append(KafkaPlacement(properties, group_id=group_id))
+        return made[-1]
+
+    yield member
+    for placement in made:
+        placement.close(PATIENCE)
+
+
+def drive(*placements: KafkaPlacement, until: Callable[[], object]) -> list[ConsumerDisturbed]:
+    disturbed: list[ConsumerDisturbed] = []
+    deadline = Deadline(PATIENCE)
+    while not until():
+        assert not deadline.expired
+        for placement in placements:
+            disturbed += placement.poll(TURN)
+    return disturbed
+
+
+@pytest.mark.integration
+def test_partitions_are_shared_out_and_taken_over(
+    make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str
+) -> None:
+    a, b, first, second = Owner(), Owner(), make(), make()
+    first.subscribe([topic_name], a)
+    assert drive(first, until=lambda: a.owned == partitions) == []
+    second.subscribe([topic_name], b)
+    drive(first, second, until=lambda: len(a.owned) == 2 == len(b.owned))
+    assert a.owned | b.owned == partitions
+    assert first.assignment() == a.owned
+    assert first.fence() is not None
+    second.close(PATIENCE)
+    assert b.owned == set()
+    drive(first, until=lambda: a.owned == partitions)
+
+
+@pytest.mark.integration
+def test_nothing_is_fetched(
+    make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str, bootstrap: str
+) -> None:
+    owner, placement = Owner(), make()
+    placement.subscribe([topic_name], owner)
+    drive(placement, until=lambda: owner.owned == partitions)
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(4):
+        producer.produce(topic_name, b"x", partition=number)
+    producer.flush(30)
+    assert drive(placement, until=iter([False] * 10 + [True]).__next__) == []
+    client = placement._member.client
+    assert client.consume(10, 0.5) == []
+
+
+@pytest.mark.integration
+def test_what_a_listener_raises_comes_out_of_poll(
+    make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str
+) -> None:
+    owner, placement = Owner(fail=True), make()
+    placement.subscribe([topic_name], owner)
+    disturbed: list[ConsumerDisturbed] = []
+    disturbed += drive(placement, until=lambda: owner.owned)
+    disturbed += placement.poll(TURN)
+    assert [d.reason for d in disturbed] == ["ValueError: planned"]
+    assert placement.assignment() == partitions
+
+
+@pytest.mark.integration
+def test_the_fence_is_there_while_a_partition_is_being_taken(
+    make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str
+) -> None:
+    """Whoever asks for it holds the lock that the revocation waits for, and the client may let nobody else in until the
+    revocation has returned: both would wait for ever (seen)."""
+    answers: list[object] = []
+    in_time: list[bool] = []
+
+    @dataclass(slots=True)
+    class Asked(Owner):
+        def revoked(self, partitions: Collection[TopicPartition]) -> None:
+            asking = threading.Thread(target=lambda: answers.append(first.fence()), daemon=True)
+            asking.start()
+            asking.join(5)
+            in_time.append(bool(answers))
+            Owner.revoked(self, partitions)
+
+    a, b, first, second = Asked(), Owner(), make(), make()
+    first.subscribe([topic_name], a)
+    drive(first, until=lambda: a.owned == partitions)
+    second.subscribe([topic_name], b)
+    drive(first, second, until=lambda: len(a.owned) == 2 == len(b.owned))
+    assert all(in_time), "it waited for the end of the revocation"
+    assert in_time
+    assert None not in answers
+
+
+@pytest.mark.integration
+def test_a_member_without_a_generation_has_no_fence(
+    make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str
+) -> None:
+    """The broker accepts such a fence, whoever owns the partitions: see test_transactions."""
+    owner, placement = Owner(), make()
+    assert placement.fence() is None
+    placement.subscribe([topic_name], owner)
+    placement.poll(timedelta())
+    assert placement.fence() is None, "it asks to join, or has not asked yet"
+    drive(placement, until=lambda: owner.owned == partitions)
+    assert placement.fence() is not None
+    placement._member.client.unsubscribe()  # as the client leaves by itself
+    drive(placement, until=lambda: owner.owned == set())
+    placement.poll(TURN)
+    # under KIP-848 a member keeps its id for its whole life, and its epoch is one that the broker refuses
+    assert (placement.fence() is None) == (placement._member.client.memberid() is None)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.long), "consumer"])
+def test_a_group_that_is_not_for_this_principal_is_told(
+    stack: LocalStack, partitions: set[TopicPartition], topic_name: str, unique: Callable[[str], str], protocol: str
+) -> None:
+    principal, group = Principal(stack.brokers["a"], unique("worker")), unique("group")
+    principal.allow(TOPIC, topic_name, DESCRIBE)
+    owner, placement = Owner(), KafkaPlacement({**principal.properties, "group.protocol": protocol}, group_id=group)
+    try:
+        placement.subscribe([topic_name], owner)
+        drive(placement, until=lambda: placement.trouble)
+        assert re.search(f"{group}.*GROUP_AUTHORIZATION_FAILED.*allow READ on the group", placement.trouble)
+        assert drive(placement, until=iter([False] * 60 + [True]).__next__) == []
+        assert placement.trouble, "as long as it lasts"
+        principal.allow(GROUP, group, READ)
+        drive(placement, until=lambda: owner.owned == partitions)
+        placement.settled(partitions)
+        drive(placement, until=lambda: not placement.trouble)
+    finally:
+        placement.close(PATIENCE)
+
+
+@pytest.mark.integration
+def test_a_member_ends_when_its_client_has_what_it_does_not_know_of(
+    make: Callable[[], KafkaPlacement],
+    partitions: set[TopicPartition],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The client refuses what a callback asks for, and assigns by itself: nobody would work on these partitions."""
+
+    class Refuses(Consumer):
+        def incremental_assign(self, partitions: object) -> None:
+            raise KafkaException(KafkaError(KafkaError._STATE))
+
+    monkeypatch.setattr("infra.kafka.consumer.group_member.Consumer", Refuses)
+    owner, placement = Owner(), make()
+    placement.subscribe([topic_name], owner)
+    with pytest.raises(OwnershipLost, match=rf"_STATE.*{topic_name}/0.*nothing.*start the process again"):
+        drive(placement, until=lambda: owner.owned)
+
+
+@pytest.mark.integration
+def test_a_member_ends_when_it_was_not_told_of_a_loss(
+    make: Callable[[], KafkaPlacement],
+    partitions: set[TopicPartition],
+    topic_name: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would write partitions that are another's. Whoever listens hears that they are lost before the end."""
+
+    class Deaf(Consumer):
+        def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
+            def on_revoke(*_: object) -> None:
+                raise ZeroDivisionError
+
+            super().subscribe(topics, **(callbacks | {"on_revoke": on_revoke}))  # type: ignore[arg-type]
+
+    monkeypatch.setattr("infra.kafka.consumer.group_member.Consumer", Deaf)
+    a, b, first, second = Owner(), Owner(), make(), make()
+    first.subscribe([topic_name], a)
+    drive(first, until=lambda: a.owned == partitions)
+    second.subscribe([topic_name], b)
+    with pytest.raises(OwnershipLost, match="ZeroDivisionError"):
+        drive(first, second, until=lambda: b.owned)
+    assert (a.owned, a.told[-1]) == (set(), "lost")
+
+
+def test_the_isolation_level_is_not_for_changing() -> None:
+    with pytest.raises(ConfigError, match=r'isolation\.level" = "read_uncommitted": must be "read_committed"'):
+        KafkaPlacement({"isolation.level": "read_uncommitted"}, group_id="g")

@@ -1,0 +1,252 @@
+"""The checkpoint store: the contract, and what only a real topic does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, closing, contextmanager
+from datetime import timedelta
+
+import pytest
+
+from formats.errors import BrokerUnavailable, TargetError
+from formats.messages.delivery_checkpoint import (
+    Checkpoint,
+    CheckpointKey,
+    Parked,
+    Skipped,
+    Waiting,
+    encode,
+    encode_key,
+    encode_parked,
+    encode_parked_key,
+)
+from formats.messages.group_claim import GroupClaim
+from formats.segment import OffsetRange
+from infra.contracts.consumer import CheckpointStore
+from infra.kafka.internal_topics.checkpoint_editor import KafkaCheckpointEditor
+from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
+from infra.local.stack import LocalStack
+from tests.contracts.checkpoints import AT, CheckpointContract, checkpoint, key
+from tests.fakes.kafka_target import FakeTarget
+from tests.infra.cluster import Cluster
+from tests.infra.principal import DESCRIBE, READ, TOPIC, Principal
+
+PARKED = Parked(7, "too large", AT)
+WAITING = Waiting(7, AT, is_beginning=True)
+CLAIMS = [GroupClaim(id=str(n), number=n % 2 + 1, group_id=f"group-{n}", over="earlier", at=AT) for n in range(3)]
+SKIPPED = Skipped(key=key(0), offsets=OffsetRange(7, 8), reason="poison", at=AT)
+
+
+class TestFakeCheckpointStore(CheckpointContract):
+    @pytest.fixture
+    def store(self) -> CheckpointStore:
+        self._target = FakeTarget()
+        return self._target.checkpoint_store()
+
+    def put(self, key: CheckpointKey, checkpoint: Checkpoint | None) -> None:
+        if checkpoint is None:
+            del self._target.checkpoints[key]
+        else:
+            self._target.put_checkpoint(key, checkpoint)
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        self._target.away = True
+        yield
+        self._target.away = False
+
+
+@pytest.mark.integration
+class TestKafkaCheckpointStore(CheckpointContract):
+    @pytest.fixture
+    def cluster(self, stack: LocalStack) -> Cluster:
+        self._cluster = Cluster(stack.brokers["b"])
+        return self._cluster
+
+    @pytest.fixture
+    def topic(self, cluster: Cluster, unique: Callable[[str], str]) -> str:
+        self._topic = unique("checkpoint")
+        cluster.create(self._topic, configs={"cleanup.policy": "compact,delete"})  # delete: so that tests may cut it
+        return self._topic
+
+    @pytest.fixture
+    def store(self, cluster: Cluster, topic: str) -> Iterator[KafkaCheckpointStore]:
+        store = KafkaCheckpointStore(
+            cluster.properties | {"log_level": 0, "fetch.wait.max.ms": 50},
+            topic,
+            read_within=timedelta(seconds=2),
+            answer_within=timedelta(seconds=2),
+        )
+        yield store
+        store.close()
+
+    def put(self, key: CheckpointKey, checkpoint: Checkpoint | None) -> None:
+        self._cluster.put(self._topic, encode_key(key), None if checkpoint is None else encode(checkpoint))
+
+    def away(self) -> AbstractContextManager[None]:
+        return self._cluster.frozen()
+
+    def test_foreign_records_are_skipped(self, store: KafkaCheckpointStore, cluster: Cluster, topic: str) -> None:
+        self.put(key(0), checkpoint(1))
+        for foreign_key, value in ((b"", b"x"), (b"x", b"y"), (b"x", None), (encode_key(key(0)), b"x")):
+            cluster.put(topic, foreign_key, value)
+        self.put(key(1), checkpoint(2))
+        assert store.read() == {key(0): checkpoint(1), key(1): checkpoint(2)}
+
+    def test_the_editor_writes_what_the_store_reads(
+        self, store: KafkaCheckpointStore, cluster: Cluster, topic: str
+    ) -> None:
+        editor = KafkaCheckpointEditor(cluster.properties | {"log_level": 0}, topic)
+        self.put(key(0), checkpoint(1))
+        editor.park(key(0), PARKED)
+        editor.park(key(1), PARKED)
+        editor.seed(key(1), checkpoint(4))
+        editor.skip(SKIPPED)
+        editor.skip(SKIPPED)
+        editor.park(key(1), None)
+        editor.wait(key(0), WAITING)
+        editor.wait(key(1), WAITING)
+        editor.wait(key(1), None)
+        for claim in CLAIMS:
+            editor.claim(claim)
+        assert (store.parked(), store.skipped(), store.waiting(), store.claims()) == ({}, [], {}, [])
+        assert store.read() == {key(0): checkpoint(1), key(1): checkpoint(4)}
+        assert (store.parked(), store.skipped()) == ({key(0): PARKED}, [SKIPPED])
+        assert (store.waiting(), store.claims()) == ({key(0): WAITING}, CLAIMS)
+        editor.park(key(0), None)
+        editor.withdraw(CLAIMS[0])
+        store.read()
+        assert (store.parked(), store.claims()) == ({}, CLAIMS[1:])
+        editor.close()
+
+    def test_notes_are_read_anew_with_the_log(self, store: KafkaCheckpointStore, cluster: Cluster, topic: str) -> None:
+        cluster.put(topic, encode_parked_key(key(0)), encode_parked(PARKED))
+        store.read()
+        assert store.parked() == {key(0): PARKED}
+        cluster.cut(topic)
+        store.read()
+        assert store.parked() == {}
+
+    def test_a_reading_that_breaks_off_is_no_word_on_the_notes(
+        self, store: KafkaCheckpointStore, cluster: Cluster, topic: str, unique: Callable[[str], str]
+    ) -> None:
+        cluster.put(topic, encode_parked_key(key(0)), encode_parked(PARKED))
+        store.read()
+        cluster.cut(topic)  # so that all is read anew
+        with cluster.producer(**{"transactional.id": unique("tx")}) as producer:
+            producer.init_transactions()
+            producer.begin_transaction()
+            producer.produce(topic, b"anything", b"anything", 0)
+            producer.flush()
+            with pytest.raises(BrokerUnavailable, match="a transaction is open"):
+                store.read()
+            assert store.parked() == {key(0): PARKED}
+            producer.abort_transaction()
+        store.read()
+        assert store.parked() == {}
+
+    def test_only_committed_transactions_count(
+        self, store: KafkaCheckpointStore, cluster: Cluster, topic: str, unique: Callable[[str], str]
+    ) -> None:
+        self.put(key(0), checkpoint(1))
+        with cluster.producer(**{"transactional.id": unique("tx")}) as producer:
+            producer.init_transactions()
+            for next_offset, end in ((5, producer.abort_transaction), (7, producer.commit_transaction)):
+                producer.begin_transaction()
+                producer.produce(topic, encode(checkpoint(next_offset)), encode_key(key(0)), 0)
+                producer.flush()
+                end()
+            assert store.read() == {key(0): checkpoint(7)}
+            producer.begin_transaction()
+            producer.produce(topic, encode(checkpoint(9)), encode_key(key(0)), 0)
+            producer.flush()
+            producer.abort_transaction()
+        assert store.read() == {key(0): checkpoint(7)}  # the log ends with what is no record
+
+    def test_a_commit_behind_an_open_transaction_is_waited_for(
+        self, store: KafkaCheckpointStore, cluster: Cluster, topic: str, unique: Callable[[str], str]
+    ) -> None:
+        with (
+            cluster.producer(**{"transactional.id": unique("open")}) as opened,
+            cluster.producer(**{"transactional.id": unique("done")}) as done,
+        ):
+            opened.init_transactions()
+            done.init_transactions()
+            opened.begin_transaction()
+            opened.produce(topic, encode(checkpoint(1)), encode_key(key(1)), 0)
+            opened.flush()
+            done.begin_transaction()
+            done.produce(topic, encode(checkpoint(2)), encode_key(key(2)), 0)
+            done.commit_transaction()
+            with pytest.raises(BrokerUnavailable, match="transaction"):
+                store.read()
+            opened.abort_transaction()
+            assert store.read() == {key(2): checkpoint(2)}
+
+    def test_a_cut_log_is_read_anew(self, store: KafkaCheckpointStore, cluster: Cluster, topic: str) -> None:
+        self.put(key(0), checkpoint(1))
+        assert store.read() == {key(0): checkpoint(1)}
+        self.put(key(1), checkpoint(2))
+        cluster.cut(topic)
+        self.put(key(2), checkpoint(3))
+        assert store.read() == {key(2): checkpoint(3)}
+
+    def test_another_life_of_the_topic_is_read_anew(
+        self, store: KafkaCheckpointStore, cluster: Cluster, topic: str
+    ) -> None:
+        self.put(key(0), checkpoint(1))
+        assert store.read() == {key(0): checkpoint(1)}
+        cluster.delete(topic)
+        cluster.create(topic, configs={"cleanup.policy": "compact"})
+        self.put(key(1), checkpoint(5))
+        self.put(key(1), checkpoint(6))
+        assert store.read() == {key(1): checkpoint(6)}
+
+    def test_one_partition_is_read_and_no_other(
+        self, store: KafkaCheckpointStore, cluster: Cluster, topic: str
+    ) -> None:
+        self.put(key(0), checkpoint(1))
+        assert store.read() == {key(0): checkpoint(1)}
+        cluster.add_partition(topic, 3)
+        with cluster.producer() as producer:
+            for n in range(3):
+                producer.produce(topic, encode(checkpoint(n + 5)), encode_key(key(n)), n)
+        assert store.read() == {key(0): checkpoint(5)}
+
+
+@pytest.mark.integration
+def test_a_topic_that_is_not_for_this_principal_is_a_refusal(
+    stack: LocalStack, unique: Callable[[str], str], topic_name: str
+) -> None:
+    """Time does not mend it, so it is not taken for a broker that is away."""
+    broker = stack.brokers["b"]
+    principal = Principal(broker, unique("worker"))
+    store = KafkaCheckpointStore({**principal.properties, "log_level": 0}, topic_name)
+    principal.allow(TOPIC, topic_name, DESCRIBE)
+    with closing(store):
+        with pytest.raises(TargetError, match="UNKNOWN_TOPIC_OR_PART"):
+            store.read()
+        Cluster(broker).create(topic_name, configs={"cleanup.policy": "compact"})
+        Cluster(broker).put(topic_name, encode_key(key(0)), encode(checkpoint(7)))
+        with pytest.raises(TargetError, match=r"TOPIC_AUTHORIZATION_FAILED.*allow READ on the topic"):
+            store.read()
+        principal.allow(TOPIC, topic_name, READ)
+        assert store.read() == {key(0): checkpoint(7)}
+
+
+def test_an_unreachable_broker_takes_no_record() -> None:
+    editor = KafkaCheckpointEditor(
+        {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}, "topic", write_within=timedelta(milliseconds=300)
+    )
+    with pytest.raises(BrokerUnavailable, match="write to topic"):
+        editor.park(key(0), None)
+    editor.close()
+
+
+def test_an_unreachable_broker_is_no_answer() -> None:
+    store = KafkaCheckpointStore(
+        {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}, "topic", answer_within=timedelta(milliseconds=200)
+    )
+    with pytest.raises(BrokerUnavailable, match="topic"):
+        store.read()
+    store.close()

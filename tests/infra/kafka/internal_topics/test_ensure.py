@@ -1,0 +1,94 @@
+"""The internal topics: what is made, what is refused, and why."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from formats.errors import TargetError
+from infra.kafka.internal_topics.ensure import ensure_internal_topics
+
+HOUR = timedelta(hours=1)
+GOOD_EVENTS = {"cleanup.policy": "delete", "retention.ms": "3600000"}
+GOOD_CHECKPOINTS = {"cleanup.policy": "compact", "retention.ms": "604800000"}
+
+
+@dataclass(slots=True)
+class Topics:
+    """The part of a ClusterAdmin that is asked."""
+
+    existing: dict[str, Mapping[str, str]] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
+        if name in self.existing:
+            return False
+        self.existing[name] = configs
+        self.shapes[name] = (partitions, replication_factor)
+        return True
+
+    def configs(self, topic: str) -> Mapping[str, str]:
+        return self.existing[topic]
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} is not needed for internal topics")
+
+
+def ensure(topics: Topics, retention: timedelta = HOUR) -> None:
+    ensure_internal_topics(
+        topics,
+        segment_events_topic="events",
+        segment_events_retention=retention,
+        checkpoint_topic="checkpoints",
+        replication_factor=3,
+    )
+
+
+def test_missing_topics_are_made_and_then_found_good(caplog: pytest.LogCaptureFixture) -> None:
+    topics = Topics()
+    ensure(topics)
+    assert topics.shapes == {"events": (1, 3), "checkpoints": (1, 3)}
+    assert topics.existing["events"]["cleanup.policy"] == "delete"
+    assert topics.existing["events"]["retention.ms"] == "3600000"
+    assert topics.existing["checkpoints"]["cleanup.policy"] == "compact"
+    ensure(topics)
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ({"cleanup.policy": "compact", "retention.ms": "3600000"}, "cleanup.policy is 'compact'"),
+        ({"cleanup.policy": "compact,delete", "retention.ms": "3600000"}, "cleanup.policy is 'compact,delete'"),
+        ({"cleanup.policy": "delete", "retention.ms": "3599999"}, "retention.ms is 3599999, shorter"),
+        ({"cleanup.policy": "delete", "retention.ms": "0"}, "retention.ms is 0, shorter"),
+    ],
+)
+def test_an_event_log_that_would_drop_events_is_refused(events: Mapping[str, str], said: str) -> None:
+    with pytest.raises(TargetError, match=f"events: .*{said}"):
+        ensure(Topics({"events": events, "checkpoints": GOOD_CHECKPOINTS}))
+
+
+@pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete, compact", ""])
+def test_a_checkpoint_topic_that_would_forget_is_refused(policy: str) -> None:
+    with pytest.raises(TargetError, match=r"checkpoints: .*set it to 'compact' alone"):
+        ensure(Topics({"events": GOOD_EVENTS, "checkpoints": {"cleanup.policy": policy}}))
+
+
+def test_every_problem_is_told_at_once() -> None:
+    with pytest.raises(TargetError) as raised:
+        ensure(Topics({"events": {"cleanup.policy": "compact", "retention.ms": "1"}, "checkpoints": {}}))
+    for said in ("'compact'", "retention.ms is 1", "checkpoints: cleanup.policy is None"):
+        assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("retention", ["3600001", "-1"])
+def test_a_longer_retention_is_a_warning(retention: str, caplog: pytest.LogCaptureFixture) -> None:
+    ensure(Topics({"events": GOOD_EVENTS | {"retention.ms": retention}, "checkpoints": GOOD_CHECKPOINTS}))
+    [warning] = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert warning.getMessage() == "segment_events_kept_longer"

@@ -1,0 +1,216 @@
+"""Notes of parked partitions: on a fake what is written when, and one real thread."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+
+import pytest
+
+from formats.messages.delivery_checkpoint import CheckpointKey, Parked, Waiting
+from infra.kafka.internal_topics.parked_notes import BackgroundNotes
+from infra.local.waiting import wait_until
+from infra.runtime.lifecycle import Stop
+from tests.contracts.checkpoints import AT, key
+from tests.fakes.kafka_target import FakeEditor, FakeTarget
+
+HOUR = timedelta(hours=1)
+
+
+def parked(next_offset: int | None = 7, reason: str = "too large", since: timedelta = timedelta()) -> Parked:
+    return Parked(next_offset, reason, AT + since)
+
+
+@pytest.fixture
+def target() -> FakeTarget:
+    return FakeTarget()
+
+
+@pytest.fixture
+def notes(target: FakeTarget) -> BackgroundNotes:
+    return process(target)
+
+
+def process(target: FakeTarget, editor: FakeEditor | None = None) -> BackgroundNotes:
+    return BackgroundNotes(target.checkpoint_store(), editor or target.editor(), Stop())
+
+
+def test_parked_then_going(target: FakeTarget, notes: BackgroundNotes) -> None:
+    notes.parked(key(0), parked())
+    notes.parked(key(1), parked(None))
+    assert notes.write()
+    assert target.parked == {key(0): parked(), key(1): parked(None)}
+    notes.going(key(0))
+    assert notes.write()
+    assert target.parked == {key(1): parked(None)}
+
+
+def test_the_last_word_wins(target: FakeTarget, notes: BackgroundNotes) -> None:
+    notes.parked(key(0), parked(1))
+    notes.going(key(0))
+    notes.parked(key(0), parked(2))
+    assert notes.write()
+    assert target.parked == {key(0): parked(2)}
+    assert target.edits == ["park"]
+
+
+def test_saying_it_with_every_attempt_writes_it_once(target: FakeTarget, notes: BackgroundNotes) -> None:
+    for attempt in range(3):
+        notes.parked(key(0), parked(since=HOUR * attempt))
+        assert notes.write()
+    assert target.edits == ["park"]
+    assert target.parked == {key(0): parked()}, "since the first attempt"
+
+
+def test_since_is_of_this_record(target: FakeTarget, notes: BackgroundNotes) -> None:
+    notes.parked(key(0), parked(7))
+    notes.write()
+    notes.parked(key(0), parked(7, "another reason", since=HOUR))
+    notes.write()
+    assert target.parked == {key(0): parked(7, "another reason")}
+    notes.parked(key(0), parked(9, since=HOUR))
+    notes.write()
+    assert target.parked == {key(0): parked(9, since=HOUR)}
+
+
+def test_a_released_partition_that_still_cannot_go_on_says_so_again(target: FakeTarget, notes: BackgroundNotes) -> None:
+    notes.parked(key(0), parked())
+    notes.write()
+    target.editor().park(key(0), None)  # an operator
+    notes.parked(key(0), parked(since=HOUR))
+    notes.write()
+    assert target.parked == {key(0): parked(since=HOUR)}
+
+
+def test_progress_of_a_new_owner_removes_what_the_old_one_said(target: FakeTarget, notes: BackgroundNotes) -> None:
+    notes.parked(key(0), parked())
+    notes.write()
+    notes.left(key(0))
+    assert target.parked == {key(0): parked()}, "a partition that moves keeps its record"
+    owner = process(target)
+    owner.going(key(0))
+    owner.write()
+    assert target.parked == {}
+
+
+def test_progress_is_written_only_where_there_is_a_note(target: FakeTarget, notes: BackgroundNotes) -> None:
+    for _ in range(3):
+        notes.going(key(0))
+        assert notes.write()
+    assert target.edits == []
+
+
+def test_a_partition_that_comes_back_is_looked_at_again(target: FakeTarget, notes: BackgroundNotes) -> None:
+    notes.going(key(0))
+    notes.write()
+    notes.left(key(0))
+    target.parked[key(0)] = parked()  # the owner in between
+    notes.going(key(0))
+    notes.write()
+    assert target.parked == {}
+
+
+def test_a_partition_that_has_a_position_is_not_parked_without_one(target: FakeTarget, notes: BackgroundNotes) -> None:
+    target.parked = {key(0): parked(None), key(1): parked(7)}
+    for partition in range(3):
+        notes.begun(key(partition))
+    assert notes.write()
+    assert target.parked == {key(1): parked(7)}
+    notes.parked(key(0), parked(7))
+    notes.begun(key(0))
+    notes.parked(key(1), parked(None))
+    notes.begun(key(1))
+    assert notes.write()
+    assert target.parked == {key(0): parked(7), key(1): parked(7)}
+
+
+def test_what_was_not_written_of_a_partition_that_left_never_is(target: FakeTarget, notes: BackgroundNotes) -> None:
+    target.away = True
+    notes.parked(key(0), parked())
+    assert not notes.write()
+    notes.left(key(0))
+    target.away = False
+    assert notes.write()
+    assert target.parked == {}
+
+
+def test_what_is_waited_for_is_written_once_and_goes_with_progress(target: FakeTarget, notes: BackgroundNotes) -> None:
+    for _ in range(3):
+        notes.waiting(key(0), Waiting(7, AT))
+        notes.waiting(key(1), Waiting(0, AT, is_beginning=True))
+        assert notes.write()
+    assert target.waiting == {key(0): Waiting(7, AT), key(1): Waiting(0, AT, is_beginning=True)}
+    assert target.edits == ["wait", "wait"]
+    notes.going(key(0))
+    assert notes.write()
+    assert target.waiting == {key(1): Waiting(0, AT, is_beginning=True)}
+    notes.waiting(key(0), Waiting(9, AT + HOUR))
+    assert notes.write()
+    assert target.waiting[key(0)] == Waiting(9, AT + HOUR)
+
+
+def test_a_wait_that_is_over_before_it_is_written_never_is(target: FakeTarget, notes: BackgroundNotes) -> None:
+    target.away = True
+    for partition in range(2):
+        notes.waiting(key(partition), Waiting(7, AT))
+    assert not notes.write()
+    notes.going(key(0))
+    notes.left(key(1))
+    target.away = False
+    assert notes.write()
+    assert (target.waiting, target.edits) == ({}, [])
+
+
+def test_the_next_owner_removes_what_the_one_before_waited_for(target: FakeTarget, notes: BackgroundNotes) -> None:
+    notes.waiting(key(0), Waiting(7, AT))
+    notes.write()
+    notes.left(key(0))
+    assert target.waiting == {key(0): Waiting(7, AT)}
+    owner = process(target)
+    owner.going(key(0))
+    owner.write()
+    assert target.waiting == {}
+
+
+def test_while_the_target_is_away_words_wait(target: FakeTarget, notes: BackgroundNotes) -> None:
+    notes.parked(key(0), parked(1))
+    target.away = True
+    assert not notes.write()
+    notes.parked(key(0), parked(2))
+    assert not notes.write()
+    target.away = False
+    assert notes.write()
+    assert target.parked == {key(0): parked(2)}
+
+
+def test_a_word_said_while_another_is_written_is_written_next(target: FakeTarget) -> None:
+    class Slow(FakeEditor):
+        def park(self, key: CheckpointKey, parked: Parked | None) -> None:
+            super().park(key, parked)
+            if parked is not None:
+                notes.going(key)
+
+    notes = process(target, Slow(target))
+    notes.parked(key(0), parked())
+    notes.write()
+    assert target.parked == {key(0): parked()}
+    notes.write()
+    assert target.parked == {}
+
+
+def test_the_thread_writes_and_ends(target: FakeTarget) -> None:
+    stop = Stop()
+    notes = BackgroundNotes(target.checkpoint_store(), target.editor(), stop, retry=timedelta(milliseconds=1))
+    thread = threading.Thread(target=notes.run)
+    thread.start()
+    try:
+        target.away = True
+        notes.parked(key(0), parked())
+        target.away = False
+        assert wait_until(lambda: target.parked == {key(0): parked()}, timedelta(seconds=10))
+        notes.going(key(0))
+        assert wait_until(lambda: target.parked == {}, timedelta(seconds=10))
+    finally:
+        stop.set()
+        thread.join(10)
+    assert not thread.is_alive()

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from confluent_kafka import KafkaError
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.errors import WriterRefused
+from infra.contracts.consumer import Fate, TopicPartition
+from infra.kafka.client.errors import FENCED
+from infra.kafka.client.idempotent_producer import SECONDARY
+from infra.kafka.producer.abort_causes import Abort, blamed
+from infra.kafka.producer.rejections import REFUSALS, About, BatchSizes
+
+ONE, TWO, OTHER = TopicPartition("one", 0), TopicPartition("one", 1), TopicPartition("other", 0)
+PURGED = KafkaError(KafkaError._PURGE_QUEUE)
+DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+TRANSIENT = (KafkaError.NOT_ENOUGH_REPLICAS, KafkaError._MSG_TIMED_OUT, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
+CODES = sorted({*REFUSALS, *SECONDARY, *FENCED, *TRANSIENT, KafkaError.UNKNOWN_TOPIC_OR_PART})
+
+
+def fates(abort: Abort) -> Mapping[TopicPartition, Fate]:
+    return {failure.partition: failure.fate for failure in blamed(abort, BatchSizes())}
+
+
+def test_who_is_named_is_to_blame_and_nobody_else() -> None:
+    abort = Abort(partitions=[ONE, OTHER], failures={ONE: DENIED, OTHER: PURGED})
+    assert fates(abort) == {ONE: Fate.DENIED, OTHER: Fate.AT_ONCE}
+
+
+def test_a_cause_that_names_nobody_is_looked_for_topic_by_topic() -> None:
+    purged = dict.fromkeys([ONE, TWO, OTHER], PURGED)
+    assert set(fates(Abort(partitions=[ONE, TWO, OTHER], failures=purged, cause=DENIED)).values()) == {Fate.APART}
+    one = Abort(partitions=[ONE, TWO], failures=purged, cause=DENIED)
+    assert fates(one) == {ONE: Fate.DENIED, TWO: Fate.DENIED}
+    assert all("allow WRITE" in failure.reason for failure in blamed(one, BatchSizes()))
+
+
+def test_the_group_s_generation_is_no_topic_s_fault() -> None:
+    abort = Abort(partitions=[ONE, OTHER], cause=KafkaError(KafkaError.ILLEGAL_GENERATION))
+    assert set(fates(abort).values()) == {Fate.RETRY}
+
+
+def test_who_is_not_acknowledged_is_stalled() -> None:
+    late = Abort(partitions=[ONE, OTHER], failures={OTHER: PURGED}, stalled="late")
+    assert fates(late) == {ONE: Fate.AT_ONCE, OTHER: Fate.STALLED}
+    nothing = Abort(partitions=[ONE, OTHER], failures={ONE: PURGED, OTHER: PURGED}, stalled="late")
+    assert set(fates(nothing).values()) == {Fate.APART}
+    alone = Abort(partitions=[ONE, TWO], failures={ONE: PURGED, TWO: PURGED}, stalled="late")
+    assert set(fates(alone).values()) == {Fate.STALLED}
+
+
+def test_the_writer_is_nobody_s_fault() -> None:
+    with pytest.raises(WriterRefused, match="IDEMPOTENT_WRITE"):
+        fates(Abort(partitions=[ONE], cause=KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)))
+
+
+@st.composite
+def aborts(draw: st.DrawFn) -> Abort:
+    codes = st.sampled_from(CODES).map(KafkaError)
+    partitions = draw(st.lists(st.sampled_from([ONE, TWO, OTHER]), min_size=1, unique=True))
+    return Abort(
+        partitions=partitions,
+        failures=draw(st.dictionaries(st.sampled_from(partitions), codes)),
+        refused_here=draw(st.sets(st.sampled_from(partitions))),
+        stalled=draw(st.sampled_from(["", "late"])),
+        cause=draw(st.none() | codes),
+    )
+
+
+@given(aborts())
+def test_everybody_has_one_answer_and_somebody_waits(abort: Abort) -> None:
+    try:
+        found = blamed(abort, BatchSizes())
+    except WriterRefused:
+        causes = [*abort.failures.values(), abort.cause]
+        refusals = [REFUSALS.get(cause.code()) for cause in causes if cause is not None]
+        assert any(refusal is not None and refusal.about is About.WRITER for refusal in refusals)
+        return
+    assert [failure.partition for failure in found] == list(abort.partitions)
+    given = {failure.fate for failure in found}
+    named = {p for p, error in abort.failures.items() if error.code() not in SECONDARY}
+    if given == {Fate.AT_ONCE}:  # the same once more would be a loop: it is smaller batches that are tried
+        assert all(abort.failures[p].code() == KafkaError.MSG_SIZE_TOO_LARGE for p in named)
+        assert named
+    if Fate.APART in given:  # nor would this end, if there were nothing to take apart
+        assert given == {Fate.APART}
+        assert len({p.topic for p in abort.partitions}) > 1
+    if named and not abort.stalled:
+        assert {f.partition for f in found if f.fate is Fate.AT_ONCE} >= set(abort.partitions) - named

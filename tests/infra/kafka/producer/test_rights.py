@@ -1,0 +1,198 @@
+"""What both writers make of rights that a real cluster does not give: who is to blame, and what becomes of the others.
+
+Ingress as a whole, by the same causes: tests/processes/test_refused_by_target.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+
+import pytest
+
+from formats.errors import BrokerUnavailable, TargetError, WriterRefused
+from infra.contracts.consumer import Fate, TargetWriter, TopicPartition
+from infra.kafka.consumer.partition_reader import read_partition
+from infra.kafka.consumer.placement import KafkaPlacement
+from infra.kafka.producer.at_least_once import AtLeastOnceWriter
+from infra.kafka.producer.transactional import TransactionalWriter
+from infra.local.stack import LocalStack
+from infra.local.waiting import wait_until
+from tests.contracts.target import never, row, run_of
+from tests.infra.cluster import Cluster
+from tests.infra.principal import DESCRIBE, GROUP, READ, TOPIC, TRANSACTIONAL_ID, WRITE, Principal
+
+pytestmark = pytest.mark.integration
+
+MIB = 1 << 20
+PATIENCE = timedelta(seconds=40)
+GUARANTEES = pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-once"])
+
+
+class Target:
+    """A cluster with two topics and a checkpoint topic, and a principal that may write to one topic and describe
+    all."""
+
+    def __init__(self, stack: LocalStack, unique: Callable[[str], str]) -> None:
+        self.broker = stack.brokers["b"]
+        self.cluster, self.principal = Cluster(self.broker), Principal(self.broker, unique("worker"))
+        self.good = self.cluster.create(unique("good"), 2)
+        self.bad = self.cluster.create(unique("bad"), 2)
+        self.checkpoints, self.id = unique("checkpoints"), unique("id")
+        self.cluster.create(self.checkpoints, configs={"cleanup.policy": "compact"})
+        for topic in (self.good[0].topic, self.checkpoints):
+            self.principal.allow(TOPIC, topic, WRITE, DESCRIBE)
+        self.principal.allow(TOPIC, self.bad[0].topic, DESCRIBE)
+        self.principal.allow(TRANSACTIONAL_ID, self.id, WRITE, DESCRIBE, prefixed=True)
+
+    @contextmanager
+    def writer(self, guarantee: str, *, timeout: timedelta = timedelta(seconds=10)) -> Iterator[TargetWriter]:
+        properties: Mapping[str, object] = {**self.principal.properties, "log_level": 0}
+        common = {"checkpoint_topic": self.checkpoints, "memory_bytes": MIB}
+        made: TargetWriter
+        if guarantee == "exactly-once":
+            made = TransactionalWriter(properties, transactional_id=self.id, transaction_timeout=timeout, **common)  # type: ignore[arg-type]
+        else:
+            made = AtLeastOnceWriter({**properties, "topic.metadata.propagation.max.ms": 100}, **common)  # type: ignore[arg-type]
+        try:
+            yield made
+        finally:
+            made.close(timedelta(seconds=2))
+
+    def records(self, partition: TopicPartition) -> list[bytes | None]:
+        return [record.value for record in self.cluster.records(partition)]
+
+
+@pytest.fixture
+def target(stack: LocalStack, unique: Callable[[str], str]) -> Target:
+    return Target(stack, unique)
+
+
+def fates(writer: TargetWriter, *partitions: TopicPartition, fence: object = None) -> Mapping[TopicPartition, Fate]:
+    """Of a call with one run for each."""
+    runs = [run_of(partition, [row(0)]) for partition in partitions]
+    return {f.partition: f.fate for f in writer.deliver(runs, should_stop=never, fence=fence)}
+
+
+@GUARANTEES
+def test_a_topic_without_the_right_to_write(target: Target, guarantee: str) -> None:
+    good, bad = target.good[0], target.bad[0]
+    with target.writer(guarantee) as writer:
+        found = fates(writer, good, bad)
+        if guarantee == "exactly-once":  # the client says of no topic that it is to blame
+            assert found == {good: Fate.APART, bad: Fate.APART}
+        else:
+            assert found.pop(bad) is Fate.DENIED
+            assert set(found.values()) <= {Fate.AT_ONCE}
+        assert fates(writer, good) == {}
+        [denied, other] = writer.deliver([run_of(p, [row(0)]) for p in target.bad], should_stop=never)
+        assert [denied.fate, other.fate] == [Fate.DENIED] * 2
+        assert "TOPIC_AUTHORIZATION_FAILED" in denied.code
+        assert "allow WRITE" in denied.reason
+        assert target.records(bad) == []
+        assert target.records(good)[:1] == [b"v"]
+        target.principal.allow(TOPIC, bad.topic, WRITE)
+        assert wait_until(lambda: fates(writer, bad) == {}, PATIENCE)
+
+
+@GUARANTEES
+def test_a_checkpoint_topic_without_the_right_to_write(target: Target, guarantee: str) -> None:
+    target.principal.forbid(TOPIC, target.checkpoints, WRITE)
+    with target.writer(guarantee) as writer:
+        for _ in range(2):
+            with pytest.raises(WriterRefused, match=f"{target.checkpoints}.*TOPIC_AUTHORIZATION_FAILED.*allow WRITE"):
+                fates(writer, *target.good)
+        target.principal.allow(TOPIC, target.checkpoints, WRITE)
+        assert fates(writer, *target.good) == {}
+    if guarantee == "exactly-once":
+        assert target.records(target.good[0]) == [b"v"]
+
+
+@pytest.mark.long
+@GUARANTEES
+def test_a_checkpoint_topic_that_is_gone(target: Target, guarantee: str) -> None:
+    with target.writer(guarantee) as writer:
+        assert fates(writer, *target.good) == {}
+        target.cluster.delete(target.checkpoints)
+        for _ in range(2):
+            with pytest.raises(WriterRefused, match=f"{target.checkpoints} does not exist"):
+                fates(writer, *target.good)
+        target.cluster.create(target.checkpoints, configs={"cleanup.policy": "compact"})
+        assert wait_until(lambda: delivered(writer, target.good), PATIENCE)
+    if guarantee == "exactly-once":
+        assert target.records(target.good[0]) == [b"v"] * 2
+
+
+def delivered(writer: TargetWriter, partitions: Sequence[TopicPartition]) -> bool:
+    """A topic that was just made may be known to one broker and not to the client."""
+    try:
+        return fates(writer, *partitions) == {}
+    except WriterRefused:
+        return False
+
+
+def test_a_transactional_id_without_the_right_to_write(target: Target) -> None:
+    with target.writer("exactly-once") as writer:
+        target.principal.forbid(TRANSACTIONAL_ID, target.id, WRITE, prefixed=True)
+        for _ in range(2):
+            with pytest.raises(WriterRefused, match=r"TRANSACTIONAL_ID_AUTHORIZATION_FAILED.*allow WRITE and DESCRIBE"):
+                fates(writer, target.good[0])
+        target.principal.allow(TRANSACTIONAL_ID, target.id, WRITE, prefixed=True)
+        assert fates(writer, target.good[0]) == {}
+        target.principal.forbid(TRANSACTIONAL_ID, target.id, WRITE, prefixed=True)  # now that its producer has begun
+        with pytest.raises(WriterRefused, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
+            fates(writer, target.good[0])
+        target.principal.allow(TRANSACTIONAL_ID, target.id, WRITE, prefixed=True)
+        assert fates(writer, target.good[0]) == {}
+    assert target.records(target.good[0]) == [b"v"] * 2
+
+
+def test_a_transaction_timeout_above_the_broker_s_limit(target: Target) -> None:
+    limit = r"INVALID_TRANSACTION_TIMEOUT.*transaction\.max\.timeout\.ms"
+    with (
+        target.writer("exactly-once", timeout=timedelta(minutes=16)) as writer,
+        pytest.raises(WriterRefused, match=limit),
+    ):
+        fates(writer, target.good[0])
+    assert target.records(target.good[0]) == []
+
+
+def test_a_group_without_the_right_to_read(target: Target, unique: Callable[[str], str]) -> None:
+    group, topic = unique("group"), target.good[0].topic
+    with ExitStack() as around:
+        placement = KafkaPlacement(target.cluster.properties, group_id=group)  # type: ignore[arg-type]
+        around.callback(placement.close, timedelta(seconds=5))
+        placement.subscribe([topic], Nobody())
+        assert wait_until(lambda: placement.poll(timedelta()) == [] and placement.fence() is not None, PATIENCE)
+        writer = around.enter_context(target.writer("exactly-once"))
+        with pytest.raises(WriterRefused, match=r"GROUP_AUTHORIZATION_FAILED.*allow READ"):
+            fates(writer, target.good[0], fence=placement.fence())
+        target.principal.allow(GROUP, group, READ)
+        # the group's offsets are offsets of the destination
+        assert fates(writer, target.good[0], fence=placement.fence()) == {target.good[0]: Fate.DENIED}
+        target.principal.allow(TOPIC, topic, READ)
+        assert fates(writer, target.good[0], fence=placement.fence()) == {}
+    assert target.records(target.good[0]) == [b"v"]
+
+
+def test_a_partition_is_read_without_a_right_on_any_group(target: Target) -> None:
+    """The client asks for the coordinator of a group that it never joins; its refusals are no progress either."""
+    partition = target.good[0]
+    target.cluster.put(partition.topic, b"k", b"v")
+    target.principal.allow(TOPIC, partition.topic, READ)
+    properties = {**target.principal.properties, "log_level": 0}
+    assert sum(batch.num_rows for batch in read_partition(properties, partition, 0, 1)) == 1
+    with pytest.raises(BrokerUnavailable, match="nothing came for"):
+        list(read_partition(properties, partition, 0, 2, patience=timedelta(seconds=3)))
+    target.principal.forbid(TOPIC, partition.topic, READ)
+    with pytest.raises(TargetError, match=f"read {partition}.*allow READ on the topic"):
+        list(read_partition(properties, partition, 0, 1))
+
+
+class Nobody:
+    def assigned(self, partitions: object) -> None: ...
+
+    def revoked(self, partitions: object) -> None: ...
+
+    def lost(self, partitions: object) -> None: ...

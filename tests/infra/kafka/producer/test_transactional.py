@@ -1,0 +1,345 @@
+"""Exactly-once delivery on a real broker: the contract, and each step that the guarantee needs."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, suppress
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Place
+
+from formats.errors import BrokerUnavailable, ConfigError, OwnershipLost
+from infra.contracts.consumer import Fate, GroupListener, TargetRun, TargetWriter, TopicPartition
+from infra.kafka.client.idempotent_producer import transactional_properties
+from infra.kafka.consumer.placement import NO_GENERATION, KafkaPlacement
+from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
+from infra.kafka.producer.ownership import Owner as ClaimedId
+from infra.kafka.producer.transactional import TransactionalWriter
+from infra.runtime.lifecycle import Deadline
+from tests.contracts.target import expected, never, row, run_of
+from tests.infra.cluster import Cluster
+from tests.infra.target_on_broker import BrokerTargetContract
+
+MIB = 1 << 20
+PATIENCE = timedelta(seconds=40)
+
+
+class Owner:
+    """A listener that only notes what it has."""
+
+    def __init__(self) -> None:
+        self.owned: set[TopicPartition] = set()
+        self.on_revoked: Callable[[], None] = lambda: None
+
+    def assigned(self, partitions: object) -> None:
+        self.owned |= set(partitions)  # type: ignore[call-overload]
+
+    def revoked(self, partitions: object) -> None:
+        self.on_revoked()
+        self.owned -= set(partitions)  # type: ignore[call-overload]
+
+    lost = revoked
+
+
+@pytest.mark.integration
+class TestTransactionalWriter(BrokerTargetContract):
+    @pytest.fixture
+    def make(
+        self, cluster: Cluster, checkpoint_topic: str, unique: Callable[[str], str]
+    ) -> Iterator[Callable[..., TransactionalWriter]]:
+        made: list[TransactionalWriter] = []
+
+        def make(
+            *,
+            name: str = "",
+            exclusive: bool = True,
+            timeout: float = 10,
+            memory_bytes: int = 16 * MIB,
+            **properties: object,
+        ) -> TransactionalWriter:
+            given = cluster.properties | {"log_level": 0} | {k.replace("_", "."): v for k, v in properties.items()}
+            made.append(
+                TransactionalWriter(
+                    given,
+                    transactional_id=name or unique("worker"),
+                    exclusive=exclusive,
+                    transaction_timeout=timedelta(seconds=timeout),
+                    checkpoint_topic=checkpoint_topic,
+                    memory_bytes=memory_bytes,
+                )
+            )
+            return made[-1]
+
+        yield make
+        for writer in made:
+            writer.close(timedelta(seconds=2))
+
+    @pytest.fixture
+    def writer(self, make: Callable[..., TransactionalWriter]) -> TargetWriter:
+        return make()
+
+    @pytest.fixture
+    def join(
+        self, cluster: Cluster, partitions: Sequence[TopicPartition], unique: Callable[[str], str]
+    ) -> Iterator[Callable[..., tuple[KafkaPlacement, Owner]]]:
+        """Another member of one group on the partitions' topic."""
+        group, made = unique("group"), list[KafkaPlacement]()
+
+        def join(**properties: str) -> tuple[KafkaPlacement, Owner]:
+            given = {str(k): str(v) for k, v in cluster.properties.items()} | {
+                k.replace("_", "."): v for k, v in properties.items()
+            }
+            made.append(KafkaPlacement(given, group_id=group))
+            owner = Owner()
+            listener: GroupListener = owner
+            made[-1].subscribe([partitions[0].topic], listener)
+            return made[-1], owner
+
+        yield join
+        for placement in made:
+            placement.close(timedelta(seconds=2))
+
+    # --- what a transaction adds ---
+
+    def test_a_refused_run_takes_the_others_along_but_not_down(
+        self, writer: TargetWriter, partitions: Sequence[TopicPartition]
+    ) -> None:
+        bad, good = self.refused(run_of(partitions[0], [row(0)])), run_of(partitions[1], [row(0)])
+        failures = {f.partition: f.fate for f in writer.deliver([good, bad], should_stop=never)}
+        assert failures == {partitions[0]: Fate.REFUSED, partitions[1]: Fate.AT_ONCE}
+        assert (self.read(partitions[1], 0), self.checkpoints()) == ([], {})
+
+    def test_nothing_is_seen_of_a_transaction_before_its_end(
+        self, make: Callable[..., TransactionalWriter], partitions: Sequence[TopicPartition]
+    ) -> None:
+        run = run_of(partitions[0], [row(0), row(1)])
+
+        def runs() -> Iterator[TargetRun]:
+            yield run
+            raise ZeroDivisionError
+
+        writer = make()
+        with pytest.raises(ZeroDivisionError):
+            writer.deliver(runs(), should_stop=never)
+        assert (self.read(partitions[0], 0), self.checkpoints()) == ([], {})
+        assert writer.deliver([run], should_stop=never) == []
+        assert self.read(partitions[0], 2) == expected(run)
+
+    def test_a_second_process_of_one_name_fences_the_first(
+        self, make: Callable[..., TransactionalWriter], partitions: Sequence[TopicPartition]
+    ) -> None:
+        older, younger = (make(name="same" + partitions[0].topic, exclusive=False) for _ in range(2))
+        first, second = run_of(partitions[0], [row(0)]), run_of(partitions[0], [row(1)])
+        assert older.deliver([first], should_stop=never) == []
+        assert younger.deliver([second], should_stop=never) == []
+        zombie = run_of(partitions[0], [row(2)])
+        with pytest.raises(OwnershipLost, match=r"group\.instance\.id"):
+            older.deliver([zombie], should_stop=never)
+        third = run_of(partitions[0], [row(3)])
+        assert younger.deliver([third], should_stop=never) == []
+        assert self.read(partitions[0], 3) == expected(first, second, third)
+
+    @pytest.mark.long
+    def test_who_was_taken_over_from_cannot_take_it_back(
+        self,
+        make: Callable[..., TransactionalWriter],
+        partitions: Sequence[TopicPartition],
+        cluster: Cluster,
+        checkpoint_topic: str,
+        unique: Callable[[str], str],
+    ) -> None:
+        """Without a group: it was frozen, say, its producer failed meanwhile, and a new one has the id once more."""
+        name = unique("restore")
+        with ExitStack() as around:
+
+            def begun() -> TransactionalWriter:
+                writer = make(name=name, exclusive=False)
+                store = around.enter_context(closing(KafkaCheckpointStore(cluster.properties, checkpoint_topic)))
+                writer.take_over(PATIENCE, ClaimedId(name, store))
+                return writer
+
+            older, first = begun(), run_of(partitions[0], [row(0)])
+            assert older.deliver([first], should_stop=never) == []
+            younger, second = begun(), run_of(partitions[0], [row(1)])
+            assert younger.deliver([second], should_stop=never) == []
+            older.close(timedelta())
+            zombie, third = run_of(partitions[0], [row(2)]), run_of(partitions[0], [row(3)])
+            with pytest.raises(OwnershipLost, match="another process has begun"):
+                older.deliver([zombie], should_stop=never)
+            # which has fenced the younger one's producer, and not the younger one
+            deadline = Deadline(PATIENCE)
+            while self.checkpoints()[third.key] != third.checkpoint and not deadline.expired:
+                with suppress(BrokerUnavailable):
+                    younger.deliver([third], should_stop=never)
+            assert self.read(partitions[0], 3) == expected(first, second, third)
+
+    def test_a_transaction_that_its_owner_left_is_over_by_its_timeout(
+        self,
+        make: Callable[..., TransactionalWriter],
+        partitions: Sequence[TopicPartition],
+        cluster: Cluster,
+        checkpoint_topic: str,
+    ) -> None:
+        """Read up to the checkpoint topic's end: the answer comes when nothing is pending any more."""
+        done = run_of(partitions[0], [row(0)])
+        assert make().deliver([done], should_stop=never) == []
+        left = Producer(
+            cluster.properties
+            | {"transactional.id": partitions[0].topic, "transaction.timeout.ms": 3000, "log_level": 0}
+        )
+        left.init_transactions(20)
+        left.begin_transaction()
+        left.produce(checkpoint_topic, b"{}", b"left open")
+        left.flush(20)
+        store = KafkaCheckpointStore(
+            {k: str(v) for k, v in cluster.properties.items()}, checkpoint_topic, read_within=PATIENCE
+        )
+        with closing(store):
+            assert store.read() == {done.key: done.checkpoint}
+
+    def test_batches_shrink_to_what_a_topic_takes(
+        self, make: Callable[..., TransactionalWriter], cluster: Cluster, unique: Callable[[str], str]
+    ) -> None:
+        small = cluster.create(unique("small"), 1, {"max.message.bytes": "3000", "retention.ms": "-1"})[0]
+        run = run_of(small, [row(o, os.urandom(1000)) for o in range(50)])
+        writer = make()
+        tries = [writer.deliver([run], should_stop=never) for _ in range(3)]
+        assert [[f.fate for f in failures] for failures in tries] == [[Fate.AT_ONCE], [Fate.AT_ONCE], []]
+        assert cluster.records(small) == expected(run)
+
+    # --- the fence ---
+
+    def drive(self, *placements: KafkaPlacement, until: Callable[[], bool]) -> None:
+        deadline = Deadline(PATIENCE)
+        while not until():
+            assert not deadline.expired
+            for placement in placements:
+                placement.poll(timedelta(seconds=0.05))
+
+    @pytest.mark.parametrize("protocol", ["classic", "consumer"])
+    def test_a_member_that_lost_a_partition_cannot_write_it(
+        self,
+        make: Callable[..., TransactionalWriter],
+        join: Callable[..., tuple[KafkaPlacement, Owner]],
+        partitions: Sequence[TopicPartition],
+        protocol: str,
+    ) -> None:
+        """The snapshot taken with the look at ownership is refused; a fresh one would be taken."""
+        first, mine = join(group_protocol=protocol)
+        self.drive(first, until=lambda: mine.owned == set(partitions))
+        snapshot = first.fence()
+        writer = make()
+        assert writer.deliver([run_of(partitions[0], [row(0)])], should_stop=never, fence=snapshot) == []
+        second, theirs = join(group_protocol=protocol)
+        self.drive(first, second, until=lambda: bool(theirs.owned) and not (mine.owned & theirs.owned))
+        gone = next(iter(theirs.owned))
+        late = run_of(gone, [row(7, b"late")])
+        [failure] = writer.deliver([late], should_stop=never, fence=snapshot)
+        assert failure.fate is Fate.RETRY
+        assert "GENERATION" in failure.reason.upper() or "EPOCH" in failure.reason.upper()
+        assert expected(late)[0] not in self.read(gone, 0)
+        # which is why the snapshot goes with a look at who owns what that is no older
+        self.drive(first, second, until=lambda: writer.deliver([late], should_stop=never, fence=first.fence()) == [])
+
+    def test_a_fence_of_no_generation_would_be_no_fence(
+        self,
+        make: Callable[..., TransactionalWriter],
+        join: Callable[..., tuple[KafkaPlacement, Owner]],
+        partitions: Sequence[TopicPartition],
+    ) -> None:
+        """The premise of `KafkaPlacement.fence`: a broker accepts it while another member owns the partition. A member
+        id without a generation, or a generation without a member id, is refused."""
+        owning, owner = join()
+        self.drive(owning, until=lambda: owner.owned == set(partitions))
+        outside, _ = join()
+        nobody = outside._member.client.consumer_group_metadata()
+        assert make().deliver([run_of(partitions[0], [row(0)])], should_stop=never, fence=nobody) == []
+        assert outside.fence() is None
+        mine: bytes = owning.fence()  # type: ignore[assignment]
+        member_id = str(owning._member.client.memberid()).encode()
+        for made_up in (
+            mine.replace(mine[: len(NO_GENERATION)], NO_GENERATION),
+            mine.replace(member_id, b""),
+        ):
+            assert made_up != mine
+            [failure] = make().deliver([run_of(partitions[0], [row(1)])], should_stop=never, fence=made_up)
+            assert failure.fate is Fate.RETRY
+
+    def test_an_answer_that_never_comes_is_not_waited_for(
+        self,
+        make: Callable[..., TransactionalWriter],
+        join: Callable[..., tuple[KafkaPlacement, Owner]],
+        partitions: Sequence[TopicPartition],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """What the client does when it lost the connection to the group's coordinator: nothing, for ever."""
+        placement, owner = join()
+        self.drive(placement, until=lambda: owner.owned == set(partitions))
+        never_comes = threading.Event()
+
+        class Deaf(Producer):
+            def send_offsets_to_transaction(self, *_: object) -> None:
+                never_comes.wait()
+
+        writer, run = make(), run_of(partitions[0], [row(0), row(1)])
+        monkeypatch.setattr("infra.kafka.producer.transactional.FENCED_WITHIN", timedelta(seconds=1))
+        with monkeypatch.context() as deaf:
+            deaf.setattr("infra.kafka.client.idempotent_producer.Producer", Deaf)
+            failures = writer.deliver([run], should_stop=never, fence=placement.fence())
+            assert [failure.fate for failure in failures] == [Fate.RETRY]
+            assert (self.read(partitions[0], 0), self.checkpoints()) == ([], {})
+        writer.close(timedelta(seconds=2))
+        assert writer.deliver([run], should_stop=never, fence=placement.fence()) == []
+        assert self.read(partitions[0], 2) == expected(run)
+        never_comes.set()
+
+    def test_the_next_owner_waits_for_what_is_pending(
+        self,
+        join: Callable[..., tuple[KafkaPlacement, Owner]],
+        partitions: Sequence[TopicPartition],
+        cluster: Cluster,
+    ) -> None:
+        """No answer while another's transaction holds the partition; under read_uncommitted there would be one."""
+        placement, owner = join()
+        self.drive(placement, until=lambda: owner.owned == set(partitions))
+        with cluster.producer(**{"transactional.id": partitions[0].topic}) as producer:
+            producer.init_transactions(20)
+            producer.begin_transaction()
+            producer.send_offsets_to_transaction([Place(partitions[0].topic, 0, 5)], placement.fence(), 20)
+            answered = threading.Event()
+
+            def ask() -> None:
+                placement.settled(partitions)
+                answered.set()
+
+            asking = threading.Thread(target=ask)
+            asking.start()
+            assert not answered.wait(0.5)  # without a pending transaction it takes milliseconds
+            producer.commit_transaction(20)
+            asking.join(PATIENCE.total_seconds())
+            assert answered.is_set()
+
+    def test_nobody_answers(self) -> None:
+        unreachable = {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}
+        writer = TransactionalWriter(
+            unreachable,
+            transactional_id="w",
+            transaction_timeout=timedelta(seconds=10),
+            checkpoint_topic="c",
+            memory_bytes=MIB,
+        )
+        turns = iter([False] * 2)
+        with pytest.raises(BrokerUnavailable):
+            writer.deliver([run_of(TopicPartition("t", 0), [row(0)])], should_stop=lambda: next(turns, True))
+        writer.close(timedelta())
+
+
+def test_what_guarantees_rest_on_cannot_be_configured_away() -> None:
+    with pytest.raises(ConfigError, match=r'"enable.idempotence"'):
+        transactional_properties(
+            {"enable.idempotence": False}, memory_bytes=MIB, transaction_timeout=timedelta(seconds=30)
+        )

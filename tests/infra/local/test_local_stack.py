@@ -1,0 +1,675 @@
+"""The embedded stack: what is needed to start it, what it does, and that nothing of it is ever left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_plus
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from infra.local import aws, detached, ports
+from infra.local.cache import CACHE_VARIABLE, cache_dir
+from infra.local.errors import LocalStackError, tail
+from infra.local.identity import ProcessIdentity, birth, identify
+from infra.local.jars import is_fetched, kafka_jars
+from infra.local.process import Supervisor
+from infra.local.server import Server
+from infra.local.stack import LocalStack
+from infra.local.waiting import wait_until
+from infra.runtime.java import Java, find_java
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from infra.local.broker import Broker
+    from infra.local.process import Process
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+PATIENCE = timedelta(seconds=60)
+START_SECONDS = 90.0
+READY_WITHIN = timedelta(seconds=20)
+WAIT_FOREVER = "import signal; signal.pause()"
+
+
+def eventually(check: Callable[[], bool]) -> bool:
+    return wait_until(check, PATIENCE)
+
+
+@contextmanager
+def child(source: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python process running `source`. Killed at the end, if it still runs."""
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(source)],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def said(process: subprocess.Popen[str]) -> dict[str, object]:
+    """The line of JSON that the child prints."""
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, "the child ended without a word"
+    answer: dict[str, object] = json.loads(line)
+    return answer
+
+
+# ---------- Java
+
+
+def fake_java(home: Path, *, version: str = "17.0.9", modules: str = "jdk.incubator.vector@17.0.9") -> Path:
+    executable = home / "bin" / "java"
+    executable.parent.mkdir(parents=True)
+    executable.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in\n'
+        f"*--list-modules*) printf 'java.base@{version}\\n{modules}\\n';;\n"
+        f"*) echo 'openjdk version \"{version}\" 2024-01-01' >&2;;\n"
+        "esac\n",
+        encoding="ascii",
+    )
+    executable.chmod(0o755)
+    return executable
+
+
+class TestJava:
+    def test_java_home_is_taken_before_the_path(self, tmp_path: Path) -> None:
+        chosen = fake_java(tmp_path / "home", version="21.0.1")
+        other = fake_java(tmp_path / "other")
+        path = f"{other.parent}:/usr/bin:/bin"
+        assert find_java({"JAVA_HOME": str(tmp_path / "home"), "PATH": path}) == Java(
+            executable=chosen, version="21.0.1"
+        )
+        assert find_java({"PATH": path}).executable == other
+
+    def test_an_absent_one_is_named_with_its_package(self, tmp_path: Path) -> None:
+        with pytest.raises(LocalStackError, match=r"(?s)no Java.*apt-get install openjdk-17-jre-headless.*openjdk@17"):
+            find_java({"PATH": str(tmp_path)})
+        with pytest.raises(LocalStackError, match=r"JAVA_HOME is .*no-such"):
+            find_java({"JAVA_HOME": str(tmp_path / "no-such"), "PATH": os.environ["PATH"]})
+
+    @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2", "16"])
+    def test_an_old_one_is_refused(self, tmp_path: Path, version: str) -> None:
+        fake_java(tmp_path, version=version)
+        with pytest.raises(LocalStackError, match=f"(?s){tmp_path}.*Java {version}: too old.*needed: Java 17"):
+            find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
+
+    def test_one_without_the_module_is_refused(self, tmp_path: Path) -> None:
+        fake_java(tmp_path, modules="jdk.incubator.vector.not@17")
+        with pytest.raises(LocalStackError, match=r"(?s)without the module jdk.incubator.vector.*apt-get install"):
+            find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
+
+    @pytest.mark.parametrize("script", ["#!/bin/sh\nexit 3\n", "#!/bin/sh\necho hello\n", "#!/no/such/shell\n"])
+    def test_one_that_does_not_work_is_refused(self, tmp_path: Path, script: str) -> None:
+        fake_java(tmp_path).write_text(script, encoding="ascii")
+        with pytest.raises(LocalStackError, match=r"(?s)found .*needed: Java 17"):
+            find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
+
+
+# ---------- jars
+
+FAKE_JAVA = Java(executable=Path("/no/java/bin/java"), version="17")
+RESOLVER = """
+import pathlib, sys
+package, folder = sys.argv[1:]
+with open({calls!r}, "a") as calls:
+    calls.write(package + "\\n")
+jars = pathlib.Path(folder) / "jars"
+jars.mkdir(parents=True)
+for name in ("org.apache.kafka_kafka_2.13-4.3.1.jar", "org.slf4j_slf4j-api-1.7.36.jar"):
+    (jars / name).write_bytes(b"jar")
+"""
+
+
+class TestJars:
+    def test_the_cache_folder_can_be_chosen(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv(CACHE_VARIABLE, raising=False)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+        assert cache_dir() == tmp_path / "xdg" / "kafka-segment-replicator"
+        monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "mine"))
+        assert cache_dir() == tmp_path / "mine"
+
+    def test_several_at_once_fetch_once_and_later_runs_never(self, tmp_path: Path) -> None:
+        cache, calls = tmp_path / "cache", tmp_path / "calls"
+        cache.mkdir()
+        assert not is_fetched(cache=cache)
+        source = f"""
+            import json
+            from pathlib import Path
+            from infra.local.jars import kafka_jars
+            from infra.runtime.java import Java
+            java = Java(executable=Path("/no/java/bin/java"), version="17")
+            jars = kafka_jars(java, cache=Path({str(cache)!r}), resolver={RESOLVER.format(calls=str(calls))!r})
+            print(json.dumps(dict(jars=[str(jar) for jar in jars])), flush=True)
+        """
+        with child(source) as one, child(source) as other:
+            answers = said(one), said(other)
+        assert calls.read_text(encoding="ascii").splitlines() == ["org.apache.kafka:kafka_2.13:4.3.1"]
+        assert is_fetched(cache=cache)
+        found = kafka_jars(FAKE_JAVA, cache=cache, resolver="raise SystemExit(1)")
+        assert answers == ({"jars": [str(jar) for jar in found]},) * 2
+        names = [jar.name for jar in found]
+        assert "org.apache.kafka_kafka_2.13-4.3.1.jar" in names
+        assert any(name.startswith("scala-library-") for name in names)
+        assert "org.slf4j_slf4j-api-1.7.36.jar" not in names  # PySpark's instead
+        assert sum(name.startswith("slf4j-api-2") for name in names) == 1
+        assert sorted(entry.name for entry in cache.iterdir()) == ["kafka-4.3.1", "kafka-4.3.1.lock"]
+
+    def test_a_failed_fetch_says_why_and_leaves_nothing_half_done(self, tmp_path: Path) -> None:
+        with pytest.raises(LocalStackError, match=r"(?s)cannot fetch Kafka 4.3.1.*ended with 7.*log: .*\n  no network"):
+            kafka_jars(FAKE_JAVA, cache=tmp_path, resolver="import sys; print('no network'); sys.exit(7)")
+        names = sorted(entry.name for entry in tmp_path.iterdir())
+        assert names == ["kafka-4.3.1.fetch.log", "kafka-4.3.1.lock"]
+
+    def test_a_fetcher_that_is_killed_takes_the_resolver_with_it(self, tmp_path: Path) -> None:
+        source = f"""
+            from pathlib import Path
+            from infra.local.jars import kafka_jars
+            from infra.runtime.java import Java
+            import os
+            resolver = "import os, signal; print('pid', os.getpid(), flush=True); signal.pause()"
+            java = Java(executable=Path("/no/java/bin/java"), version="17")
+            kafka_jars(java, cache=Path({str(tmp_path)!r}), resolver=resolver)
+        """
+        log = tmp_path / "kafka-4.3.1.fetch.log"
+        with child(source) as process:
+            assert eventually(lambda: log.exists() and "pid" in log.read_text(encoding="utf-8"))
+            resolver = identify(int(log.read_text(encoding="utf-8").split()[1]))
+            assert resolver is not None
+            process.kill()
+            assert eventually(lambda: not resolver.alive())
+            assert eventually(lambda: not list(tmp_path.glob("*.partial-*")))
+
+    def test_a_version_is_not_a_path(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="not a Kafka version"):
+            kafka_jars(FAKE_JAVA, version="../4.3.1", cache=tmp_path)
+
+
+# ---------- ports, processes
+
+
+class TestPorts:
+    def test_they_are_different_and_not_among_those_for_outgoing_connections(self) -> None:
+        found = ports.free_ports(50)
+        assert len(set(found)) == 50
+        assert all(ports.LOWEST <= port < ports.outgoing_from() for port in found)
+
+    def test_a_taken_one_is_not_free(self) -> None:
+        with socket.socket() as server:
+            server.bind((ports.HOST, 0))
+            server.listen(1)
+            port = server.getsockname()[1]
+            assert not ports.is_free(port)
+            assert ports.listens(port)
+
+    def test_a_lost_race_is_known_from_the_log(self) -> None:
+        assert ports.lost_race("org.apache.kafka.common.KafkaException: ... Address already in use.")
+        assert ports.lost_race("Address already in use\nPort 5000 is in use by another program.")
+        assert not ports.lost_race("java.lang.OutOfMemoryError")
+
+
+class TestServer:
+    def test_a_port_lost_to_another_process_is_replaced(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        log = tmp_path / "log"
+        owner = Supervisor(log=tmp_path / "supervisor.log")
+
+        def launch(given: tuple[int, ...]) -> Process:
+            command = [sys.executable, "-u", "-m", "http.server", "--bind", ports.HOST, str(given[0])]
+            return owner.start("web", command, log=log, cwd=tmp_path, env=os.environ)
+
+        with socket.socket() as rival:
+            rival.bind((ports.HOST, 0))
+            rival.listen(1)
+            taken = rival.getsockname()[1]
+            offers = iter([(taken,), ports.free_ports(1)])
+            monkeypatch.setattr("infra.local.server.free_ports", lambda _count: next(offers))
+            server = Server(
+                name="web",
+                log=log,
+                port_count=1,
+                launch=launch,
+                answers=lambda: "Serving HTTP" in server.logged(),  # the rival listens too
+                abort=threading.Event(),
+            )
+            try:
+                server.start(PATIENCE)
+                assert server.port != taken
+                assert ports.listens(server.port)
+                server.start(PATIENCE)  # it runs: nothing to do
+                server.check()
+            finally:
+                owner.close()
+
+
+class TestIdentity:
+    def test_a_process_is_its_pid_and_its_birth(self) -> None:
+        myself = identify(os.getpid())
+        assert myself is not None
+        assert myself.alive()
+        assert not ProcessIdentity(pid=os.getpid(), born="another moment").alive()
+
+    def test_an_ended_process_does_not_live_even_before_it_is_waited_for(self) -> None:
+        with child(WAIT_FOREVER) as process:
+            one = identify(process.pid)
+            assert one is not None
+            process.kill()
+            assert eventually(lambda: not one.alive())
+        assert birth(process.pid) == ""
+
+    @pytest.mark.parametrize("pid", [1, 0, -1])
+    def test_pids_that_mean_more_than_one_process_are_refused(self, pid: int) -> None:
+        with pytest.raises(ValueError, match="not a process of ours"):
+            ProcessIdentity(pid=pid, born="x")
+
+
+class TestSupervisor:
+    def start(self, owner: Supervisor, folder: Path, source: str, name: str = "one") -> ProcessIdentity:
+        owner.start(name, [sys.executable, "-c", source], log=folder / f"{name}.log", cwd=folder, env=os.environ)
+        return owner.identities()[name]
+
+    def test_close_ends_stubborn_and_frozen_processes_and_removes_the_folder(self, tmp_path: Path) -> None:
+        folder = tmp_path / "stack"
+        folder.mkdir()
+        owner = Supervisor(log=tmp_path / "log", remove=[folder], grace=timedelta(seconds=0.5))
+        deaf = (
+            f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); {WAIT_FOREVER}"
+        )
+        ones = [self.start(owner, folder, deaf, "deaf"), self.start(owner, folder, WAIT_FOREVER, "frozen")]
+        assert eventually(lambda: "deaf" in (folder / "deaf.log").read_text(encoding="utf-8"))
+        owner.signal("frozen", signal.SIGSTOP)
+        owner.close()
+        owner.close()
+        assert not any(one.alive() for one in ones)
+        assert not folder.exists()
+
+    def test_a_killed_supervisor_is_survived_by_nothing(self, tmp_path: Path) -> None:
+        folder = tmp_path / "stack"
+        folder.mkdir()
+        owner = Supervisor(log=tmp_path / "log", remove=[folder])
+        one = self.start(owner, folder, WAIT_FOREVER)
+        os.kill(owner.pid, signal.SIGKILL)
+        with pytest.raises(LocalStackError, match=r"supervisor .* has ended"):
+            owner.poll("one")
+        owner.close()
+        assert not one.alive()
+        assert not folder.exists()
+
+    def test_what_cannot_be_started_is_said(self, tmp_path: Path) -> None:
+        owner = Supervisor(log=tmp_path / "log")
+        try:
+            with pytest.raises(LocalStackError, match=r"cannot start one: .*no-such-program"):
+                owner.start("one", ["/no-such-program"], log=tmp_path / "one", cwd=tmp_path, env={})
+        finally:
+            owner.close()
+
+    def test_everything_ends_although_a_forked_child_of_the_killed_parent_keeps_the_pipe(self, tmp_path: Path) -> None:
+        source = f"""
+            import json, os, signal, sys
+            from datetime import timedelta
+            from pathlib import Path
+            from infra.local.process import Supervisor
+            folder = Path({str(tmp_path)!r}) / "stack"
+            folder.mkdir()
+            owner = Supervisor(log=folder.parent / "log", remove=[folder])
+            command = [sys.executable, "-c", {WAIT_FOREVER!r}]
+            one = owner.start("one", command, log=folder / "log", cwd=folder, env=os.environ)
+            forked = os.fork()
+            if not forked:
+                signal.pause()
+            print(json.dumps(dict(forked=forked, pids=[one.pid, owner.pid])), flush=True)
+            signal.pause()
+        """
+        with child(source) as process:
+            answer = said(process)
+            pids, forked = answer["pids"], answer["forked"]
+            assert isinstance(pids, list)
+            assert isinstance(forked, int)
+            ones = [identify(pid) for pid in pids]
+            process.kill()
+            try:
+                assert eventually(lambda: not any(one.alive() for one in ones if one))
+                assert eventually(lambda: not (tmp_path / "stack").exists())
+            finally:
+                os.kill(forked, signal.SIGKILL)
+
+
+# ---------- the state of a detached stack
+
+
+def a_state(folder: Path, processes: Mapping[str, ProcessIdentity]) -> detached.StackState:
+    return detached.StackState(
+        dir=folder,
+        keep_dir=True,
+        kafka_version="4.3.1",
+        started_at=datetime(2026, 1, 1, tzinfo=UTC),
+        brokers={"a": "127.0.0.1:17000"},
+        endpoint_url="http://127.0.0.1:17001",
+        processes=processes,
+    )
+
+
+class TestState:
+    def test_it_is_read_as_written(self, tmp_path: Path) -> None:
+        one = a_state(tmp_path, {"supervisor": ProcessIdentity(pid=77, born="b")})
+        assert detached.StackState.from_json(json.loads(json.dumps(one.to_json()))) == one
+
+    def test_nothing_is_no_error(self, tmp_path: Path) -> None:
+        assert detached.status(dir=tmp_path) is None
+        assert detached.down(dir=tmp_path) is None
+
+    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"version": 99}'])
+    def test_a_file_that_cannot_be_read_is_an_error_and_stays(self, tmp_path: Path, text: str) -> None:
+        (tmp_path / detached.STATE_FILE).write_text(text, encoding="utf-8")
+        with pytest.raises(LocalStackError, match=r"cannot read .*state\.json"):
+            detached.down(dir=tmp_path)
+        assert (tmp_path / detached.STATE_FILE).exists()
+
+    def test_down_leaves_a_process_alone_that_only_has_the_pid(self, tmp_path: Path) -> None:
+        with child(WAIT_FOREVER) as innocent:
+            forged = ProcessIdentity(pid=innocent.pid, born="before the machine was restarted")
+            written = a_state(tmp_path, {"supervisor": forged, "broker-a": forged})
+            (tmp_path / detached.STATE_FILE).write_text(json.dumps(written.to_json()), encoding="utf-8")
+            found = detached.status(dir=tmp_path)
+            assert found is not None
+            assert found.down
+            assert not found.up
+            assert detached.down(dir=tmp_path) == written
+            assert innocent.poll() is None
+        assert not (tmp_path / detached.STATE_FILE).exists()
+
+    def test_down_ends_what_a_killed_supervisor_left(self, tmp_path: Path) -> None:
+        with child(WAIT_FOREVER) as orphan:
+            one = identify(orphan.pid)
+            assert one is not None
+            gone = ProcessIdentity(pid=orphan.pid, born="gone")
+            written = a_state(tmp_path, {"supervisor": gone, "broker-a": one})
+            (tmp_path / detached.STATE_FILE).write_text(json.dumps(written.to_json()), encoding="utf-8")
+            detached.down(dir=tmp_path)
+            assert not one.alive()
+
+
+def test_regions_are_different_words() -> None:
+    for regions in ((), ("a", "a"), ("A",), ("../a",)):
+        with pytest.raises(ValueError, match="regions must be different words"):
+            LocalStack(regions=regions)
+
+
+def test_the_tail_of_a_log_is_its_end(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert "no log" in tail(log)
+    log.write_text("\n".join(str(n) for n in range(100)), encoding="utf-8")
+    assert tail(log, lines=2) == "  98\n  99"
+
+
+# ---------- real brokers, S3 and SQS
+
+
+def make_topic(broker: Broker, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    for made in admin.create_topics([NewTopic(topic, 1, 1)]).values():
+        made.result(timeout=PATIENCE.total_seconds())
+
+
+def has_topic(broker: Broker, topic: str) -> bool:
+    return topic in AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics
+
+
+def answers(broker: Broker) -> bool:
+    try:
+        AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0}).list_topics(timeout=0.3)
+    except KafkaException:
+        return False
+    return True
+
+
+def produce(broker: Broker, topic: str, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce(topic, value)
+    assert producer.flush(PATIENCE.total_seconds()) == 0
+
+
+def consume(broker: Broker, topic: str) -> bytes | None:
+    """The value of the first record."""
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "none", "enable.auto.commit": False})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        message = consumer.poll(PATIENCE.total_seconds())
+        assert message is not None
+        assert message.error() is None
+        return message.value()
+    finally:
+        consumer.close()
+
+
+def identities(pids: Mapping[str, int]) -> list[ProcessIdentity]:
+    found = [identify(pid) for pid in pids.values()]
+    assert all(found)
+    return [one for one in found if one]
+
+
+def is_empty(folder: Path) -> bool:
+    return not any(folder.iterdir())
+
+
+@pytest.fixture
+def temp_dir(tmp_path: Path) -> Path:
+    """A folder for temporary files, to be found empty afterwards."""
+    folder = tmp_path / "temp"
+    folder.mkdir()
+    return folder
+
+
+STACK_CHILD = """
+    import json, signal, threading
+    from infra.local.detached import run_foreground
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background inherits it ignored
+    def ready(stack):
+        print(json.dumps(dict(pids=dict(stack.pids()), dir=str(stack.dir))), flush=True)
+    run_foreground(on_ready=ready, stop=threading.Event(), regions=("only",))
+"""
+
+
+@pytest.mark.integration
+class TestStack:
+    def test_two_brokers_s3_and_sqs_are_ready_in_time(self, stack: LocalStack) -> None:
+        assert stack.started_in < READY_WITHIN
+
+    @pytest.mark.parametrize("region", ["a", "b"])
+    def test_a_record_goes_in_and_comes_out(self, stack: LocalStack, topic_name: str, region: str) -> None:
+        broker = stack.brokers[region]
+        make_topic(broker, topic_name)
+        produce(broker, topic_name, region.encode())
+        assert consume(broker, topic_name) == region.encode()
+
+    def test_an_object_and_its_removal_become_messages(self, stack: LocalStack, unique: Callable[[str], str]) -> None:
+        bucket, queue = unique("bucket"), unique("queue")
+        url = aws.wire(stack.moto.endpoint_url, bucket, queue, prefix="data/")
+        assert aws.wire(stack.moto.endpoint_url, bucket, queue, prefix="data/") == url
+        s3, sqs = aws.s3_client(stack.moto.endpoint_url), aws.sqs_client(stack.moto.endpoint_url)
+        seen: list[tuple[str, str]] = []
+
+        def receive() -> bool:
+            for message in sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", []):
+                records = json.loads(message["Body"]).get("Records", [])
+                seen.extend((one["eventName"], unquote_plus(one["s3"]["object"]["key"])) for one in records)
+                sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+            return len(seen) >= 2
+
+        try:
+            s3.put_object(Bucket=bucket, Key="other/1", Body=b"not ours")
+            s3.put_object(Bucket=bucket, Key="data/1", Body=b"one")
+            s3.delete_object(Bucket=bucket, Key="data/1")
+            assert eventually(receive)
+        finally:
+            s3.close()
+            sqs.close()
+        assert seen == [("ObjectCreated:Put", "data/1"), ("ObjectRemoved:Delete", "data/1")]
+
+    def test_a_broker_comes_back_with_its_port_and_its_data(self, stack: LocalStack, topic_name: str) -> None:
+        broker = stack.brokers["b"]
+        before = broker.bootstrap
+        make_topic(broker, topic_name)
+        produce(broker, topic_name, b"kept")
+        broker.stop()
+        assert not answers(broker)
+        assert answers(stack.brokers["a"])
+        broker.start()
+        assert broker.bootstrap == before
+        assert consume(broker, topic_name) == b"kept"
+        broker.kill()
+        broker.start()
+        assert consume(broker, topic_name) == b"kept"
+
+    def test_a_frozen_broker_is_silent_until_it_is_thawed(self, stack: LocalStack) -> None:
+        broker = stack.brokers["a"]
+        broker.freeze()
+        try:
+            assert not answers(broker)
+        finally:
+            broker.thaw()
+        assert eventually(lambda: answers(broker))
+
+    def test_two_stand_side_by_side_and_an_exception_leaves_nothing_of_one(
+        self, stack: LocalStack, topic_name: str, temp_dir: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tempfile.tempdir", str(temp_dir))
+        ones: list[ProcessIdentity] = []
+
+        def use_and_fail() -> None:
+            with LocalStack(regions=("a",)) as other:
+                ones.extend(identities(other.pids()))
+                assert other.brokers["a"].bootstrap != stack.brokers["a"].bootstrap
+                make_topic(other.brokers["a"], topic_name)
+                assert has_topic(other.brokers["a"], topic_name)
+                assert not has_topic(stack.brokers["a"], topic_name)
+                other.check()
+                os.kill(other.pids()["broker-a"], signal.SIGKILL)
+                assert eventually(lambda: not answers(other.brokers["a"]))
+                other.check()
+
+        with pytest.raises(LocalStackError, match=r"(?s)broker-a died: ended by SIGKILL.*broker-a\.log.*Kafka"):
+            use_and_fail()
+        assert len(ones) == 3
+        assert not any(one.alive() for one in ones)
+        assert is_empty(temp_dir)
+        stack.check()
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+    def test_a_parent_that_ends_leaves_nothing(self, temp_dir: Path, number: signal.Signals) -> None:
+        with child(STACK_CHILD, TMPDIR=str(temp_dir)) as process:
+            answer = said(process)
+            pids = answer["pids"]
+            assert isinstance(pids, dict)
+            assert set(pids) == {"supervisor", "broker-only", "moto"}
+            ones = identities(pids)
+            assert Path(str(answer["dir"])).parent == temp_dir
+            process.send_signal(number)
+            process.wait(timeout=PATIENCE.total_seconds())
+            assert eventually(lambda: not any(one.alive() for one in ones))
+            assert eventually(lambda: is_empty(temp_dir))
+
+    def test_ctrl_c_during_the_start_leaves_nothing(self, temp_dir: Path) -> None:
+        with child(STACK_CHILD, TMPDIR=str(temp_dir)) as process:
+            assert eventually(lambda: any("INFO" in tail(log) for log in temp_dir.glob("*/logs/broker-only.log")))
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=PATIENCE.total_seconds()) != 0
+            assert is_empty(temp_dir)
+            assert process.stdout is not None
+            assert process.stdout.read() == ""
+
+    def test_a_broker_that_cannot_start_shows_its_log(
+        self, temp_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tempfile.tempdir", str(temp_dir))
+        with pytest.raises(LocalStackError) as caught, LocalStack(broker_config={"authorizer.class.name": "no.Such"}):
+            pytest.fail("it started")
+        message = str(caught.value)
+        assert "did not start" in message
+        assert "ended with exit code" in message
+        assert "no.Such" in message
+        log = next(word for word in message.replace(",", " ").split() if word.endswith(".log"))
+        assert "no.Such" in Path(log).read_text(encoding="utf-8")  # although the stack's folder is gone
+        assert is_empty(temp_dir)
+
+    def test_a_failing_test_leaves_nothing_and_names_the_logs(self, temp_dir: Path, tmp_path: Path) -> None:
+        test = tmp_path / "test_failing.py"
+        source = """
+            import pytest
+
+            @pytest.mark.integration
+            def test_fails(stack, tmp_path_factory):
+                (tmp_path_factory.getbasetemp().parent / "pids").write_text(" ".join(map(str, stack.pids().values())))
+                raise RuntimeError
+        """
+        test.write_text(textwrap.dedent(source), encoding="utf-8")
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "pytest", "-c", str(ROOT / "pyproject.toml"), "-p", "no:cacheprovider"),
+                *("-p", "tests.conftest", "--rootdir", str(tmp_path), "--basetemp", str(tmp_path / "base"), str(test)),
+            ],
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(temp_dir)},
+            capture_output=True,
+            text=True,
+            timeout=START_SECONDS,
+            check=False,
+        )
+        assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+        assert "RuntimeError" in done.stdout
+        assert f"logs: {temp_dir}" in done.stdout
+        pids = [int(pid) for pid in (tmp_path / "pids").read_text(encoding="utf-8").split()]
+        assert len(pids) == 4
+        assert not any(birth(pid) for pid in pids)
+        assert is_empty(temp_dir)
+
+    def test_a_detached_one_stays_until_it_is_ended_and_keeps_a_chosen_folder(
+        self, tmp_path: Path, topic_name: str
+    ) -> None:
+        folder = tmp_path / "mine"
+        source = f"""
+            import json
+            from pathlib import Path
+            from infra.local.detached import up_detached
+            print(json.dumps(up_detached(regions=("a",), dir=Path({str(folder)!r})).to_json()), flush=True)
+        """
+        with child(source) as process:
+            started = detached.StackState.from_json(said(process))
+            assert process.wait(timeout=PATIENCE.total_seconds()) == 0
+        try:
+            found = detached.status(dir=folder)
+            assert found is not None
+            assert found.up
+            assert found.state == started
+            admin = AdminClient({"bootstrap.servers": started.brokers["a"]})
+            admin.create_topics([NewTopic(topic_name, 1, 1)])[topic_name].result(timeout=10)
+            with pytest.raises(LocalStackError, match=r"runs already in .*replicator local down"):
+                detached.up_detached(regions=("a",), dir=folder)
+        finally:
+            ended = detached.down(dir=folder)
+        assert ended == started
+        assert not any(one.alive() for one in started.processes.values())
+        assert detached.status(dir=folder) is None
+        assert "Kafka" in (started.log_dir / "broker-a.log").read_text(encoding="utf-8")
+        with LocalStack(regions=("a",), dir=folder) as again:
+            assert has_topic(again.brokers["a"], topic_name)

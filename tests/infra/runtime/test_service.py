@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from formats.errors import BrokerUnavailable
+from infra.runtime.service import run_until_signalled
+
+
+class Worker:
+    """A service that works until it is stopped, or fails as told."""
+
+    def __init__(self, *, on_start: Callable[[], None] = lambda: None, error: Exception | None = None) -> None:
+        self._on_start, self._error = on_start, error
+        self.ended = threading.Event()
+        self.stops = 0
+
+    def start(self) -> None:
+        self._on_start()
+
+    def stop(self) -> None:
+        self.stops += 1
+        self.ended.set()
+
+    def join(self, timeout: timedelta | None = None) -> None:
+        if self._error is not None:
+            raise self._error
+        assert self.ended.wait(10)
+
+
+class Signals:
+    """Stands where `signal.signal` does, and can deliver."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[int, Any] = {signal.SIGTERM: "before", signal.SIGINT: "before"}
+
+    def install(self, number: int, handler: Any) -> Any:
+        previous, self.handlers[number] = self.handlers[number], handler
+        return previous
+
+    def deliver(self, number: int) -> None:
+        self.handlers[number](number, None)
+
+
+def leave(code: int) -> None:
+    raise SystemExit(code)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_in_order(number: signal.Signals) -> None:
+    signals = Signals()
+    service = Worker(on_start=lambda: signals.deliver(number))
+    assert run_until_signalled(service, signals.install, leave) == 0
+    assert service.stops == 1
+    assert set(signals.handlers.values()) == {"before"}
+
+
+@pytest.mark.parametrize(("second", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_second_signal_leaves_at_once(second: signal.Signals, code: int) -> None:
+    signals = Signals()
+
+    def twice() -> None:
+        signals.deliver(signal.SIGTERM)
+        signals.deliver(second)
+
+    with pytest.raises(SystemExit) as caught:
+        run_until_signalled(Worker(on_start=twice), signals.install, leave)
+    assert caught.value.code == code
+    assert set(signals.handlers.values()) == {"before"}
+
+
+def test_work_that_ends_by_itself() -> None:
+    service = Worker()
+    service.ended.set()
+    assert run_until_signalled(service, Signals().install, leave) == 0
+    assert service.stops == 0
+
+
+@pytest.mark.parametrize("error", [BrokerUnavailable("no brokers"), RuntimeError("a bug")])
+def test_a_failed_service(error: Exception, caplog: pytest.LogCaptureFixture) -> None:
+    signals = Signals()
+    assert run_until_signalled(Worker(error=error), signals.install, leave) == 1
+    (record,) = [r for r in caplog.records if r.levelname == "ERROR"]
+    assert str(error) in vars(record)["error"]
+    assert (record.exc_info is not None) == isinstance(error, RuntimeError)  # only a bug needs its traceback
+    assert set(signals.handlers.values()) == {"before"}
+
+
+def test_no_thread_stays() -> None:
+    before = set(threading.enumerate())
+    service = Worker()
+    service.ended.set()
+    run_until_signalled(service, Signals().install, leave)
+    assert set(threading.enumerate()) == before
+
+
+STUBBORN = """
+import os, signal, sys, threading
+from infra.runtime.service import run_until_signalled
+
+class Stubborn:
+    def start(self): print("started", flush=True)
+    def stop(self): print("stopping", flush=True)
+    def join(self, timeout=None): threading.Event().wait(60)
+
+sys.exit(run_until_signalled(Stubborn()))
+"""
+
+
+def test_real_signals_end_a_process_that_does_not_stop() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", STUBBORN], stdout=subprocess.PIPE, text=True, env=dict(os.environ)
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "started\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "stopping\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(40) == 143

@@ -1,0 +1,72 @@
+"""What a killed Spark driver leaves is removed by the next one; what a living one has is not touched."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from infra.spark.driver_folder import LOCK, PREFIX, driver_folder, sweep
+
+HOLD = """
+import sys
+from infra.spark.driver_folder import driver_folder
+with driver_folder() as folder:
+    (folder / "blockmgr").mkdir()
+    (folder / "blockmgr" / "data").write_text("much")
+    print(folder, flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    return tmp_path
+
+
+def hold() -> tuple[subprocess.Popen[str], Path]:
+    process = subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+def test_it_goes_with_its_driver(root: Path) -> None:
+    with driver_folder() as folder:
+        assert folder.parent == root
+        assert [one.name for one in folder.iterdir()] == [LOCK]
+    assert list(root.iterdir()) == []
+
+
+def test_one_of_a_killed_driver_is_removed_by_the_next(root: Path) -> None:
+    alive, theirs = hold()
+    killed, left = hold()
+    try:
+        killed.kill()
+        killed.wait()
+        assert left.exists(), "nobody was there to remove it"
+        with driver_folder() as ours:
+            assert set(root.iterdir()) == {theirs, ours}
+            assert (theirs / "blockmgr" / "data").read_text() == "much"
+    finally:
+        ended(alive)
+        ended(killed)
+    sweep(root)
+    assert list(root.iterdir()) == []
+
+
+def test_what_is_not_known_to_be_dead_is_left(root: Path) -> None:
+    (root / f"{PREFIX}about-to-be-locked").mkdir()
+    (root / "another").mkdir()
+    (root / "another" / LOCK).touch()
+    (root / f"{PREFIX}file").touch()
+    sweep(root)
+    assert len(list(root.iterdir())) == 3

@@ -1,0 +1,97 @@
+"""In which order the lives of a topic come, and when the next one's turn is."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.control.keys import Place
+from formats.messages.delivery_checkpoint import Checkpoint
+from formats.segment import SourcePartition
+from ingress.routing.succession import Life, Turn, at_hand, in_order, life_of, turn
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+PLAIN, A, B = (SourcePartition("a", "t", 0, life) for life in ("", "A", "B"))
+
+
+def life(incarnation: str, number: int | None) -> Life:
+    claim = None if number is None else Place(topic_id="x", cluster_id="c", number=number, claimed_at=T0)
+    return Life(topic="t", incarnation=incarnation, claim=claim)
+
+
+def test_places_are_lives() -> None:
+    assert life_of("t") == Life(topic="t")
+    assert life_of("t@id") == Life(topic="t", incarnation="id")
+    assert [life_of(place).place for place in ("t", "t@id")] == ["t", "t@id"]
+    assert life_of("t@id").source("a", 3) == SourcePartition("a", "t", 3, "id")
+
+
+@given(st.permutations([("", 0), ("C", 1), ("A", 2), ("B", 3)]), st.sets(st.sampled_from(["A", "B", "C"])))
+def test_only_what_is_certain_is_ordered(claims: list[tuple[str, int]], unclaimed: set[str]) -> None:
+    """Whatever claims are missing: the lives before the first of them, and no other."""
+    ordered, unordered = in_order(life(name, None if name in unclaimed else number) for name, number in claims)
+    order = ["", "C", "A", "B"]
+    certain = order[: min((order.index(name) for name in unclaimed), default=4)]
+    assert [one.incarnation for one in ordered] == certain
+    assert {one.incarnation for one in unordered} == set(order) - set(certain)
+
+
+def test_reasons_name_what_is_missing() -> None:
+    _, unordered = in_order([life("", 0), life("A", None), life("B", 2)])
+    reasons = {one.incarnation: reason for one, reason in unordered.items()}
+    assert "its claim _control/v1/places/t@A is missing" in reasons["A"]
+    assert "which life has the number 1, before its 2" in reasons["B"]
+    assert all("on_recreate = 'new-topic'" in reason for reason in reasons.values())
+
+
+def test_two_claims_of_one_number_are_not_ordered() -> None:
+    ordered, unordered = in_order([life("", 0), life("A", 1), life("B", 1), life("C", 2)])
+    assert [one.incarnation for one in ordered] == [""]
+    assert "t@A, t@B have the same number" in unordered[life("B", 1)]
+    assert "before its 2" in unordered[life("C", 2)]
+
+
+def test_plain_place_whose_claim_cannot_be_read_is_not_taken_for_the_first() -> None:
+    ordered, unordered = in_order([Life(topic="t", is_readable=False), life("A", 1)])
+    assert (list(ordered), len(unordered)) == ([], 2)
+
+
+def checkpoint(topic_id: str) -> Checkpoint:
+    return Checkpoint(5, topic_id, T0)
+
+
+@pytest.mark.parametrize(
+    ("held", "known", "wanted"),
+    [
+        (PLAIN, {}, PLAIN),
+        (PLAIN, {PLAIN: "here"}, PLAIN),
+        (PLAIN, {PLAIN: "here", A: "here"}, A),
+        (PLAIN, {B: "here", A: "here"}, B),
+        (A, {PLAIN: "here"}, A),  # turned to a moment ago
+        (PLAIN, {PLAIN: "here", A: "gone"}, PLAIN),  # an operator begins anew in a new destination
+        (PLAIN, {PLAIN: "gone", A: "gone"}, A),
+        (PLAIN, {PLAIN: "here", A: ""}, A),
+    ],
+)
+def test_life_at_hand_is_the_last_that_was_begun(
+    held: SourcePartition, known: dict[SourcePartition, str], wanted: SourcePartition
+) -> None:
+    checkpoints = {source: checkpoint(topic_id) for source, topic_id in known.items()}
+    assert at_hand(held, [PLAIN, A, B], checkpoints, "here") == wanted
+
+
+def test_next_life_waits_for_a_listing_begun_after_it_settled() -> None:
+    settled_at, second = T0 + timedelta(minutes=30), timedelta(seconds=1)
+
+    def at(now: datetime, listed_at: datetime | None, *, exhausted: bool = True) -> Turn:
+        return turn(now, exhausted=exhausted, listed_at=listed_at, settled_at=settled_at)
+
+    assert at(settled_at - second, T0) is Turn.WAIT
+    assert at(settled_at, None) is Turn.LOOK
+    assert at(settled_at, settled_at - second) is Turn.LOOK
+    assert at(settled_at + second, settled_at) is Turn.FOLLOW
+    assert at(settled_at + second, settled_at, exhausted=False) is Turn.WAIT
+    assert turn(T0, exhausted=True, listed_at=T0, settled_at=None) is Turn.WAIT

@@ -1,0 +1,264 @@
+"""From the queue to the log: published before deleted, malformed left, foreign counted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from formats.errors import BrokerUnavailable, QueueUnavailable
+from formats.messages.segment_events import Created, QueueMessage, Removed
+from formats.segment import SourcePartition
+from infra.runtime.health import Health
+from infra.runtime.lifecycle import Stop
+from ingress.notification_intake import REMEMBERED, Intake
+from tests.fakes.kafka_target import FakeLog
+from tests.fakes.surroundings import CountedMetrics
+
+START, END = "00000000000000000000", "00000000000000000009"
+KEY = f"data/a/t/0/0/{START}-{END}"
+WAIT = timedelta(seconds=1)
+
+
+@dataclass(slots=True)
+class FakeQueue:
+    """Messages stay until they are deleted."""
+
+    messages: list[QueueMessage] = field(default_factory=list)
+    away: bool = False
+    keeps: bool = False  # deleting raises
+    on_receive: Callable[[], None] = lambda: None
+
+    def receive(self, wait: timedelta) -> Sequence[QueueMessage]:
+        if self.away:
+            raise QueueUnavailable("receive: planned")
+        self.on_receive()
+        return self.messages[:10]
+
+    def delete(self, messages: Iterable[QueueMessage]) -> None:
+        if self.keeps:
+            raise QueueUnavailable("delete: planned")
+        done = {m.receipt for m in messages}
+        self.messages = [m for m in self.messages if m.receipt not in done]
+
+    def send(self, body: object, name: str = "m") -> None:
+        number = len(self.messages)
+        text = body if isinstance(body, str) else json.dumps(body)
+        self.messages.append(QueueMessage(f"{name}{number}", f"r-{name}{number}", text))
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.queue, self.log, self.metrics, self.stop = FakeQueue(), FakeLog(), CountedMetrics(), Stop()
+        self.health = Health()
+        self.reader = self.log.open()
+        self.reader.start()
+        self.intake = Intake(
+            self.queue,
+            self.log.open(),
+            "data",
+            frozenset({"a"}),
+            self._wanted,
+            WAIT,
+            self.metrics,
+            self.health,
+            self.stop,
+        )
+
+    @staticmethod
+    def _wanted(source: SourcePartition) -> bool:
+        return source.topic == "t"
+
+    def events(self) -> list[object]:
+        return list(self.reader.poll(timedelta()))
+
+
+def s3(*records: tuple[str, str]) -> dict[str, object]:
+    """(event name, key) of each record."""
+    return {
+        "Records": [
+            {
+                "eventSource": "aws:s3",
+                "eventName": name,
+                "eventTime": "2026-01-01T00:00:00.000Z",
+                "s3": {"bucket": {"name": "b"}, "object": {"key": key, "size": 7}},
+            }
+            for name, key in records
+        ]
+    }
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_created_and_removed_are_published_and_the_message_is_deleted(bench: Bench) -> None:
+    bench.queue.send(s3(("ObjectCreated:Put", KEY), ("ObjectRemoved:Delete", KEY)))
+    assert bench.intake.turn() == 1
+    created, removed = bench.events()
+    assert isinstance(created, Created)
+    assert isinstance(removed, Removed)
+    assert created.info.size_bytes == 7
+    assert bench.queue.messages == []
+    assert bench.metrics.by_label("segment_events", type="created") == 1
+    assert bench.metrics.by_label("segment_events", type="removed") == 1
+
+
+def test_nothing_is_deleted_that_was_not_published(bench: Bench) -> None:
+    bench.queue.send(s3(("ObjectCreated:Put", KEY)))
+    bench.log.away = True
+    with pytest.raises(BrokerUnavailable):
+        bench.intake.turn()
+    assert len(bench.queue.messages) == 1
+    bench.log.away = False
+    assert bench.intake.turn() == 1
+    assert len(bench.events()) == 1
+    assert bench.queue.messages == []
+
+
+def test_what_was_published_and_not_deleted_is_published_again(bench: Bench) -> None:
+    bench.queue.send(s3(("ObjectCreated:Put", KEY)))
+    bench.queue.keeps = True
+    with pytest.raises(QueueUnavailable):
+        bench.intake.turn()
+    bench.queue.keeps = False
+    bench.intake.turn()
+    assert len(bench.events()) == 2
+    assert bench.queue.messages == []
+
+
+def test_malformed_messages_stay_and_are_counted_once(bench: Bench) -> None:
+    bench.queue.send("{", "bad")
+    bench.queue.send({"hello": 1}, "odd")
+    bench.queue.send(s3(("ObjectCreated:Put", KEY)), "good")
+    for _ in range(3):
+        bench.intake.turn()
+    assert [m.message_id for m in bench.queue.messages] == ["bad0", "odd1"]
+    assert bench.metrics.counts["malformed_notifications"] == 2
+    assert len(bench.events()) == 1
+
+
+def test_message_that_is_partly_malformed_stays_but_its_good_part_is_published(bench: Bench) -> None:
+    bench.queue.send(s3(("ObjectCreated:Put", "data/a/t/0/0/rubbish"), ("ObjectCreated:Put", KEY)))
+    bench.intake.turn()
+    assert len(bench.events()) == 1
+    assert len(bench.queue.messages) == 1
+    assert bench.metrics.counts["malformed_notifications"] == 1
+
+
+def test_foreign_ones_are_counted_and_deleted(bench: Bench) -> None:
+    bench.queue.send(s3(("ObjectCreated:Put", "elsewhere/x"), ("ObjectCreated:Put", KEY.replace("/a/", "/b/"))))
+    bench.queue.send(s3(("ObjectCreated:Put", KEY.replace("/t/", "/other/"))))
+    bench.queue.send(s3(("ObjectCreated:Put", "data/a/_control/v1/heartbeat/1")))
+    assert bench.intake.turn() == 3
+    assert bench.metrics.counts["foreign_notifications"] == 4
+    assert bench.events() == []
+    assert bench.queue.messages == []
+
+
+def test_test_event_is_deleted(bench: Bench) -> None:
+    bench.queue.send({"Service": "Amazon S3", "Event": "s3:TestEvent", "Bucket": "b"})
+    bench.intake.turn()
+    assert bench.queue.messages == []
+    assert bench.metrics.counts["malformed_notifications"] == 0
+
+
+def test_only_so_many_malformed_ones_are_remembered(bench: Bench) -> None:
+    for _ in range(REMEMBERED // 10 + 2):
+        bench.queue.messages = []
+        for _ in range(10):
+            bench.queue.send("{", f"bad-{bench.metrics.counts['malformed_notifications']}-")
+        bench.intake.turn()
+    assert len(bench.intake._malformed) == REMEMBERED
+
+
+def test_trouble_ends_no_loop(bench: Bench) -> None:
+    """It waits, tries again, and ends when stopped."""
+    bench.queue.away = True
+    waits: list[timedelta] = []
+
+    class Impatient(Stop):
+        def wait(self, timeout: timedelta) -> bool:
+            waits.append(timeout)
+            if len(waits) == 3:
+                bench.queue.away = False
+                bench.queue.send(s3(("ObjectCreated:Put", KEY)))
+            if len(waits) == 4:
+                self.set()
+            return self.is_set()
+
+    bench.intake.stop = Impatient()
+    real = bench.queue.receive
+
+    def receive(wait: timedelta) -> Sequence[QueueMessage]:
+        found = real(wait)
+        if not found:
+            bench.queue.away = True
+        return found
+
+    bench.intake.queue = type("Q", (), {"receive": staticmethod(receive), "delete": bench.queue.delete})()
+    bench.intake.run()
+    assert [w.total_seconds() for w in waits] == [1, 2, 4, 1], "doubling, and anew after a success"
+    assert len(bench.events()) == 1
+
+
+class _HealsAfter(Stop):
+    """The queue is back after so many pauses, and the loop ends with the next message-less turn."""
+
+    def __init__(self, bench: Bench, pauses: int) -> None:
+        super().__init__()
+        self._bench, self._left = bench, pauses
+        self.told: list[bool] = []
+
+    def wait(self, timeout: timedelta) -> bool:
+        self.told.append("notifications" in self._bench.health.snapshot().stopped)
+        self._left -= 1
+        if not self._left:
+            self._bench.queue.away = False
+            self._bench.queue.on_receive = self.set
+        return False
+
+
+def test_queue_that_stays_away_is_told() -> None:
+    bench = Bench()
+    bench.queue.away = True
+    bench.intake.stop = stop = _HealsAfter(bench, pauses=4)
+    bench.intake.run()
+    assert stop.told == [False, False, True, True]
+    assert dict(bench.health.snapshot().stopped) == {}
+
+
+@pytest.mark.parametrize("refuses", ["", "write to events: planned; allow WRITE on the topic"])
+def test_a_log_that_takes_no_events_is_told_although_the_queue_is_empty(bench: Bench, refuses: str) -> None:
+    """A message that was received is hidden for a while: an answer without one does not mean that all is well. A
+    refusal is told at once."""
+    bench.log.away, bench.log.refuses = not refuses, refuses
+    bench.queue.send(s3(("ObjectCreated:Put", KEY)))
+    told: list[bool] = []
+    receives: list[None] = []
+
+    def on_receive() -> None:
+        receives.append(None)
+        if len(receives) > 100:  # it never waits: whatever went wrong is not told
+            bench.intake.stop.set()
+
+    bench.queue.on_receive = on_receive
+
+    class Heals(Stop):
+        def wait(self, timeout: timedelta) -> bool:
+            bench.queue.messages.clear()  # hidden, or another process has them
+            told.append("notifications" in bench.health.snapshot().stopped)
+            if len(told) == 4:
+                bench.log.away, bench.log.refuses = False, ""
+                bench.queue.on_receive = self.set
+            return False
+
+    bench.intake.stop = Heals()
+    bench.intake.run()
+    assert told == ([True] * 4 if refuses else [False, False, True, True])
+    assert dict(bench.health.snapshot().stopped) == {}
+    assert len(bench.events()) == 1

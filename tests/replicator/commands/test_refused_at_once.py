@@ -1,0 +1,137 @@
+"""A command that ends by itself does not wait for what an operator has to repair: the bucket, the host, credentials."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+FEW = 3  # requests of one command: each is made once, and some are made side by side
+KEYS = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "word"}
+
+COMMANDS = (
+    ("status",),
+    ("gaps",),
+    ("verify",),
+    ("compact", "--once"),
+    ("gc",),
+    ("sync", "--once"),
+    ("drill",),
+)
+
+
+class Refusing:
+    """An S3 server that says one thing to every request."""
+
+    def __init__(self, status: int, code: str) -> None:
+        self.requests = 0
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                server.requests += 1
+                body = f"<Error><Code>{code}</Code><Message>no</Message></Error>".encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_HEAD(self) -> None:
+                self.do_GET()
+
+            def do_PUT(self) -> None:
+                self.do_GET()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+
+    @contextmanager
+    def running(self) -> Iterator[Refusing]:
+        thread = threading.Thread(target=self._server.serve_forever)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
+
+
+def config(folder: Path, endpoint_url: str) -> Path:
+    file = folder / "replicator.toml"
+    s3 = f'bucket = "bucket-of-nobody"\nendpoint_url = "{endpoint_url}"\nregion_name = "us-east-1"'
+    file.write_text(
+        f'region = "here"\n[s3]\n{s3}\n[sync.destination]\n{s3}\nprefix = "there"\n'
+        '[[compaction.jobs]]\nname = "all"\n[retention.topics."^.*"]\nmax_age = "1d"\n',
+        encoding="utf-8",
+    )
+    return file
+
+
+def run(folder: Path, command: tuple[str, ...], endpoint_url: str, keys: Mapping[str, str], code: int = 1) -> str:
+    """What it wrote to stderr, after it failed and tried nothing again."""
+    clean = {n: v for n, v in os.environ.items() if not n.startswith("AWS_") and not n.lower().endswith("_proxy")}
+    no_other_keys = {"HOME": str(folder), "AWS_EC2_METADATA_DISABLED": "true"}
+    ended = subprocess.run(
+        [sys.executable, "-m", "replicator", *command, "--config", str(config(folder, endpoint_url))],
+        cwd=ROOT,
+        env={**clean, **no_other_keys, **keys},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert ended.returncode == code, ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert "retry" not in ended.stderr
+    return ended.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_no_permission_for_anything(tmp_path: Path, command: tuple[str, ...]) -> None:
+    with Refusing(403, "AccessDenied").running() as server:
+        said = run(tmp_path, command, server.url, KEYS)
+    assert "allow s3:" in said
+    assert "on bucket bucket-of-nobody" in said
+    assert server.requests <= FEW
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "remedy"),
+    [
+        (404, "NoSuchBucket", "the bucket bucket-of-nobody does not exist: create it, or correct the bucket"),
+        (403, "InvalidAccessKeyId", "repair the credentials"),
+        (403, "SignatureDoesNotMatch", "repair the credentials"),
+        (400, "ExpiredToken", "repair the credentials"),
+    ],
+)
+def test_what_the_server_refuses_is_told_with_its_remedy(tmp_path: Path, status: int, code: str, remedy: str) -> None:
+    with Refusing(status, code).running() as server:
+        said = run(tmp_path, ("verify",), server.url, KEYS)
+    assert remedy in said
+    assert server.requests <= FEW
+
+
+def test_an_unknown_host(tmp_path: Path) -> None:
+    said = run(tmp_path, ("verify",), "http://no-such-host.invalid", KEYS)
+    assert "correct the endpoint or the region" in said
+
+
+def test_no_credentials(tmp_path: Path) -> None:
+    assert "set the AWS credentials" in run(tmp_path, ("verify",), "http://127.0.0.1:9", {})
+
+
+def test_a_profile_that_is_not_there(tmp_path: Path) -> None:
+    said = run(tmp_path, ("verify",), "http://127.0.0.1:9", {"AWS_PROFILE": "nobody"}, code=2)
+    assert "The config profile (nobody) could not be found; correct it" in said

@@ -1,0 +1,134 @@
+"""A restore on fakes: its planner, its Restorer and its Delivery, whose every turn the test makes."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from formats.messages.delivery_checkpoint import Checkpoint
+from formats.read_splits import ANY_OFFSET, ANY_TIME, Span
+from formats.records.scope import Scope
+from formats.topic_selection import TopicPattern
+from infra.archive.control import ControlStore
+from infra.archive.run_reader import PieceReader
+from infra.contracts.consumer import TopicPartition
+from infra.kafka.producer.timestamps import TargetTimestamps
+from infra.runtime.lifecycle import Stop
+from ingress.delivery.events import Report
+from ingress.delivery.rounds import Delivery
+from replicator.restore.executor import PATIENCE, Restorer
+from replicator.restore.plan import RestorePlan
+from replicator.restore.planner import RestorePlanner, Wishes
+from replicator.restore.progress import Partition
+from replicator.restore.target_topics import TargetTopics
+from replicator.selection import Renaming, Selection
+from tests.fakes.executors import HandExecutor, NeverWaits
+from tests.fakes.surroundings import CountedMetrics
+from tests.ingress.world import FORMAT, REGION, World
+
+TARGETS = [TopicPartition("copy", p) for p in range(4)]
+
+
+def restorable() -> World:
+    """An archive of nothing yet, and the topic to restore into."""
+    world = World()
+    world.broker.create("copy", partitions=len(TARGETS))
+    return world
+
+
+class Restoring:
+    """One process: it plans, and goes on where the checkpoints say. `turn` is a turn of both its loops."""
+
+    def __init__(
+        self,
+        world: World,
+        *,
+        offsets: Span = ANY_OFFSET,
+        stamps: Span = ANY_TIME,
+        records: int = 4,
+        width: int = 8,
+        skip_missing: bool = False,
+        follow: timedelta | None = None,
+        patience: timedelta = PATIENCE,
+    ) -> None:
+        self.world = world
+        self.pool, self.reading, self.stop = HandExecutor(), HandExecutor(), Stop()
+        reports: NeverWaits[Report] = NeverWaits()
+        self.delivery = Delivery(
+            reader=PieceReader(world.store, FORMAT, records, 1 << 20, scope=Scope(offsets=offsets, stamps=stamps)),
+            writer=world.target.writer(),
+            timestamps=TargetTimestamps(world.admin, world.clock),
+            pool=self.reading,  # type: ignore[arg-type]
+            clock=world.clock,
+            metrics=CountedMetrics(),
+            stop=Stop(),
+            abandon=Stop(),
+            width=width,
+            reports=reports,
+        )
+        self.restorer = Restorer(
+            store=world.store,
+            control=world.control,
+            checkpoints=world.target.checkpoint_store(),
+            delivery=self.delivery,
+            pool=self.pool,
+            clock=world.clock,
+            stop=self.stop,
+            skip_missing=skip_missing,
+            follow=follow,
+            replaced=TargetTopics(world.admin, {"copy": "id-copy"}, self.pool).turn,
+            width=width,
+            patience=patience,
+        )
+        self.plan = self._plan(offsets, stamps)
+        checkpoints = world.target.checkpoint_store()
+        positions, given_up = checkpoints.read(), checkpoints.skipped()
+        self.partitions: dict[int, Partition] = {}  # in the order of their turns
+        for topic in self.plan.topics:
+            for planned in topic.partitions:
+                begun = positions.get(planned.key)
+                assert begun is None or isinstance(begun, Checkpoint)
+                passed = [one.offsets for one in given_up if one.key == planned.key]
+                partition = self.restorer.begin(planned, "id-copy", clamp=False, begun=begun, given_up=passed)
+                self.partitions[planned.source.partition] = partition
+
+    def _plan(self, offsets: Span, stamps: Span) -> RestorePlan:
+        world = self.world
+        planner = RestorePlanner(
+            store=world.peek,
+            control=ControlStore(world.objects.memory, "data"),
+            format=world.format,
+            admin=world.admin,
+            clock=world.clock,
+            pool=HandExecutor(),
+        )
+        selection = Selection(
+            region=REGION,
+            topics=[TopicPattern("t")],
+            offsets=offsets,
+            stamps=stamps,
+            renaming=Renaming({"t": "copy"}),
+        )
+        return planner.plan(selection, selection.digest, Wishes(), world.target.checkpoint_store())
+
+    def turn(self, count: int = 1, *, seconds: float = 0) -> None:
+        for _ in range(count):
+            self.world.clock.advance(seconds)
+            self.restorer.turn()
+            self.delivery.turn()
+
+    def finish(self, *, seconds: float = 1) -> None:
+        """Every turn takes so long."""
+        for _ in range(2_000):
+            if all(partition.is_over for partition in self.partitions.values()):
+                return
+            self.turn(seconds=seconds)
+        states = [(p.plan.source.partition, p.next_offset, p.sequencer) for p in self.partitions.values()]
+        raise AssertionError(f"it does not end: {states}")
+
+    @property
+    def failed(self) -> dict[int, str]:
+        return {number: partition.failed for number, partition in self.partitions.items() if partition.failed}
+
+    @property
+    def done(self) -> set[int]:
+        return {number for number, partition in self.partitions.items() if partition.is_done}

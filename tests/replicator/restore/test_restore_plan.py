@@ -1,0 +1,369 @@
+"""The rules of a restore plan: what is read, what is missing, and what is said against it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from formats.footer import SegmentFooter, SegmentOrigin
+from formats.messages.delivery_checkpoint import Checkpoint
+from formats.read_splits import ANY_OFFSET, Span
+from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from infra.contracts.consumer import TopicFacts, TopicPartition, Watermarks
+from infra.kafka.client.topic_configs import NO_LIMIT
+from ingress.routing.succession import Life
+from replicator.restore.conflicts import (
+    ACCEPTED,
+    BATCH_OVERHEAD_BYTES,
+    Objected,
+    Objection,
+    accepted,
+    against_creation,
+    against_gaps,
+    against_settings,
+    against_topic,
+)
+from replicator.restore.plan import (
+    BYTES_PER_SECOND,
+    RECORDS_PER_SECOND,
+    START,
+    PartitionPlan,
+    RestorePlan,
+    TopicPlan,
+    plan_partition,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+NOW_MS = int(NOW.timestamp() * 1000)
+SOURCE, TARGET = SourcePartition("a", "t", 0), TopicPartition("copy", 0)
+END = 30  # of the offsets that properties are tried with
+
+
+def info(start: int, end: int, level: int = 0, size_bytes: int = 1) -> SegmentInfo:
+    return SegmentInfo(Segment(SOURCE, level, OffsetRange(start, end)), size_bytes, NOW)
+
+
+def planned(
+    infos: Iterable[SegmentInfo],
+    *,
+    recorded: Iterable[OffsetRange] = (),
+    wanted: Span = ANY_OFFSET,
+    checkpoint: Checkpoint | None = None,
+    partition: int = 0,
+) -> PartitionPlan:
+    return plan_partition(
+        source=SourcePartition("a", "t", partition),
+        target=TopicPartition("copy", partition),
+        infos=infos,
+        recorded=recorded,
+        wanted=wanted,
+        listed_at=NOW,
+        checkpoint=checkpoint,
+    )
+
+
+def at(next_offset: int, topic_id: str = "id") -> Checkpoint:
+    return Checkpoint(next_offset, topic_id, NOW)
+
+
+# --- what is read -----------------------------------------------------------------------------------------------------
+
+_range = st.builds(lambda a, b: OffsetRange(min(a, b), max(a, b)), st.integers(0, END - 1), st.integers(0, END - 1))
+_infos = st.lists(
+    st.builds(lambda r, level: info(r.start, r.end, level), _range, st.integers(0, 2)), max_size=8, unique=True
+)
+_wanted = st.just(ANY_OFFSET) | st.builds(Span, st.integers(0, END + 5), st.integers(0, END + 5))
+
+
+def offsets_of(ranges: Iterable[OffsetRange]) -> list[int]:
+    return [offset for r in ranges for offset in range(r.start, r.end + 1)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(infos=_infos, recorded=st.lists(_range, max_size=4), wanted=_wanted)
+def test_plan_is_what_brute_force_says(infos: list[SegmentInfo], recorded: list[OffsetRange], wanted: Span) -> None:
+    plan = planned(iter(infos), recorded=iter(recorded), wanted=wanted)
+    stored = {offset for i in infos for offset in offsets_of([i.segment.offsets])}
+    within = {o for o in range(END) if stored and min(stored) <= o <= max(stored) and wanted.low <= o <= wanted.high}
+    assert (plan.offsets is None) == (not within)
+    assert set(offsets_of([plan.offsets] if plan.offsets else [])) == within
+
+    read, position = list[int](), min(within, default=0)
+    for chosen in plan.infos:  # as a reader goes through them
+        assert position in chosen.segment.offsets or not stored & set(range(position, chosen.segment.offsets.start))
+        read += [o for o in offsets_of([chosen.segment.offsets]) if o >= position and o in within]
+        position = max(position, chosen.segment.offsets.next_offset)
+    assert read == sorted(within & stored), "each once, in order"
+
+    explained = set(offsets_of(recorded))
+    missing = offsets_of(plan.missing)
+    assert missing == sorted(within - stored - explained), "neither stored nor recorded, between what is stored"
+    in_the_way = [r for r in recorded if within and r.end >= wanted.low and r.start <= max(within)]
+    assert list(plan.recorded) == in_the_way
+
+
+@settings(max_examples=100, deadline=None)
+@given(infos=_infos, recorded=st.lists(_range, max_size=4), wanted=_wanted, seed=st.randoms())
+def test_plan_is_the_same_for_the_same_listing(
+    infos: list[SegmentInfo], recorded: list[OffsetRange], wanted: Span, seed: object
+) -> None:
+    first = planned(infos, recorded=recorded, wanted=wanted)
+    assert planned(infos, recorded=recorded, wanted=wanted) == first
+    shuffled = infos[:]
+    seed.shuffle(shuffled)  # type: ignore[attr-defined]
+    again = planned(shuffled, recorded=recorded, wanted=wanted)
+    assert (again.offsets, again.infos, again.missing) == (first.offsets, first.infos, first.missing)
+
+
+def test_what_lies_before_the_archive_is_no_gap() -> None:
+    plan = planned([info(100, 199)], recorded=[OffsetRange(0, 49)])
+    assert (plan.offsets, plan.missing) == (OffsetRange(100, 199), [])
+    assert plan.recorded == [OffsetRange(0, 49)], "but it is told"
+
+
+def test_a_range_that_ends_in_a_gap_misses_its_end() -> None:
+    plan = planned([info(0, 9), info(20, 29)], wanted=Span(0, 14))
+    assert (plan.offsets, plan.missing) == (OffsetRange(0, 14), [OffsetRange(10, 14)])
+
+
+def test_nothing_stored_is_nothing_to_do() -> None:
+    plan = planned([])
+    assert (plan.offsets, plan.next_offset, plan.is_done, plan.size_bytes) == (None, None, True, 0)
+
+
+def test_a_range_behind_everything_begins_there_once_something_comes() -> None:
+    plan = planned([info(0, 9)], wanted=Span(100))
+    assert (plan.offsets, plan.next_offset, plan.is_done) == (None, 100, True)
+
+
+def test_what_is_left_is_what_the_checkpoint_leaves() -> None:
+    infos = [info(0, 9, size_bytes=1), info(10, 19, size_bytes=10), info(20, 29, size_bytes=100)]
+    plan = planned(infos, checkpoint=at(15))
+    assert (plan.next_offset, plan.size_bytes, plan.left) == (15, 110, infos[1:])
+    assert not plan.is_done
+    assert planned(infos, checkpoint=at(30)).is_done
+
+
+# --- what is said against it ------------------------------------------------------------------------------------------
+
+
+def kinds(objections: Iterable[Objected]) -> list[Objection]:
+    return [objected.what for objected in objections]
+
+
+def why(objections: Iterable[Objected]) -> str:
+    [objected] = objections
+    return objected.why
+
+
+GAPPY = [info(0, 9), info(20, 29)]
+
+
+def test_gaps_that_nobody_recorded_are_objected_to() -> None:
+    assert not kinds(against_gaps([planned(GAPPY, recorded=[OffsetRange(10, 19)]), planned([info(0, 9)])]))
+    objections = list(against_gaps([planned(GAPPY)]))
+    assert kinds(objections) == [Objection.MISSING]
+    assert "a/t/0 [10,19]" in why(objections)
+    assert "look for them in a copy of the bucket" in why(objections)
+
+
+def test_many_gaps_are_counted() -> None:
+    plan = planned([info(n, n) for n in range(0, 20, 2)])
+    assert len(plan.missing) == 9
+    assert "and 6 more" in why(against_gaps([plan]))
+
+
+FACTS = TopicFacts("copy", "id", 2)
+EMPTY = {TopicPartition("copy", p): Watermarks(7, 7) for p in range(2)}
+FILLED = {**EMPTY, TopicPartition("copy", 1): Watermarks(7, 8)}
+
+
+def test_an_empty_destination_is_as_it_should_be() -> None:
+    plans = [planned([info(0, 9)], partition=p) for p in range(2)]
+    assert not list(against_topic(FACTS, EMPTY, plans, False))
+
+
+def test_foreign_data_is_objected_to() -> None:
+    objections = list(against_topic(FACTS, FILLED, [planned([info(0, 9)])], False))
+    assert kinds(objections) == [Objection.FOREIGN_DATA]
+    assert "in partition 1:" in why(objections)
+    assert "--rename" in why(objections)
+    assert not list(against_topic(FACTS, FILLED, [planned([info(0, 9)])], True)), "its own is none"
+
+
+def test_many_filled_partitions_are_counted() -> None:
+    marks = {TopicPartition("copy", p): Watermarks(0, 1) for p in range(7)}
+    assert "partitions 0, 1, 2, 3, 4 and 2 more" in why(against_topic(TopicFacts("copy", "id", 7), marks, [], False))
+
+
+def test_another_life_of_the_destination_is_objected_to() -> None:
+    objections = list(against_topic(FACTS, FILLED, [planned([info(0, 9)], checkpoint=at(5, "other"))], False))
+    assert kinds(objections) == [Objection.OTHER_TARGET]
+    assert "it was other" in why(objections)
+    assert "--id" in why(objections)
+
+
+@pytest.mark.parametrize(("said", "topic_id"), [("id", "id"), ("", "id"), ("other", "")])
+def test_the_same_life_is_none_nor_one_without_a_name(said: str, topic_id: str) -> None:
+    plan = planned([info(0, 9)], checkpoint=at(5, said))
+    assert not list(against_topic(replace(FACTS, topic_id=topic_id), FILLED, [plan], True))
+
+
+def test_fewer_partitions_are_objected_to() -> None:
+    plans = [planned([info(0, 9)], partition=p) for p in (1, 2, 4)]
+    objections = list(against_topic(FACTS, EMPTY, plans, False))
+    assert kinds(objections) == [Objection.FEWER_PARTITIONS]
+    assert "copy has 2 partitions" in why(objections)
+    assert "at least 5" in why(objections)
+
+
+def test_fewer_partitions_are_not_created_either() -> None:
+    plans = [planned([info(0, 9)], partition=p) for p in (1, 2)]
+    assert not list(against_creation("copy", 3, plans))
+    objections = list(against_creation("copy", 2, plans))
+    assert kinds(objections) == [Objection.FEWER_PARTITIONS]
+    assert "--partition-count 3" in why(objections)
+
+
+def test_a_destination_that_was_deleted_meanwhile_is_objected_to() -> None:
+    objections = list(against_creation("copy", 1, [planned([info(0, 9)], checkpoint=at(5))]))
+    assert kinds(objections) == [Objection.OTHER_TARGET]
+    assert "--id" in why(objections)
+
+
+def footer(*, largest: int = 100, stamps: tuple[int, int] | None = (NOW_MS, NOW_MS)) -> SegmentFooter:
+    return SegmentFooter(
+        segment=info(0, 9).segment,
+        origin=SegmentOrigin(created_at=NOW, writer="test"),
+        count=10,
+        first_offset=0,
+        last_offset=9,
+        raw_bytes=1000,
+        largest_record_bytes=largest,
+        min_timestamp_ms=stamps[0] if stamps else None,
+        max_timestamp_ms=stamps[1] if stamps else None,
+        digest=None,
+    )
+
+
+def against(
+    configs: Mapping[str, str], *footers: SegmentFooter, limits: tuple[int, int] = (NO_LIMIT, NO_LIMIT)
+) -> list[Objected]:
+    return list(against_settings("copy", configs, limits, footers, NOW))
+
+
+def test_nothing_is_said_against_settings_that_take_everything() -> None:
+    assert not against({}, footer())
+    assert not against({"max.message.bytes": "1000"})
+    assert not against({"retention.ms": "1"}, footer(stamps=None))
+
+
+@pytest.mark.parametrize(("limit", "objected"), [(100 + BATCH_OVERHEAD_BYTES, 0), (99 + BATCH_OVERHEAD_BYTES, 1)])
+def test_large_records_are_objected_to(limit: int, objected: int) -> None:
+    objections = against({"max.message.bytes": str(limit)}, footer(largest=5), footer(largest=100))
+    assert kinds(objections) == [Objection.LARGE_RECORDS] * objected
+    assert all("has 100 bytes" in o.why and "raise it" in o.why for o in objections)
+
+
+def test_append_time_is_objected_to_and_makes_the_stamps_no_matter() -> None:
+    configs = {"message.timestamp.type": "LogAppendTime", "retention.ms": "1"}
+    objections = against(configs, footer(stamps=(0, 0)), limits=(0, 0))
+    assert kinds(objections) == [Objection.TIMESTAMPS]
+    assert "set it to CreateTime" in why(objections)
+
+
+@pytest.mark.parametrize(
+    ("stamps", "objected"),
+    [
+        ((NOW_MS - 100, NOW_MS + 10), False),
+        ((NOW_MS - 101, NOW_MS), True),
+        ((NOW_MS, NOW_MS + 11), True),
+    ],
+)
+def test_stamps_that_the_topic_does_not_take_are_objected_to(stamps: tuple[int, int], objected: bool) -> None:
+    objections = against({}, footer(stamps=None), footer(stamps=stamps), limits=(100, 10))
+    assert kinds(objections) == [Objection.TIMESTAMPS] * objected
+    assert all("raise its message.timestamp.before.max.ms" in o.why for o in objections)
+
+
+@pytest.mark.parametrize(
+    ("configs", "objected"),
+    [
+        ({"retention.ms": "1000"}, True),
+        ({"retention.ms": "1001"}, False),
+        ({"retention.ms": "-1"}, False),
+    ],
+)
+def test_records_that_the_broker_would_delete_are_objected_to(configs: Mapping[str, str], objected: bool) -> None:
+    objections = against(configs, footer(stamps=(NOW_MS - 1001, NOW_MS)))
+    assert kinds(objections) == [Objection.RETENTION] * objected
+    assert all("-1" in o.why for o in objections)
+
+
+@pytest.mark.parametrize(
+    ("policy", "wanted"),
+    [
+        ("delete", [Objection.RETENTION]),
+        ("compact", [Objection.COMPACTED]),
+        ("compact,delete", [Objection.COMPACTED, Objection.RETENTION]),
+    ],
+)
+def test_a_compacted_destination_is_objected_to(policy: str, wanted: list[Objection]) -> None:
+    configs = {"retention.ms": "1000", "cleanup.policy": policy}
+    assert kinds(against(configs, footer(stamps=(NOW_MS - 1001, NOW_MS)))) == wanted
+
+
+# --- what is accepted -------------------------------------------------------------------------------------------------
+
+
+@settings(deadline=None)
+@given(said=st.sets(st.sampled_from(Objection)), accept=st.sets(st.sampled_from(Objection)))
+def test_only_what_is_named_and_may_be_is_accepted(said: set[Objection], accept: Collection[Objection]) -> None:
+    answer = accepted([Objected(what=what, why="why") for what in sorted(said)], accept)
+    assert kinds(answer) == sorted(said)
+    assert {o.what for o in answer if o.accepted} == said & set(accept) & set(ACCEPTED)
+
+
+def topic_plan(*objections: Objected, partitions: Sequence[PartitionPlan] = ()) -> TopicPlan:
+    return TopicPlan(
+        life=Life(topic="t"),
+        destination="copy",
+        facts=None,
+        partition_count=1,
+        configs={},
+        partitions=partitions,
+        objections=objections,
+    )
+
+
+@pytest.mark.parametrize("what", Objection)
+def test_a_plan_is_refused_until_all_is_accepted(what: Objection) -> None:
+    against_it = Objected(what=what, why="why")
+    for_it = replace(against_it, accepted=True)
+    plan = RestorePlan(id="x", checkpoint_topic="x", topics=[topic_plan(), topic_plan(for_it)])
+    assert not plan.refused
+    assert replace(plan, topics=[topic_plan(for_it), topic_plan(for_it, against_it)]).refused
+    assert replace(plan, objections=[against_it]).refused
+
+
+def test_stamps_are_changed_only_when_that_is_accepted() -> None:
+    stamps = Objected(what=Objection.TIMESTAMPS, why="why")
+    assert not topic_plan().clamps
+    assert not topic_plan(stamps).clamps
+    assert topic_plan(replace(stamps, accepted=True)).clamps
+
+
+def test_a_plan_says_how_much_it_is_and_how_long_it_lasts() -> None:
+    parts = [planned([info(0, 9, size_bytes=60_000_000)]), planned([info(0, 9, size_bytes=30_000_000)], partition=1)]
+    topic = replace(topic_plan(partitions=parts), growth=3.0)
+    plan = RestorePlan(id="x", checkpoint_topic="x", topics=[topic])
+    assert (plan.objects, plan.size_bytes) == (2, 90_000_000)
+    assert plan.lasts(None) == START + timedelta(seconds=3 * 90_000_000 / BYTES_PER_SECOND)
+    assert plan.lasts(1_000_000) == START + timedelta(seconds=270)
+    small = [planned([info(0, 9 * RECORDS_PER_SECOND - 1, size_bytes=1)])]
+    assert replace(plan, topics=[topic_plan(partitions=small)]).lasts(1) == START + timedelta(seconds=9)

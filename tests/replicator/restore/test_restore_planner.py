@@ -1,0 +1,613 @@
+"""What a restore would do, from an archive and a cluster in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from formats.control.keys import Place
+from formats.errors import BrokerUnavailable, CheckpointConflict, ConfigError, StoreUnavailable
+from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
+from formats.read_splits import Span
+from formats.segment import OffsetRange, SourcePartition, partition_prefix
+from formats.topic_selection import TopicPattern
+from infra.archive.control import ControlStore
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import ObjectInfo, TopicPartition
+from ingress.routing.destinations import CREATED_WITH
+from replicator.restore import planner as restore_planner
+from replicator.restore.conflicts import Objection
+from replicator.restore.plan import RestorePlan, TopicPlan
+from replicator.restore.planner import RestorePlanner, Wishes, sources_of, with_earlier_forks
+from replicator.selection import CHECKPOINTS, Renaming, Selection, checkpoint_topic
+from tests.fakes.executors import HandExecutor
+from tests.fakes.surroundings import FailingStore, HandClock
+from tests.ingress.world import REGION, World
+
+LIFE = "a1b2c3d4e5f6g7h8i9j0kk"
+
+
+def select(*topics: str, **changes: object) -> Selection:
+    given: dict[str, object] = {"region": REGION, "topics": [TopicPattern(topic) for topic in topics or ("t",)]}
+    return Selection(**(given | changes))  # type: ignore[arg-type]
+
+
+def planner(world: World, store: SegmentStore | None = None) -> RestorePlanner:
+    return RestorePlanner(
+        store=store or world.store,
+        control=world.control,
+        format=world.format,
+        admin=world.admin,
+        clock=world.clock,
+        pool=HandExecutor(),
+    )
+
+
+def plan(world: World, selection: Selection | None = None, *, restore_id: str = "", **wishes: object) -> RestorePlan:
+    selection = selection or select()
+    return planner(world).plan(
+        selection,
+        restore_id or selection.digest,
+        Wishes(**wishes),  # type: ignore[arg-type]
+        world.target.checkpoint_store(),
+    )
+
+
+def only(found: RestorePlan) -> TopicPlan:
+    [topic] = found.topics
+    return topic
+
+
+def said(topic: TopicPlan) -> Mapping[Objection, str]:
+    assert all(not o.accepted for o in topic.objections)
+    found = {o.what: o.why for o in topic.objections}
+    assert len(found) == len(topic.objections), "each once"
+    return found
+
+
+def begin(world: World, next_offset: int = 5, *, topic_id: str = "id-t", partition: int = 0) -> None:
+    key = CheckpointKey(SourcePartition(REGION, "t", partition), "t")
+    world.target.checkpoints[key] = Checkpoint(next_offset, topic_id, world.clock.at)
+
+
+# --- whether there is anything to restore ---------------------------------------------------------------------------
+
+
+def test_a_window_of_time_that_no_record_lies_in_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more objects than the planner reads footers of, the restore itself finds out."""
+    world = World()
+    world.put(0, 9, stamp=1_000)
+    world.put(10, 19, stamp=2_000)
+    for stamps, is_empty in ((Span(1_500, 1_900), True), (Span(1_500, 2_000), False), (Span(2_001), True)):
+        assert plan(world, select(stamps=stamps)).is_empty == is_empty
+    assert not plan(world).is_empty
+    assert plan(world, select(offsets=Span(50, 60))).is_empty
+    monkeypatch.setattr(restore_planner, "STAMPED", 2)
+    assert plan(world, select(stamps=Span(2_001))).is_empty
+    monkeypatch.setattr(restore_planner, "STAMPED", 1)
+    assert not plan(world, select(stamps=Span(2_001))).is_empty
+
+
+# --- which topics -----------------------------------------------------------------------------------------------------
+
+
+def test_everything_that_is_wrong_is_said_at_once() -> None:
+    world = World()
+    world.put(0, 9)
+    world.put(0, 9, topic="again")
+    world.put(0, 9, topic="again", life=LIFE)
+    selection = select("t", "absent", "^none.*", "again", renaming=Renaming({"t": "no name"}))
+    with pytest.raises(ConfigError) as raised:
+        plan(world, selection)
+    assert len(raised.value.problems) == 4
+    told = str(raised.value)
+    assert "absent: nothing of it is stored below a/" in told
+    assert "^none.*: nothing of it is stored below a/" in told
+    assert "t: t would be restored as 'no name'" in told
+    assert "choose by --incarnation: 'the plain place', 'a1b2c3d4e5f6g7h8i9j0kk'" in told
+
+
+@pytest.mark.parametrize("name", ["..", "__consumer_offsets", "replicator.restore.x"])
+def test_nothing_is_restored_into_what_is_not_a_users_topic(name: str) -> None:
+    world = World()
+    world.put(0, 9)
+    with pytest.raises(ConfigError, match="is no name for it"):
+        plan(world, select(renaming=Renaming({"t": name})))
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "replicator.checkpoints"])
+def test_internal_topics_never_match(name: str) -> None:
+    world = World()
+    world.put(0, 9)
+    world.put(0, 9, topic=name)
+    assert only(plan(world, select("^.*"))).life.topic == "t"
+    with pytest.raises(ConfigError, match="nothing of it is stored"):
+        plan(world, select(name))
+
+
+def test_small_topics_come_first_and_of_each_its_small_partitions() -> None:
+    world = World()
+    for n in range(9):
+        world.put(n, n, topic="large")
+    world.put(0, 9, topic="small", partition=1)
+    for n in range(3):
+        world.put(n, n, topic="small", partition=0)
+    found = plan(world, select("^.*"))
+    assert [topic.life.topic for topic in found.topics] == ["small", "large"]
+    assert [p.source.partition for p in found.topics[0].partitions] == [1, 0]
+
+
+def test_only_the_partitions_that_are_wanted() -> None:
+    world = World()
+    for p in range(4):
+        world.put(0, 9, partition=p, partitions=4)
+    found = only(plan(world, select(partitions=frozenset({1, 3}))))
+    assert sorted(p.source.partition for p in found.partitions) == [1, 3]
+    assert found.partition_count == 4
+
+
+def test_a_renaming_of_what_is_not_asked_for_is_refused() -> None:
+    world = World()
+    world.put(0, 9)
+    with pytest.raises(ConfigError, match=r"--rename x=y: x is none of the topics \(t\)"):
+        plan(world, select(renaming=Renaming({"x": "y"})))
+
+
+def test_partitions_of_which_nothing_is_stored_are_refused_by_name() -> None:
+    world = World()
+    for p in (0, 2):
+        world.put(0, 9, partition=p)
+    with pytest.raises(ConfigError, match="t has 0, 2"):
+        plan(world, select(partitions=[1]))
+
+
+def test_topics_without_a_wanted_partition_are_left_out() -> None:
+    world = World()
+    world.put(0, 9, partition=0)
+    world.put(0, 9, partition=5, topic="u")
+    assert [t.destination for t in plan(world, select("t", "u", partitions=[5])).topics] == ["u"]
+
+
+def test_renamed_topics_go_where_they_are_told() -> None:
+    world = World()
+    world.put(0, 9)
+    world.put(0, 9, topic="u")
+    renaming = Renaming({"t": "copy"}, "{topic}.restored")
+    found = {topic.life.topic: topic for topic in plan(world, select("^.*", renaming=renaming)).topics}
+    assert {name: topic.destination for name, topic in found.items()} == {"t": "copy", "u": "u.restored"}
+    assert found["t"].partitions[0].target == TopicPartition("copy", 0)
+
+
+def test_two_topics_of_one_destination_are_a_conflict() -> None:
+    world = World()
+    for topic in ("t", "u", "v"):
+        world.put(0, 9, topic=topic)
+    found = plan(world, select("^.*", renaming=Renaming({"u": "t"})), accept=list(Objection))
+    assert [(o.what, o.accepted) for o in found.objections] == [(Objection.CONFLICT, False)]
+    assert "several topics would be restored as t: use --rename" in found.objections[0].why
+    assert found.refused
+
+
+# --- lives ------------------------------------------------------------------------------------------------------------
+
+
+def with_lives(*, claims: Mapping[str, int]) -> World:
+    world = World()
+    world.put(0, 9)
+    world.put(0, 4, life=LIFE)
+    for life, number in claims.items():
+        world.claim(number, life)
+    return world
+
+
+@pytest.mark.parametrize("last", ["", LIFE])
+def test_the_last_life_is_the_one_that_was_claimed_last(last: str) -> None:
+    world = with_lives(claims={last: 1, next(iter({"", LIFE} - {last})): 0})
+    topic = only(plan(world))
+    assert topic.life.incarnation == last
+    assert {p.source.incarnation for p in topic.partitions} == {last}
+
+
+@pytest.mark.parametrize("life", ["", LIFE])
+def test_a_life_that_is_chosen_needs_no_claims(life: str) -> None:
+    assert only(plan(with_lives(claims={}), select(incarnation=life))).life.incarnation == life
+
+
+def test_a_life_that_is_not_stored_is_refused_with_those_that_are() -> None:
+    with pytest.raises(ConfigError, match="no life 'other'; stored are 'the plain place', 'a1b2"):
+        plan(with_lives(claims={}), select(incarnation="other"))
+
+
+@pytest.mark.parametrize(
+    "claims",
+    [{"": 0}, {"": 0, LIFE: 0}, {"": 0, LIFE: 2}, {"": 0, LIFE: 1, "a-third-one": 2}],
+    ids=["one unclaimed", "the same number", "one between", "the last has nothing stored"],
+)
+def test_lives_of_unknown_order_are_refused(claims: Mapping[str, int]) -> None:
+    with pytest.raises(ConfigError, match="which of its lives is the last is not known; choose by --incarnation"):
+        plan(with_lives(claims=claims))
+
+
+def test_a_claim_that_says_nothing_is_a_problem_of_its_topic() -> None:
+    world = with_lives(claims={"": 0, LIFE: 1})
+    world.objects.memory.replace(f"data/a/_control/v1/places/t@{LIFE}", b"rubbish")
+    world.put(0, 9, topic="u")
+    with pytest.raises(ConfigError) as raised:
+        plan(world, select("t", "u"))
+    [problem] = raised.value.problems
+    assert problem.startswith("t: not a claim") or "rubbish" in problem
+
+
+# --- a destination that is created ------------------------------------------------------------------------------------
+
+
+def test_a_created_topic_has_as_many_partitions_as_the_source_had() -> None:
+    world = World()
+    world.put(0, 9, partition=0, partitions=3)
+    world.put(0, 9, partition=2, partitions=7)  # written later
+    topic = only(plan(world))
+    assert (topic.facts, topic.partition_count, said(topic)) == (None, 7, {})
+    assert topic.configs == CREATED_WITH
+
+
+def test_a_created_topic_has_at_least_what_is_stored() -> None:
+    world = World()
+    world.put(0, 9, partition=5, partitions=3)
+    assert only(plan(world)).partition_count == 6
+
+
+def test_an_archive_that_does_not_tell_how_many_partitions_there_were_is_objected_to() -> None:
+    world = World()
+    for p in (0, 3):
+        world.put(0, 9, partition=p, partitions=None)
+    topic = only(plan(world))
+    assert set(said(topic)) == {Objection.PARTITION_COUNT}
+    assert "say so with --partition-count" in said(topic)[Objection.PARTITION_COUNT]
+    topic = only(plan(world, accept=[Objection.PARTITION_COUNT]))
+    assert (topic.refused, topic.partition_count) == (False, 4)
+    topic = only(plan(world, partition_count=6))
+    assert (said(topic), topic.partition_count) == ({}, 6)
+
+
+def test_a_wish_for_fewer_partitions_than_are_stored_is_objected_to() -> None:
+    world = World()
+    world.put(0, 9, partition=3)
+    topic = only(plan(world, partition_count=3))
+    assert set(said(topic)) == {Objection.FEWER_PARTITIONS}
+    assert topic.partition_count == 3
+
+
+def test_a_created_topic_has_room_for_the_largest_record() -> None:
+    world = World()
+    world.put(0, 0)
+    world.put(1, 1, value=bytes(2_000_000))
+    world.put(2, 2)
+    room = int(only(plan(world)).configs["max.message.bytes"])
+    assert 2_000_000 < room < 2_001_000
+    wish = {"max.message.bytes": "5000000", "retention.ms": "1"}
+    assert only(plan(world, configs=wish)).configs == {**CREATED_WITH, **wish}
+
+
+def test_a_destination_that_was_deleted_since_the_restore_began_is_not_taken_for_restored() -> None:
+    world = World()
+    world.put(0, 9)
+    begin(world, 10)
+    found = plan(world, accept=list(Objection))
+    assert [o.what for o in only(found).objections] == [Objection.OTHER_TARGET]
+    assert found.refused
+
+
+# --- a destination that exists ----------------------------------------------------------------------------------------
+
+
+def existing(*, partitions: int = 2, settings: Mapping[str, str] | None = None, stamp: int | None = None) -> World:
+    """An archive of partitions 0 and 1, and the topic, empty."""
+    world = World()
+    for p in (0, 1):
+        world.put(0, 9, partition=p, stamp=stamp, value=bytes(1000))
+    world.broker.create("t", partitions=partitions)
+    world.admin.settings["t"] = dict(settings or {})
+    return world
+
+
+def test_an_empty_topic_is_taken_as_it_is() -> None:
+    topic = only(plan(existing(partitions=4), partition_count=9))
+    assert (said(topic), topic.configs, topic.partition_count) == ({}, {}, 4)
+    assert topic.facts is not None
+
+
+def test_foreign_data_is_seen() -> None:
+    world = existing()
+    world.broker.append(TopicPartition("t", 1), b"theirs")
+    assert set(said(only(plan(world)))) == {Objection.FOREIGN_DATA}
+    world.broker.trim(TopicPartition("t", 1), 1)
+    assert not said(only(plan(world))), "none is left"
+
+
+def test_what_other_partitions_hold_is_foreign_to_a_whole_topic_only() -> None:
+    world = existing(partitions=2)
+    world.broker.append(TopicPartition("t", 1), b"somebody else's")
+    assert set(said(only(plan(world)))) == {Objection.FOREIGN_DATA}
+    assert not said(only(plan(world, select(partitions=[0]))))
+    assert set(said(only(plan(world, select(partitions=[1]))))) == {Objection.FOREIGN_DATA}
+
+
+def test_what_this_restore_wrote_is_not_foreign() -> None:
+    world = existing()
+    world.broker.append(TopicPartition("t", 0), b"ours")
+    begin(world)
+    topic = only(plan(world))
+    assert not said(topic)
+    assert sorted((p.source.partition, p.next_offset) for p in topic.partitions) == [(0, 5), (1, 0)]
+
+
+def test_another_life_of_the_topic_is_not_gone_on_with() -> None:
+    world = existing()
+    begin(world, topic_id="id-before")
+    found = plan(world, accept=list(Objection))
+    assert [o.what for o in only(found).objections] == [Objection.OTHER_TARGET]
+    assert found.refused
+
+
+def test_checkpoints_that_conflict_are_told() -> None:
+    world = existing()
+    world.target.conflicts[CheckpointKey(SourcePartition(REGION, "t", 0), "t")] = CheckpointConflict("both")
+    with pytest.raises(CheckpointConflict):
+        plan(world)
+
+
+def test_fewer_partitions_are_seen() -> None:
+    assert set(said(only(plan(existing(partitions=1))))) == {Objection.FEWER_PARTITIONS}
+
+
+NOW_MS = 1_767_225_600_000  # of the clock that tests have
+YEAR_MS = 365 * 24 * 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("settings", "what"),
+    [
+        ({"max.message.bytes": "1000"}, Objection.LARGE_RECORDS),
+        ({"message.timestamp.type": "LogAppendTime"}, Objection.TIMESTAMPS),
+        ({"message.timestamp.before.max.ms": "1000"}, Objection.TIMESTAMPS),
+        ({"message.timestamp.difference.max.ms": "1000"}, Objection.TIMESTAMPS),
+        ({"retention.ms": str(YEAR_MS // 2)}, Objection.RETENTION),
+    ],
+)
+def test_settings_that_the_records_do_not_pass_are_seen(settings: Mapping[str, str], what: Objection) -> None:
+    world = existing(settings=settings, stamp=NOW_MS - YEAR_MS)
+    assert set(said(only(plan(world)))) == {what}
+    topic = only(plan(world, accept=[what]))
+    assert not topic.refused
+    assert topic.clamps == (what is Objection.TIMESTAMPS)
+
+
+def test_settings_of_years_are_enough() -> None:
+    settings = {"retention.ms": str(2 * YEAR_MS), "message.timestamp.before.max.ms": str(2 * YEAR_MS)}
+    assert not said(only(plan(existing(settings=settings, stamp=NOW_MS - YEAR_MS))))
+
+
+def test_a_topic_that_may_not_be_looked_at_is_objected_to() -> None:
+    world = existing()
+    world.admin.hides["t"] = "not authorised to describe t"
+    found = plan(world, accept=list(Objection), partition_count=2)
+    assert [(o.what, o.why) for o in only(found).objections] == [
+        (Objection.NOT_ALLOWED, "not authorised to describe t")
+    ]
+    assert found.refused
+
+
+def test_a_topic_that_the_cluster_would_not_create_is_objected_to() -> None:
+    world = World()
+    world.put(0, 9)
+    world.admin.refuses["t"] = "create topic t: INVALID_CONFIG (Unknown topic config name: retention)"
+    assert said(only(plan(world)))[Objection.NOT_ALLOWED] == world.admin.refuses["t"]
+
+
+# --- what is stored ---------------------------------------------------------------------------------------------------
+
+
+def test_gaps_are_told_recorded_ones_are_no_objection() -> None:
+    world = World()
+    world.put(0, 9)
+    world.put(20, 29)
+    topic = only(plan(world))
+    assert set(said(topic)) == {Objection.MISSING}
+    assert topic.partitions[0].missing == [OffsetRange(10, 19)]
+    world.record_gap(10, 19)
+    topic = only(plan(world))
+    assert not said(topic)
+    assert topic.partitions[0].recorded == [OffsetRange(10, 19)]
+
+
+def test_offsets_that_are_not_wanted_are_not_planned() -> None:
+    world = World()
+    for n in range(4):
+        world.put(10 * n, 10 * n + 9)
+    [partition] = only(plan(world, select(offsets=Span(15, 22)))).partitions
+    assert partition.offsets == OffsetRange(15, 22)
+    assert [i.segment.offsets.start for i in partition.infos] == [10, 20]
+
+
+def test_a_damaged_segment_does_not_keep_a_plan_from_being_made() -> None:
+    world = World()
+    world.damage(world.put(0, 9, partitions=9))
+    world.put(0, 9, partition=1, partitions=3)
+    topic = only(plan(world))
+    assert (topic.partition_count, topic.footers_read, said(topic)) == (3, 1, {})
+
+
+class ListedStore(FailingStore):
+    """Knows what was listed."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__(clock)
+        self.prefixes: list[str] = []
+
+    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+        self.prefixes.append(prefix)
+        return super().list(prefix, start_after=start_after, most=most)
+
+
+def test_each_partition_is_listed_once() -> None:
+    world = World()
+    for p in range(3):
+        for n in range(5):
+            world.put(n, n, partition=p, level=n % 2, partitions=3)
+    objects = ListedStore(world.clock)
+    objects.memory = world.objects.memory
+    selection = select(partitions=frozenset({0, 2}))
+    found = planner(world, SegmentStore(objects, "data")).plan(selection, "x", Wishes(), None)
+    assert len(only(found).partitions) == 2
+    prefixes = [partition_prefix("data", SourcePartition(REGION, "t", p)) for p in range(3)]
+    assert [objects.prefixes.count(prefix) for prefix in prefixes] == [1, 0, 1]
+
+
+def test_an_archive_or_a_cluster_that_is_away_is_no_absence() -> None:
+    world = existing()
+    world.objects.away = {"list"}
+    with pytest.raises(StoreUnavailable):
+        plan(world)
+    world.objects.away = {"open"}
+    with pytest.raises(StoreUnavailable):
+        plan(world)
+    world.objects.away = set()
+    world.admin.away = True
+    with pytest.raises(BrokerUnavailable):
+        plan(world)
+
+
+def test_a_plan_is_the_same_as_long_as_nothing_changes() -> None:
+    world = existing()
+    world.put(20, 29)
+    first = plan(world)
+    assert plan(world) == first
+    world.clock.advance(timedelta(hours=1).total_seconds())
+    assert [p.infos for p in plan(world).partitions] == [p.infos for p in first.partitions]
+
+
+# --- its name ---------------------------------------------------------------------------------------------------------
+
+
+def conflicts(found: RestorePlan) -> Collection[str]:
+    assert all(o.what is Objection.CONFLICT for o in found.objections)
+    return [o.why for o in found.objections]
+
+
+def test_a_restore_without_a_name_is_named_by_its_selection() -> None:
+    world = existing()
+    selection = select()
+    assert plan(world, selection).checkpoint_topic == f"{CHECKPOINTS}{selection.digest}.{selection.digest}"
+    assert plan(world, selection, restore_id="x").checkpoint_topic == f"{CHECKPOINTS}x.{selection.digest}"
+
+
+def test_a_name_holds_to_its_selection() -> None:
+    world = existing()
+    before, now = select(offsets=Span(0, 5)), select()
+    world.broker.create(checkpoint_topic(before, "x"))
+    found = plan(world, now, restore_id="x", accept=list(Objection))
+    assert found.refused
+    [why] = conflicts(found)
+    assert "x was begun with another selection" in why
+    assert "another --id" in why
+    assert not conflicts(plan(world, before, restore_id="x"))
+    assert not conflicts(plan(world, now, restore_id="y"))
+    assert not conflicts(plan(world, now))
+
+
+def test_a_name_that_begins_like_another_is_another() -> None:
+    world = existing()
+    world.broker.create(checkpoint_topic(select(offsets=Span(0, 5)), "x-y"))
+    assert not conflicts(plan(world, restore_id="x"))
+
+
+@pytest.mark.parametrize("name", ["x.y", "", "x y", "x" * 101])
+def test_what_is_no_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="no name for a restore"):
+        checkpoint_topic(select(), name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"topics": [TopicPattern("t"), TopicPattern("u")]},
+        {"incarnation": ""},
+        {"partitions": frozenset({0})},
+        {"offsets": Span(1)},
+        {"stamps": Span(1)},
+        {"renaming": Renaming({"t": "u"})},
+        {"renaming": Renaming(template="{topic}.x")},
+        {"transforms": ["a:b"]},
+    ],
+)
+def test_another_selection_is_another_restore(change: Mapping[str, object]) -> None:
+    assert select(**change).digest != select().digest
+    assert select(**change).digest == select(**change).digest
+
+
+def test_partitions_and_topics_are_the_same_in_any_order() -> None:
+    assert select("t", "u", partitions=[2, 1]).digest == select("u", "t", partitions=frozenset({1, 2})).digest
+
+
+# --- a log that forked ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def forked() -> World:
+    """As `adopt --fork` leaves it: the log forked at 50; the other partition did not, and goes on at 100."""
+    world = World()
+    world.put(0, 99)
+    world.put(0, 99, partition=1)
+    control = ControlStore(world.objects.memory, "data")
+    first = Place(topic_id="id", cluster_id="c", number=0, claimed_at=world.clock.at)
+    control.claim(REGION, "t", first)
+    control.claim(REGION, "t@id-fork1", replace(first, number=1, fork=1, forked_from="t"))
+    world.record_begin(50, life="id-fork1")
+    world.record_begin(100, life="id-fork1", partition=1)
+    world.put(50, 129, life="id-fork1")
+    world.put(100, 109, life="id-fork1", partition=1)
+    return world
+
+
+def test_what_was_archived_before_a_fork_is_not_left_out_in_silence(forked: World) -> None:
+    why = said(only(plan(forked)))[Objection.FORKED]
+    assert "t@id-fork1 holds it from there on (by partition, 0: 50, 1: 100), t what was archived before" in why
+    assert "--incarnation '' --partition N" in why
+    [accepted] = only(plan(forked, accept=[Objection.FORKED])).objections
+    assert accepted.accepted
+    chosen = only(plan(forked, select(incarnation="id-fork1")))
+    assert chosen.objections == []
+    assert {str(p.source): str(p.offsets) for p in only(plan(forked, select(incarnation=""))).partitions} == {
+        "a/t/0": "[0,99]",
+        "a/t/1": "[0,99]",
+    }
+
+
+def test_the_proof_of_an_archive_takes_in_what_lies_before_a_fork(forked: World) -> None:
+    last = [SourcePartition(REGION, "t", n, "id-fork1") for n in (0, 1)]
+    before = [SourcePartition(REGION, "t", n) for n in (0, 1)]
+    assert list(sources_of(forked.store, forked.control, select())) == last
+    assert list(with_earlier_forks(forked.store, forked.control, select())) == last + before
+    of_one = with_earlier_forks(forked.store, forked.control, select(partitions=[1]))
+    assert list(of_one) == [last[1], before[1]]
+    assert list(with_earlier_forks(forked.store, forked.control, select(incarnation="id-fork1"))) == last
+
+
+def test_a_fork_of_a_fork_has_two_places_before_it(forked: World) -> None:
+    again = Place(topic_id="id", cluster_id="c", number=2, claimed_at=forked.clock.at, fork=2, forked_from="t@id-fork1")
+    forked.control.claim(REGION, "t@id-fork2", again)
+    forked.put(120, 129, life="id-fork2")
+    found = with_earlier_forks(forked.store, forked.control, select(partitions=[0]))
+    assert list(found) == [SourcePartition(REGION, "t", 0, life) for life in ("id-fork2", "id-fork1", "")]
+
+
+@pytest.mark.parametrize(("low", "begin"), [(0, 10), (10, 10), (15, 15)])
+def test_where_the_archive_begins_matters_from_where_it_is_wanted(low: int, begin: int) -> None:
+    world = World()
+    world.put(10, 29)
+    world.record_begin(10)
+    [partition] = only(plan(world, select(offsets=Span(low)))).partitions
+    assert partition.archive_begin == begin

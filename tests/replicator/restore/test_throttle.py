@@ -1,0 +1,109 @@
+"""How fast runs may leave, by a clock that only waiting moves."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from datetime import timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from formats.coverage import Piece
+from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.archive.run_reader import PieceRun
+from infra.runtime.lifecycle import Stop
+from replicator.restore.throttle import BURST_SECONDS, Throttle, ThrottledReader
+
+RATE = 1000  # bytes a second
+PIECE = Piece(Segment(SourcePartition("a", "t", 0), 0, OffsetRange(0, 9)), 0)
+
+
+class HandTime(Stop):
+    """Waiting makes the time pass; so does the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at = 0.0
+        self.waited = 0.0
+
+    def monotonic(self) -> float:
+        return self.at
+
+    def wait(self, timeout: timedelta) -> bool:
+        if not self.is_set():
+            self.at += timeout.total_seconds()
+            self.waited += timeout.total_seconds()
+        return self.is_set()
+
+
+def throttle(time: HandTime) -> Throttle:
+    return Throttle(RATE, time, time.monotonic)
+
+
+def test_what_is_paid_takes_its_time() -> None:
+    time = HandTime()
+    paying = throttle(time)
+    for n in range(1, 11):
+        paying.pay(500)
+        assert abs(time.at - n * 0.5) < 1e-3
+
+
+def test_time_that_was_taken_otherwise_is_not_waited_for_again() -> None:
+    time = HandTime()
+    paying = throttle(time)
+    for n in range(1, 11):
+        time.at += 0.3
+        paying.pay(500)
+        assert abs(time.at - n * 0.5) < 1e-3
+
+
+def test_nothing_is_saved_up_for_long() -> None:
+    time = HandTime()
+    paying = throttle(time)
+    time.at += 3600
+    paying.pay(RATE)  # what a second allows: nothing went in the last one
+    assert time.waited == 0
+    paying.pay(RATE)
+    assert abs(time.waited - 1) < 1e-3
+
+
+@settings(deadline=None)
+@given(turns=st.lists(st.tuples(st.integers(0, 5000), st.floats(0, 10)), max_size=30))
+def test_the_rate_is_kept_between_any_two_moments_and_not_kept_below(turns: list[tuple[int, float]]) -> None:
+    time = HandTime()
+    paying = throttle(time)
+    left: list[tuple[float, int]] = []  # when how much left
+    for size_bytes, pause in turns:
+        time.at += pause
+        before, asked_at = time.waited, time.at
+        paying.pay(size_bytes)
+        left.append((time.at, size_bytes))
+        if time.waited > before:  # no longer than what left since the last pause, and the burst before it, take
+            assert time.at <= asked_at + sum(s for _, s in left) / RATE + 1e-3
+    for first in range(len(left)):
+        since = left[first][0]
+        for last in range(first + 1, len(left)):
+            sent = sum(size for _, size in left[first + 1 : last + 1])  # after the first had left
+            assert sent <= RATE * (left[last][0] - since + BURST_SECONDS) + 1
+
+
+def test_told_to_stop_nobody_waits() -> None:
+    stop = Stop()
+    stop.set()
+    Throttle(1, stop).pay(10**12)  # a test that waits for this fails by its time limit
+
+
+class Runs:
+    """A reader of three runs."""
+
+    def runs(self, pieces: Sequence[Piece], *, max_records: int | None = None) -> Generator[PieceRun, None, None]:
+        for n in range(3):
+            yield PieceRun((), max_records or 0, RATE, n, n == 2)
+
+
+def test_a_throttled_reader_gives_the_same_runs_later() -> None:
+    time = HandTime()
+    reader = ThrottledReader(Runs(), throttle(time))
+    found = [(run, round(time.at, 3)) for run in reader.runs([PIECE], max_records=7)]
+    assert [at for _, at in found] == [1, 2, 3]
+    assert [run for run, _ in found] == list(Runs().runs([PIECE], max_records=7))

@@ -1,0 +1,126 @@
+"""Filters leave out only what cannot hold: checked against each record they may be asked of."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    IsNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringContains,
+    StringEndsWith,
+    StringStartsWith,
+)
+
+from formats.read_splits import Span, Wanted
+from formats.segment import SourcePartition
+from replicator.spark_source.filters import admits, narrowed
+
+SOURCE = SourcePartition("a", "orders", 3)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ALL = Wanted(region="a")
+NUMBERS = ("partition", "offset", "timestamp_ms")
+COMPARED = (EqualTo, EqualNullSafe, LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual)
+
+
+def holds(condition: Filter, row: dict[str, object]) -> bool:
+    """As Spark has it, for a row without nulls."""
+    match condition:
+        case Not(child):
+            return not holds(child, row)
+        case IsNull() | IsNotNull():
+            return isinstance(condition, IsNotNull)
+    value = row[condition.attribute[0]]  # type: ignore[attr-defined]
+    match condition:
+        case EqualTo(_, other) | EqualNullSafe(_, other):
+            return value == other
+        case In(_, others):
+            return value in others
+        case LessThan(_, other):
+            return value < other
+        case LessThanOrEqual(_, other):
+            return value <= other
+        case GreaterThan(_, other):
+            return value > other
+        case GreaterThanOrEqual(_, other):
+            return value >= other
+        case StringStartsWith(_, other):
+            return str(value).startswith(other)
+        case StringEndsWith(_, other):
+            return str(value).endswith(other)
+        case StringContains(_, other):
+            return other in str(value)
+    raise AssertionError(condition)
+
+
+def _compared(column: str, values: st.SearchStrategy[object]) -> st.SearchStrategy[Filter]:
+    one = st.sampled_from(COMPARED).flatmap(lambda kind: values.map(lambda value: kind((column,), value)))
+    several = st.lists(values, min_size=1, max_size=3).map(lambda found: In((column,), tuple(found)))
+    return one | several | st.sampled_from([IsNull((column,)), IsNotNull((column,))])
+
+
+small = st.integers(-1, 6)
+times = st.integers(-2_500, 6_500).map(lambda micros: EPOCH + timedelta(microseconds=micros))
+words = st.sampled_from(["", "orders", "ord", "ers", "x"])
+texts = st.sampled_from([StringStartsWith, StringEndsWith, StringContains]).flatmap(
+    lambda kind: words.map(lambda word: kind(("topic",), word))
+)
+plain = st.one_of(
+    *(_compared(c, small) for c in NUMBERS), _compared("timestamp", times), _compared("topic", words), texts
+)
+
+
+@settings(max_examples=500)
+@given(st.lists(plain | plain.map(Not), max_size=3), st.integers(0, 5), st.integers(-3, 6))
+@example([Not(IsNull(("topic",)))], 0, 0)
+def test_no_record_that_is_wanted_is_left_out(conditions: list[Filter], offset: int, stamp_ms: int) -> None:
+    stamp = EPOCH + timedelta(milliseconds=stamp_ms)
+    row = {"topic": "orders", "partition": 3, "offset": offset, "timestamp_ms": stamp_ms, "timestamp": stamp}
+    if all(holds(condition, row) for condition in conditions):
+        assert all(admits(condition, SOURCE) for condition in conditions)
+        wanted = narrowed(ALL, conditions)
+        assert wanted.offsets.overlaps(offset, offset)
+        assert wanted.stamps.overlaps(stamp_ms, stamp_ms)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        EqualTo(("topic",), "other"),
+        In(("partition",), (1, 2)),
+        GreaterThan(("partition",), 3),
+        StringStartsWith(("topic",), "x"),
+        EqualTo(("incarnation",), "a1"),
+        Not(EqualTo(("topic",), "orders")),
+    ],
+    ids=repr,
+)
+def test_a_partition_is_left_out(condition: Filter) -> None:
+    assert not admits(condition, SOURCE)
+
+
+def test_offsets_and_times_are_narrowed() -> None:
+    at = EPOCH + timedelta(microseconds=2_500)
+    wanted = narrowed(
+        ALL, [GreaterThanOrEqual(("offset",), 5), LessThan(("offset",), 9), GreaterThan(("timestamp",), at)]
+    )
+    assert wanted.offsets == Span(5, 8)
+    assert wanted.stamps.low == 3
+
+
+def test_nothing_is_made_of_other_columns() -> None:
+    others = [EqualTo(("key",), b"x"), EqualTo(("headers", "offset"), 1), IsNull(("timestamp",))]
+    assert narrowed(ALL, others) == ALL
+    assert all(admits(condition, SOURCE) for condition in others)

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from formats.coverage import Extent
+from formats.segment import OffsetRange, SourcePartition
+from replicator.status.archive import extents, source_places
+from tests.fakes.executors import HandExecutor
+from tests.ingress.world import World
+
+
+def test_each_place_is_listed_once_whatever_its_partitions_and_levels() -> None:
+    world = World()
+    for partition in range(5):
+        world.put(0, 4, partition=partition)
+        world.put(5, 9, partition=partition)
+        world.put(0, 9, partition=partition, level=1)
+        world.put(20, 24, partition=partition)
+    world.put(7, 8, topic="other")
+    world.objects.calls.clear()
+    places = source_places(world.store, ["a"], HandExecutor())
+    assert places == [("a", "other"), ("a", "t")]
+    world.objects.calls.clear()
+    found = extents(world.store, places, HandExecutor())
+    assert world.objects.calls["list"] == 2
+    runs = Extent((OffsetRange(0, 9), OffsetRange(20, 24)))
+    assert found == {SourcePartition("a", "t", p): runs for p in range(5)} | {
+        SourcePartition("a", "other", 0): Extent((OffsetRange(7, 8),))
+    }

@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from formats.control.keys import RETENTION, LogFork, Place, RecordedGap, fork_key
+from formats.coverage import joined
+from formats.errors import BrokerUnavailable
+from formats.forks import explain
+from formats.segment import OffsetRange, Segment, SourcePartition
+from formats.topic_selection import TopicPattern, TopicRule
+from infra.archive.control import ControlStore
+from infra.archive.proofs import Proof, ProofStore
+from infra.archive.segments import SegmentStore
+from infra.contracts.consumer import Committed, LogEnds, ObjectInfo, ObjectStore, TopicFacts, TopicPartition
+from replicator.config import EgressSettings, EgressTopicSettings
+from replicator.status.egress import (
+    NO_END,
+    EgressPartition,
+    EgressSources,
+    EgressStatus,
+    judged,
+    life_of,
+    settled_below,
+)
+from tests.fakes.cluster_facts import FakeGroups, FakeProbe
+from tests.fakes.executors import HandExecutor
+from tests.ingress.world import World
+
+NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
+SOURCE = SourcePartition("a", "t", 0)
+GROUP = "replicator.egress"
+
+
+def place(topic_id: str, number: int = 0) -> Place:
+    return Place(topic_id=topic_id, cluster_id="cluster", number=number, claimed_at=NOW)
+
+
+def judge(
+    committed: int | None,
+    *,
+    low: int = 0,
+    stable: int = 100,
+    high: int = 100,
+    archived: list[OffsetRange] | None = None,
+    gaps: list[OffsetRange] | None = None,
+    note: str = "start=0 partitions=1",
+    open_for: timedelta | None = None,
+    settled: int | None = None,
+    proof: Proof | None = None,
+) -> EgressPartition:
+    return judged(
+        SOURCE,
+        ends=LogEnds(low=low, stable=stable, high=high),
+        committed=None if committed is None else Committed(committed, note),
+        archived=joined([OffsetRange(0, 49)] if archived is None else archived),
+        gaps=gaps or [],
+        open_since=None if open_for is None else NOW - open_for,
+        now=NOW,
+        stuck_after=timedelta(minutes=15),
+        settled=settled,
+        proof=proof,
+    )
+
+
+HOLED = [OffsetRange(0, 9), OffsetRange(20, 49)]
+NOT_WHOLE = Proof(at=NOW, next_offset=50, is_whole=False)
+
+
+class TestJudged:
+    def test_healthy(self) -> None:
+        found = judge(50)
+        assert (found.problems, found.lag, found.archive_end, found.is_open) == ((), 50, 50, False)
+
+    def test_nothing_committed_is_no_problem(self) -> None:
+        assert (judge(None, archived=[]).problems, judge(None, archived=[], low=20).lag) == ((), 80)
+
+    @pytest.mark.parametrize(
+        ("found", "wanted"),
+        [
+            (judge(101), "ends at 100"),
+            (judge(50, archived=[OffsetRange(0, 100)]), "but the topic at 100"),
+            (judge(60), "ends before 50"),
+            (judge(60, archived=[]), "holds nothing"),
+            (judge(50, low=55), "now begins at 55"),
+            (judge(50, low=70, archived=[OffsetRange(0, 49), OffsetRange(60, 79)]), "now begins at 70"),
+            (judge(50, stable=70, open_for=timedelta(hours=1)), "holds everything from 70 back"),
+            (judge(50, archived=HOLED, settled=50), "offsets [10,19] of the archive are in no segment"),
+            (judge(50, proof=NOT_WHOLE), "verify found it not whole at 2026-05-01T12:00:00+00:00"),
+        ],
+    )
+    def test_what_stops_the_archive(self, found: EgressPartition, wanted: str) -> None:
+        (problem,) = found.problems
+        assert wanted in problem
+
+    @pytest.mark.parametrize(
+        "found",
+        [
+            judge(50, low=55, gaps=[OffsetRange(50, 54)]),  # written down
+            judge(50, low=55, archived=[OffsetRange(0, 59)]),  # stored, and committed soon
+            judge(60, archived=[], note="start=60 partitions=1"),  # nothing to be archived yet
+            judge(0, archived=[], note=""),  # an operator's word
+            judge(50, stable=70, open_for=timedelta(minutes=1)),
+            judge(50, stable=70),  # its record could not be read
+            judge(50, archived=HOLED, gaps=[OffsetRange(10, 19)], settled=50),  # written down
+            judge(50, proof=replace(NOT_WHOLE, is_whole=True)),
+        ],
+    )
+    def test_what_does_not(self, found: EgressPartition) -> None:
+        assert found.problems == ()
+
+
+class TestLife:
+    facts = TopicFacts("t", "id-t", 1)
+
+    def test_by_topic_id(self) -> None:
+        assert life_of(self.facts, None, [], "cluster") == ""
+        assert life_of(self.facts, place("id-t"), [], "cluster") == ""
+        assert life_of(self.facts, place("earlier"), [], "cluster") == "id-t"
+
+    def test_behind_the_last_fork(self) -> None:
+        places = ["t", "t@id-t-fork1", "t@id-t-fork2", "t@other-fork3", "tt@id-t-fork4"]
+        assert life_of(self.facts, place("id-t"), places, "cluster") == "id-t-fork2"
+        assert life_of(self.facts, place("earlier"), ["t", "t@id-t"], "cluster") == "id-t"
+
+    def test_without_topic_ids_the_newest_of_this_cluster(self) -> None:
+        places = ["t", "t@cluster-2", "t@cluster-10", "t@other-11", "tt@cluster-12"]
+        assert life_of(TopicFacts("t", "", 1), place("cluster-0"), places, "cluster") == "cluster-10"
+        assert life_of(TopicFacts("t", "", 1), place("cluster-0"), ["t"], "cluster") == ""
+        assert life_of(TopicFacts("t", "", 1), place("cluster-0"), ["t@cluster2-9"], "cluster") == ""
+        assert life_of(TopicFacts("t", "", 1), place("a_b-0"), ["t@a_b-1"], "a.b") == "a_b-1"
+
+
+@pytest.mark.parametrize(
+    ("settled", "found"),
+    [
+        (None, []),  # on their way, for all that is known
+        (10, []),
+        (15, [OffsetRange(10, 14)]),
+        (20, [OffsetRange(10, 19)]),
+        (NO_END, [OffsetRange(10, 19)]),
+    ],
+)
+def test_segments_above_the_commit_come_in_any_order(settled: int | None, found: list[OffsetRange]) -> None:
+    told = [p for p in judge(None, archived=HOLED, settled=settled).problems if "no segment" in p]
+    assert [p.partition(" of the archive")[0] for p in told] == [f"offsets {hole}" for hole in found]
+
+
+def test_what_is_settled() -> None:
+    assert settled_below(Committed(7, "start=0 partitions=1"), is_worked_on=True) == 7
+    assert settled_below(None, is_worked_on=True) is None
+    assert settled_below(None, is_worked_on=False) == NO_END
+
+
+class Cluster:
+    def __init__(self) -> None:
+        self.world = World()
+        self.groups, self.probe = FakeGroups(members={GROUP: 1}), FakeProbe()
+        self.control, self.store = ControlStore(self.world.objects, "data"), self.world.store
+        for topic in ("t", "u"):
+            self.world.broker.create(topic, partitions=2)
+            for partition in range(2):
+                self.probe.marks[TopicPartition(topic, partition)] = LogEnds(low=0, stable=10, high=10)
+
+    def look(self, *patterns: str) -> EgressStatus:
+        rules = tuple(TopicRule(TopicPattern(pattern), EgressTopicSettings()) for pattern in patterns or ("^[tu]",))
+        return EgressSources(
+            region="a",
+            settings=EgressSettings(topics=rules),
+            own_topics=frozenset(),
+            admin=self.world.admin,
+            groups=self.groups,
+            probe=self.probe,
+            store=self.store,
+            control=self.control,
+            proofs=ProofStore(self.world.objects, "data", "a"),
+        ).look(NOW, HandExecutor())
+
+
+def test_every_selected_partition_has_its_row() -> None:
+    cluster = Cluster()
+    cluster.control.claim("a", "t", place("id-t"))
+    cluster.control.claim("a", "u", place("earlier"))
+    cluster.world.put(0, 9)
+    cluster.world.put(0, 4, topic="u")  # of the earlier life
+    cluster.groups.offsets[GROUP] = {TopicPartition("t", 0): Committed(10, "start=0 partitions=2")}
+    cluster.probe.marks[TopicPartition("u", 1)] = LogEnds(low=0, stable=4, high=9)
+    cluster.probe.stamped[TopicPartition("u", 1)] = NOW - timedelta(minutes=20)
+    cluster.control.record_gap(
+        RecordedGap(source=SOURCE, offsets=OffsetRange(3, 4), reason="retention", low=5, high=9, recorded_at=NOW)
+    )
+    status = cluster.look()
+    rows = {str(p.source): (p.committed, p.archive_end, p.lag, p.recorded_gaps) for p in status.partitions}
+    assert rows == {
+        "a/t/0": (10, 10, 0, 1),
+        "a/t/1": (None, None, 10, 0),
+        "a/u@id-u/0": (None, None, 10, 0),
+        "a/u@id-u/1": (None, None, 9, 0),
+    }
+    assert [p.open_since for p in status.partitions if p.is_open] == [NOW - timedelta(minutes=20)]
+    (problem,) = status.problems
+    assert "transaction" in problem
+
+
+def holed(cluster: Cluster) -> list[Segment]:
+    cluster.control.claim("a", "t", place("id-t"))
+    segments = [cluster.world.put(start, start + 4) for start in (0, 5, 10)]
+    cluster.groups.offsets[GROUP] = {TopicPartition("t", 0): Committed(15, "start=0 partitions=2")}
+    cluster.probe.marks[TopicPartition("t", 0)] = LogEnds(low=0, stable=15, high=15)
+    return segments
+
+
+def test_an_object_that_is_gone_from_the_middle_is_a_problem() -> None:
+    cluster = Cluster()
+    cluster.world.remove(holed(cluster)[1], notify=False)
+    (problem,) = cluster.look().problems
+    assert problem.startswith("a/t/0: offsets [5,9] of the archive are in no segment")
+
+
+class Later:
+    """An ObjectStore: `act` happens before one partition is listed by itself."""
+
+    def __init__(self, objects: ObjectStore, act: Callable[[], None]) -> None:
+        self._objects, self._act = objects, act
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[ObjectInfo]:
+        if prefix == "data/a/t/0/":
+            self._act()
+        return self._objects.list(prefix, start_after=start_after)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._objects, name)
+
+
+@pytest.mark.parametrize("is_merged", [True, False], ids=["merged", "removed by retention"])
+def test_what_changes_while_it_is_listed_is_no_problem(is_merged: bool) -> None:
+    """As the listing of the topic saw it: the small segment gone, and nothing in its stead yet."""
+    cluster = Cluster()
+    cluster.world.remove(holed(cluster)[1], notify=False)
+
+    def meanwhile() -> None:
+        if is_merged:
+            cluster.world.put(5, 9, level=1)
+        else:
+            gone = OffsetRange(5, 9)
+            gap = RecordedGap(source=SOURCE, offsets=gone, reason=RETENTION, low=0, high=15, recorded_at=NOW)
+            ControlStore(cluster.world.objects.memory, "data").record_gap(gap)
+
+    cluster.store = SegmentStore(Later(cluster.world.objects, meanwhile), "data")
+    assert cluster.look().problems == []
+
+
+def test_an_archive_without_a_place_object_waits_for_adopt() -> None:
+    cluster = Cluster()
+    cluster.world.put(0, 9)
+    assert cluster.look().problems == [
+        "t: segments lie in its place of the archive, and no place object says of which life of the topic they are; if "
+        "they are of the one that is there now: replicator adopt t"
+    ]
+
+
+def test_a_commit_of_an_earlier_life_says_nothing() -> None:
+    cluster = Cluster()
+    cluster.control.claim("a", "t", place("id-t"))
+    cluster.groups.offsets[GROUP] = {TopicPartition("t", 0): Committed(5000, "start=0 partitions=1 topic=earlier")}
+    rows = {str(p.source): (p.committed, p.problems, p.lag) for p in cluster.look().partitions}
+    assert rows["a/t/0"] == (None, (), 10)
+
+
+def forked() -> tuple[Cluster, LogFork]:
+    """By what egress wrote down; the log has grown past it again."""
+    cluster = Cluster()
+    cluster.control.claim("a", "t", place("id-t"))
+    cluster.world.put(0, 9)
+    cluster.groups.offsets[GROUP] = {TopicPartition("t", 0): Committed(10, "start=0 partitions=2 topic=id-t", 0)}
+    cluster.probe.marks[TopicPartition("t", 0)] = LogEnds(low=0, stable=20, high=20)
+    fork = LogFork(source=SOURCE, next_offset=10, leader_epoch=0, end_offset=5, found_at=NOW, evidence="the evidence")
+    cluster.control.record_fork(fork)
+    return cluster, fork
+
+
+def test_a_recorded_fork_is_named_with_both_ways_on() -> None:
+    cluster, fork = forked()
+    (problem,) = cluster.look().problems
+    assert problem == f"a/t/0: {explain(fork)}"
+    assert "the evidence" in problem
+    accepted = RecordedGap(
+        source=SOURCE, offsets=fork.contested, reason="", low=0, high=10, recorded_at=NOW, is_accepted=True
+    )
+    cluster.control.record_gap(accepted)
+    assert cluster.look().problems == []
+
+
+def test_a_fork_that_was_adopted_is_no_problem_any_more() -> None:
+    cluster, _ = forked()
+    claim = replace(place("id-t", 1), fork=1, forked_from="t")
+    cluster.control.claim("a", "t@id-t-fork1", claim)
+    status = cluster.look()
+    assert status.problems == []
+    rows = {str(p.source): (p.committed, p.lag) for p in status.partitions}
+    assert rows["a/t@id-t-fork1/0"] == (None, 20), "the commit is of the place before"
+
+
+def test_a_fork_that_no_egress_has_seen_yet_is_seen_by_its_epoch() -> None:
+    cluster, fork = forked()
+    cluster.world.objects.delete_many([fork_key("data", fork)])
+    cluster.probe.forked[TopicPartition("t", 0)] = 5
+    (problem,) = cluster.look().problems
+    assert problem.startswith("a/t/0: the log has forked: it reached 10 in leader epoch 0, which ends at 5 now")
+
+
+def test_nobody_at_work() -> None:
+    cluster = Cluster()
+    cluster.groups.members.clear()
+    assert cluster.look().problems == ["no egress process is in group replicator.egress, and 40 offsets wait"]
+
+
+def test_a_topic_that_may_not_be_described_is_a_problem_of_its_own() -> None:
+    """No listing shows it; one that does not exist is no problem."""
+    cluster = Cluster()
+    cluster.world.admin.hides["t"] = "describe topic t: planned"
+    status = cluster.look("t", "u", "absent")
+    assert status.problems == ["t: describe topic t: planned: allow READ, which includes it"]
+    assert {p.source.topic for p in status.partitions} == {"u"}
+
+
+def test_what_cannot_be_read_is_no_answer() -> None:
+    cluster = Cluster()
+    cluster.groups.away = True
+    with pytest.raises(BrokerUnavailable):
+        cluster.look()

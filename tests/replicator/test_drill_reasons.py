@@ -1,0 +1,67 @@
+"""Why a drill states no RPO: which file was asked, which cluster it names, and what that said."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from formats.segment import OffsetRange
+from tests.processes.harness import to_toml
+from tests.replicator.restore.history import Archive, History, Stored
+from tests.replicator.restore.place import Commands, Place
+
+pytestmark = pytest.mark.integration
+
+WHOLE = Archive([History(0, "", [Stored(OffsetRange(0, 59), 0)], [], set())], has_second_life=False)
+
+
+def file(place: Place, name: str, **changes: Any) -> Path:
+    """As the place's own, but for `changes`; None: without."""
+    s3 = {**place.tables["s3"], "secret_access_key": "${SECRET}"}
+    tables = {name: table for name, table in {**place.tables, "s3": s3, **changes}.items() if table is not None}
+    path = place.folder / name
+    path.write_text(to_toml(tables), encoding="utf-8")
+    return path
+
+
+def drilled(place: Place, commands: Commands, *more: str) -> str:
+    topic = place.unique("orders")
+    WHOLE.write(place.objects, topic)
+    code, text = commands.run("drill", topic, "--into", str(place.file), *more)
+    assert code == 0, text
+    assert text.startswith("1 partitions, 60 records, ")
+    assert "every one of them equal" in text
+    return text.splitlines()[-1]
+
+
+def test_a_cluster_that_has_none_of_the_topics(place: Place, commands: Commands) -> None:
+    where = f"the cluster of {place.file} ({place.cluster.broker.bootstrap})"
+    wanted = f"RPO unknown: {where} was asked, and has none of these topics: is it the source?"
+    assert drilled(place, commands) == wanted
+
+
+def test_a_file_of_another_region_is_not_asked(place: Place, commands: Commands) -> None:
+    """Its topics may have the same names."""
+    other = file(place, "b.toml", region="b")
+    wanted = f"RPO unknown: {other} is of region b, and does not know a's cluster: give its file"
+    assert drilled(place, commands, "--source", str(other)) == wanted
+
+
+def test_a_file_without_a_cluster(place: Place, commands: Commands) -> None:
+    none = file(place, "none.toml", kafka=None)
+    wanted = f"RPO unknown: {none} names no cluster: add [kafka], or give another file"
+    assert drilled(place, commands, "--source", str(none)) == wanted
+
+
+def test_a_cluster_that_does_not_answer_says_why(place: Place, commands: Commands) -> None:
+    with closing(socket.socket()) as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        server = f"127.0.0.1:{nobody.getsockname()[1]}"
+        gone = file(place, "gone.toml", kafka={"bootstrap.servers": server})
+        told = drilled(place, commands, "--source", str(gone))
+    assert told.startswith(f"RPO unknown: the cluster of {gone} ({server}) was asked: list offsets of ")
+    assert "Connection refused" in told

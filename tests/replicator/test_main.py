@@ -1,0 +1,307 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from replicator import main
+
+CONFIG = """
+region = "here"
+[kafka]
+"bootstrap.servers" = "localhost:9092"
+[s3]
+bucket = "b"
+[egress.topics."^orders.*"]
+[egress.topics.orders]
+max_segment_age = "1m"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "my.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file of this machine is found by accident."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv(main.CONFIG_VARIABLE, raising=False)
+
+
+class Result:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*arguments: str) -> Result:
+        with pytest.raises(SystemExit) as caught:
+            main.main(list(arguments))
+        out, err = capsys.readouterr()
+        code = caught.value.code
+        return Result(code if isinstance(code, int) else 0, out, err)
+
+    return call
+
+
+class TestUsage:
+    def test_version(self, run: Run) -> None:
+        result = run("--version")
+        assert (result.code, result.out) == (0, f"replicator {version('kafka-segment-replicator')}\n")
+
+    @pytest.mark.parametrize("group", [(), ("config",), ("explain",), ("local",), ("checkpoints",)])
+    def test_help_names_every_command(self, run: Run, group: tuple[str, ...]) -> None:
+        result = run(*group, "--help")
+        assert result.code == 0
+        wanted = {
+            (): [
+                *("egress", "ingress", "sync", "config", "explain", "local", "demo"),
+                *("compact", "gc", "status", "gaps", "skip", "release", "adopt", "checkpoints"),
+            ],
+            ("config",): ["check", "show", "schema"],
+            ("explain",): ["topic"],
+            ("local",): ["up", "status", "down"],
+            ("checkpoints",): ["show", "seed"],
+        }[group]
+        assert all(word in result.out for word in wanted)
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ("nope",),
+            ("config", "check", "--nope"),
+            ("explain", "topic"),
+            ("gc", "--nope"),
+            ("skip", "a/t/0", "5"),
+            ("skip", "a/t/0", "5", "--reason", " "),
+            ("skip", "a/t/0", "5", "--reason", "x", "--through", "4"),
+            ("skip", "a/t/0", "-5", "--reason", "x"),
+            ("release", "a"),
+            ("checkpoints", "seed", "a/t"),
+            ("checkpoints", "seed", "a/t", "--offset", "1", "--ancestor-topic", "x"),
+            ("checkpoints", "seed", "a/t", "--group", "g"),
+            ("checkpoints", "seed", "a/t", "--timestamp", "2026-01-01T00:00:00"),
+            ("checkpoints", "show", "--source", "a"),
+        ],
+    )
+    def test_wrong_usage(self, run: Run, arguments: tuple[str, ...]) -> None:
+        result = run(*arguments)
+        assert result.code == 2
+        assert "Traceback" not in result.err
+
+    def test_as_a_module_without_heavy_imports(self) -> None:
+        """`--help` answers at once because nothing of Kafka, Arrow or AWS is imported for it."""
+        code = (
+            "import sys, runpy; sys.argv = ['replicator', '--help']\n"
+            "try: runpy.run_module('replicator', run_name='__main__')\n"
+            "except SystemExit as e: assert not e.code\n"
+            "heavy = {'pyarrow', 'confluent_kafka', 'boto3', 'botocore', 'pyspark', 'moto', 'awscrt'}\n"
+            "assert not heavy & set(sys.modules), heavy & set(sys.modules)"
+        )
+        started = time.monotonic()
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "egress" in done.stdout
+        assert time.monotonic() - started < 10  # 0.2 s alone; this machine may be busy
+
+    @pytest.mark.parametrize("columns", [80, 40])
+    def test_help_cuts_nothing(self, run: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+        """Every option by its whole name, and every command by a whole sentence, however narrow the terminal is."""
+        monkeypatch.setenv("COLUMNS", str(columns))
+        for path, command in commands(typer.main.get_command(main.app)):
+            shown = run(*path, "--help").out
+            assert "…" not in shown
+            for line in shown.splitlines():
+                assert not line.endswith("...") or "[OPTIONS]" in line or "[ARGS]" in line or "topics" in line, line
+            names = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+            assert {name for name in names if name.startswith("--") and name not in shown.split()} <= {"--help"}, path
+
+
+def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Of a group, all below it."""
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from commands(below, (*path, name))
+
+
+class TestConfigFile:
+    def test_given(self, run: Run, file: Path) -> None:
+        result = run("config", "check", "--config", str(file))
+        assert (result.code, result.out) == (0, f"{file}: no problems; region here, egress of 2 topic rules\n")
+
+    def test_by_the_environment(self, run: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv(main.CONFIG_VARIABLE, str(file))
+        assert str(file) in run("config", "check").out
+
+    def test_by_default(self, run: Run, file: Path) -> None:
+        file.rename(file.with_name("replicator.toml"))
+        assert run("config", "check").out.startswith("replicator.toml: no problems")
+
+    @pytest.mark.parametrize(
+        "command", [("egress",), ("ingress",), ("sync", "--once"), ("config", "show"), ("status",), ("gaps",)]
+    )
+    def test_missing(self, run: Run, command: tuple[str, ...]) -> None:
+        result = run(*command)
+        assert result.code == 2
+        assert result.err.startswith("replicator: replicator.toml: 1 problem(s)\n  there is no such file")
+        assert "Traceback" not in result.err
+
+    def test_every_problem_in_one_message(self, run: Run, file: Path) -> None:
+        file.write_text(CONFIG.replace("region", "regoin").replace("1m", "1"))
+        result = run("config", "check", "--config", str(file))
+        assert result.code == 2
+        assert "regoin: unknown key (did you mean 'region'?)" in result.err
+        assert "egress.topics.orders.max_segment_age: '1' is not a duration" in result.err
+
+    def test_problems_as_json(self, run: Run, file: Path) -> None:
+        file.write_text(CONFIG.replace("bucket", "bukket"))
+        result = run("config", "check", "--config", str(file), "--json")
+        answer = json.loads(result.out)
+        assert result.code == 2
+        assert (answer["ok"], answer["between"]) == (False, [])
+        assert answer["files"][0]["source"] == str(file)
+        assert len(answer["files"][0]["problems"]) == 2
+        file.write_text(CONFIG)
+        assert json.loads(run("config", "check", "--config", str(file), "--json").out)["ok"] is True
+
+    def test_what_the_kafka_client_does_not_know(self, run: Run, file: Path) -> None:
+        wrong = '"sasl.mechanisme" = "PLAIN"\n[kafka.consumer]\n"fetch.max.byte" = 1\n"session.timeout.ms" = "soon"\n'
+        file.write_text(CONFIG.replace("[s3]", f"{wrong}[s3]").replace("bucket", "bukket"))
+        for command in (("config", "check"), ("status",)):
+            result = run(*command, "--config", str(file))
+            assert result.code == 2
+            assert (
+                "kafka.\"sasl.mechanisme\": unknown to the Kafka client (did you mean 'sasl.mechanism'?)" in result.err
+            )
+            assert 'kafka.consumer."fetch.max.byte": unknown to the Kafka client (did you mean' in result.err
+            assert 'kafka.consumer."session.timeout.ms": the Kafka client refuses it' in result.err
+            assert "s3.bukket: unknown key" in result.err, "with all the others"
+
+    def test_a_variable_that_is_not_set_is_named_once(self, run: Run, file: Path) -> None:
+        names = '"sasl.username" = "${NOT_SET}"\n"sasl.passwort" = "${NOT_SET}"\n'
+        file.write_text(CONFIG.replace("[s3]", f"{names}[s3]").replace('"b"', '"${NOT_SET}"'))
+        result = run("config", "check", "--config", str(file))
+        assert result.err.count("NOT_SET") == 1
+        assert 'is not set (also for kafka."sasl.passwort", s3.bucket)' in result.err
+        assert "must not be empty" not in result.err, "that is not another problem"
+        assert 'sasl.passwort": unknown to the Kafka client' in result.err, "this is"
+
+    def test_the_summary_names_what_there_is(self, run: Run, file: Path) -> None:
+        file.write_text(
+            CONFIG + '[[compaction.jobs]]\nname = "nightly"\n[[compaction.jobs]]\nname = "weekly"\n'
+            '[retention.topics."^.*"]\nmax_age = "1d"\n'
+        )
+        told = run("config", "check", "--config", str(file)).out
+        assert told.endswith("egress of 2 topic rules, compaction jobs: nightly, weekly, retention of 1 topic rule\n")
+
+    def test_several_files(self, run: Run, file: Path, tmp_path: Path) -> None:
+        sqs = '[sqs]\nqueue = "q"\n[[ingress.sources]]\nregion = "{}"\ntopic = "^orders.*"\n'
+        other, broken = tmp_path / "other.toml", tmp_path / "broken.toml"
+        other.write_text(CONFIG.replace('"here"', '"there"').replace("localhost", "elsewhere") + sqs.format("here"))
+        broken.write_text("region = 1")
+        result = run("config", "check", str(file), str(other))
+        assert (result.code, result.out.splitlines()[-1]) == (0, "2 files: they do not contradict each other")
+
+        file.write_text(CONFIG + sqs.format("there"))
+        result = run("config", "check", str(file), str(other))
+        assert (result.code, len(result.out.splitlines())) == (2, 2)
+        assert "archived and delivered again, for ever" in result.err
+        answer = json.loads(run("config", "check", str(file), str(other), "--json").out)
+        assert (answer["ok"], len(answer["files"]), len(answer["between"])) == (False, 2, 1)
+
+        result = run("config", "check", str(broken), str(file))
+        assert result.code == 2
+        assert str(broken) in result.err
+        assert str(file) in result.out
+        assert "contradict" not in result.out, "what the broken one says is not known"
+        assert run("config", "check", str(broken), str(tmp_path / "none.toml")).out == ""
+        assert run("config", "check", str(file), "--config", str(other)).code == 2
+
+
+class TestConfigCommands:
+    def test_show_masks_secrets(self, run: Run, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PW", "hunter2")
+        file.write_text(CONFIG.replace("[s3]", '"sasl.password" = "${PW}"\n[s3]'))
+        for option in ((), ("--json",)):
+            shown = run("config", "show", "--config", str(file), *option)
+            assert shown.code == 0
+            assert "hunter2" not in shown.out
+            assert "********" in shown.out
+
+    def test_show_is_a_file(self, run: Run, file: Path) -> None:
+        shown = run("config", "show", "--config", str(file)).out
+        again = file.with_name("again.toml")
+        again.write_text(shown)
+        assert run("config", "show", "--config", str(again)).out == shown
+
+    def test_schema(self, run: Run) -> None:
+        assert "# a segment is sealed at this many records (whole number, at least 1)" in run("config", "schema").out
+        entries = json.loads(run("config", "schema", "--json").out)
+        assert {
+            "section": "[s3]",
+            "name": "prefix",
+            "type": "text",
+            "required": False,
+            "default": '"data"',
+        }.items() <= next(entry for entry in entries if (entry["section"], entry["name"]) == ("[s3]", "prefix")).items()
+
+
+class TestOperator:
+    """Without a cluster: what is refused before anything is asked."""
+
+    @pytest.mark.parametrize(
+        "command",
+        [
+            ("checkpoints", "show"),
+            ("checkpoints", "seed", "a/t", "--offset", "1"),
+            ("release", "a/t/0"),
+            ("skip", "a/t/0", "5", "--reason", "x"),
+        ],
+    )
+    def test_a_file_that_delivers_nothing(self, run: Run, file: Path, command: tuple[str, ...]) -> None:
+        result = run(*command, "--config", str(file))
+        assert (result.code, "ingress: missing" in result.err) == (2, True)
+
+    def test_a_file_without_flows(self, run: Run, file: Path) -> None:
+        file.write_text(CONFIG.split("[egress", maxsplit=1)[0])
+        result = run("status", "--config", str(file))
+        assert (result.code, "none of [egress], [ingress] and [compaction]" in result.out) == (0, True)
+
+    def test_a_file_that_keeps_everything(self, run: Run, file: Path) -> None:
+        result = run("gc", "--config", str(file))
+        assert (result.code, "retention: missing; add a [retention.topics" in result.err) == (2, True)
+
+
+class TestExplain:
+    def test_text(self, run: Run, file: Path) -> None:
+        result = run("explain", "topic", "orders", "--config", str(file))
+        assert (result.code, result.out) == (
+            0,
+            "egress of here: orders: selected, by its name; a name beats ^orders.*\n",
+        )
+
+    def test_json(self, run: Run, file: Path) -> None:
+        (answer,) = json.loads(run("explain", "topic", "orders", "--config", str(file), "--json").out)
+        assert answer["selected"] is True
+        assert answer["settings"]["max_segment_age"] == "1m"
+
+    def test_a_file_without_flows(self, run: Run, file: Path) -> None:
+        file.write_text(CONFIG.split("[egress", maxsplit=1)[0])
+        result = run("explain", "topic", "orders", "--config", str(file))
+        assert (result.code, "neither [egress] nor [ingress]" in result.out) == (0, True)

@@ -1,0 +1,319 @@
+"""Proving an archive that changes meanwhile, that holds two truths, or of which nothing is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from enum import Enum
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from formats.control.keys import RETENTION, ArchiveBegin, LogFork, Place, RecordedGap
+from formats.errors import DataError
+from formats.read_splits import Span
+from formats.records.scope import Scope
+from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.archive.control import ControlStore
+from infra.contracts.consumer import TopicPartition
+from replicator.verify.report import check, entry_of, line_of, report
+from replicator.verify.verifier import ArchiveVerdict, Proven, SourceVerdict, Verifier
+from tests.ingress.world import FORMAT, REGION, World, records
+
+SOURCE = SourcePartition(REGION, "t", 0)
+MONTH = timedelta(days=30)
+
+
+def verifier(world: World) -> Verifier:
+    return Verifier(store=world.store, control=world.control, format=FORMAT, clock=world.clock)
+
+
+def look(world: World, proven: dict[Segment, Proven] | None = None) -> ArchiveVerdict:
+    return verifier(world).archive(SOURCE, proven or {}, read_again_after=MONTH)
+
+
+def test_segments_that_are_merged_meanwhile_are_not_missing() -> None:
+    world = World()
+    small = [world.put(10 * n, 10 * n + 9) for n in range(3)]
+
+    def merge(_: str) -> None:
+        world.put(0, 29, level=1)
+        world.remove(*small, notify=False)
+
+    world.objects.before["open"] = merge
+    verdict = look(world)
+    assert (verdict.is_whole, verdict.offsets, verdict.objects) == (True, OffsetRange(0, 29), 1)
+
+
+def test_what_retention_removes_meanwhile_is_a_recorded_gap() -> None:
+    world = World()
+    small = [world.put(10 * n, 10 * n + 9) for n in range(3)]
+
+    def expire(_: str) -> None:
+        world.record_gap(10, 19)
+        world.remove(small[1], notify=False)
+
+    world.objects.before["open"] = expire
+    verdict = look(world)
+    assert (verdict.is_whole, len(verdict.recorded)) == (True, 1)
+
+
+def test_what_is_gone_for_good_is_missing() -> None:
+    world = World()
+    small = [world.put(10 * n, 10 * n + 9) for n in range(3)]
+    world.remove(small[1], notify=False)
+    assert look(world).missing == [OffsetRange(10, 19)]
+
+
+def test_two_truths_are_told_again_and_again() -> None:
+    world = World()
+    world.put(0, 9)
+    world.put(0, 9, level=1, value=b"another")
+    other = world.put(10, 19)
+    first = look(world)
+    assert (len(first.disagreeing), set(first.read)) == (1, {other})
+    assert len(look(world, dict(first.read)).disagreeing) == 1
+    assert world.store.stat(other) is not None
+
+
+def test_a_pair_of_which_one_was_proven_before_is_compared_with_what_is_new() -> None:
+    world = World()
+    world.put(0, 9)
+    before = look(world)
+    world.put(0, 9, level=1, value=b"another")
+    after = look(world, dict(before.read))
+    assert (after.skipped, len(after.disagreeing), len(after.unsettled)) == (1, 1, 2)
+
+
+def test_a_topic_that_is_not_there_is_not_equal() -> None:
+    world = World()
+    world.put(0, 9)
+    topic = TopicPartition("t", 0)
+    verdict = verifier(world).beside_source(SOURCE, topic, None, iter(()), may_thin=False, unreadable="not there")
+    assert not verdict.is_equal
+    assert verifier(world).beside_source(SOURCE, topic, None, iter(()), may_thin=False).is_equal
+
+
+class Became(Enum):
+    """What ten archived offsets became."""
+
+    KEPT = "kept"
+    REMOVED = "removed by retention"
+    PUT_BACK = "removed by retention, and put back"
+    GIVEN_UP = "given up by an operator"
+    LOST = "lost at the source, as egress wrote down"
+    GONE = "gone, and nobody knows why"
+
+
+TEN = 10
+COSTS_NOTHING = {Became.KEPT, Became.REMOVED, Became.PUT_BACK, Became.GIVEN_UP}
+
+
+@given(blocks=st.lists(st.sampled_from(Became), min_size=1, max_size=12), low=st.integers(0, 60))
+@settings(deadline=None)
+def test_beside_its_topic_only_what_somebody_decided_is_passed_over(blocks: list[Became], low: int) -> None:
+    """The topic still holds everything from `low` on, as it does when `gc` is quicker than the topic's retention."""
+    world, before = World(), World()
+    for number, became in enumerate(blocks):
+        start, end = number * TEN, number * TEN + TEN - 1
+        before.put(start, end)
+        if became in (Became.KEPT, Became.PUT_BACK):
+            world.put(start, end)
+        if became not in (Became.KEPT, Became.GONE):
+            gap = RecordedGap(
+                source=SOURCE,
+                offsets=OffsetRange(start, end),
+                reason="test" if became in (Became.LOST, Became.GIVEN_UP) else RETENTION,
+                low=0,
+                high=end + 1,
+                recorded_at=world.clock.at,
+                is_accepted=became is Became.GIVEN_UP,
+            )
+            world.control.record_gap(gap)
+    stored = [n for n, became in enumerate(blocks) if became in (Became.KEPT, Became.PUT_BACK)]
+    held = None
+    if stored and max(low, stored[0] * TEN) <= stored[-1] * TEN + TEN - 1:
+        held = OffsetRange(max(low, stored[0] * TEN), stored[-1] * TEN + TEN - 1)
+    records = verifier(before).records(SOURCE, Scope(), held) if held else iter(())
+    verdict = verifier(world).beside_source(SOURCE, TopicPartition("t", 0), held, records, may_thin=False)
+    inside = [b for n, b in enumerate(blocks) if held and held.overlaps(OffsetRange(n * TEN, n * TEN + TEN - 1))]
+    assert verdict.is_equal == (set(inside) <= COSTS_NOTHING)
+    assert len(verdict.recorded) == sum(b in (Became.REMOVED, Became.PUT_BACK, Became.GIVEN_UP) for b in inside)
+    entry = entry_of(verdict)
+    assert "48,960 records equal" in line_of({**entry, "records": 48_960})
+    line = line_of(entry)
+    assert line.startswith("ok  " if verdict.is_equal else "BAD ")
+    assert ("recorded gap" in line) == bool(verdict.recorded)
+
+
+# --- beside the topic it came from ------------------------------------------------------------------------------------
+
+ARCHIVED = [o for o in range(10) if o != 5]
+
+
+def beside(*offsets: int, may_thin: bool, value: bytes = b"") -> SourceVerdict:
+    """The archive holds ARCHIVED, the topic `offsets`."""
+    world = World()
+    world.put(0, 9, holes=(5,))
+    topic = [records(offsets, value=value)] if offsets else []
+    held = OffsetRange(0, 9)
+    return verifier(world).beside_source(SOURCE, TopicPartition("t", 0), held, iter(topic), may_thin=may_thin)
+
+
+@pytest.mark.parametrize("may_thin", [False, True])
+def test_a_topic_that_holds_the_same_is_equal(may_thin: bool) -> None:
+    verdict = beside(*ARCHIVED, may_thin=may_thin)
+    assert (verdict.is_equal, verdict.comparison.both) == (True, len(ARCHIVED))
+
+
+@pytest.mark.parametrize("may_thin", [False, True])
+def test_a_record_that_only_the_topic_has_is_lost_whatever_its_policy(may_thin: bool) -> None:
+    verdict = beside(*range(10), may_thin=may_thin)
+    entry = entry_of(verdict)
+    assert (entry["equal"], entry["only_in_source"], entry["only_in_archive"]) == (False, 1, 0)
+
+
+@pytest.mark.parametrize("may_thin", [False, True])
+def test_a_record_that_only_the_archive_has_is_legal_in_a_compacted_topic_alone(may_thin: bool) -> None:
+    verdict = beside(*ARCHIVED[1:], may_thin=may_thin)
+    entry = entry_of(verdict)
+    assert (entry["equal"], entry["only_in_source"], entry["only_in_archive"]) == (may_thin, 0, 1)
+
+
+def test_a_record_that_differs_is_not_equal() -> None:
+    verdict = beside(*ARCHIVED, may_thin=True, value=b"another")
+    assert (verdict.is_equal, verdict.comparison.offset) == (False, 0)
+
+
+# --- what was proven before -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("age", "read"), [(MONTH - timedelta(seconds=1), 0), (MONTH, 1)])
+def test_an_object_is_read_again_from_the_given_age_on(age: timedelta, read: int) -> None:
+    world = World()
+    world.put(0, 9)
+    before = look(world)
+    world.clock.advance(age.total_seconds())
+    after = look(world, dict(before.read))
+    assert (len(after.read), after.skipped) == (read, 1 - read)
+
+
+def test_an_object_of_any_age_is_skipped_without_an_age() -> None:
+    world = World()
+    world.put(0, 9)
+    before = look(world)
+    world.clock.advance(10 * MONTH.total_seconds())
+    assert verifier(world).archive(SOURCE, dict(before.read), read_again_after=None).skipped == 1
+
+
+@pytest.mark.parametrize("same_size", [False, True])
+def test_another_object_at_a_proven_key_is_read(same_size: bool) -> None:
+    """The same size at a later time, or another size at the same time: each alone says that it is another one."""
+    world = World()
+    segment = world.put(0, 9)
+    [info] = world.peek.list(SOURCE)
+    before = look(world)
+    if same_size:
+        world.clock.advance(1)
+    world.damage(segment, b"x" * (info.size_bytes if same_size else info.size_bytes - 1))
+    after = look(world, dict(before.read))
+    assert (after.skipped, list(after.corrupt)) == (0, [segment])
+
+
+@pytest.mark.parametrize(("entries", "equal"), [([], False), ([{"equal": True}], True), ([{"equal": False}], False)])
+def test_a_report_of_nothing_says_nothing(entries: list[dict[str, bool]], equal: bool) -> None:
+    assert report(entries, World().clock.at, program="test")["equal"] == equal
+
+
+def test_an_archive_whose_first_segments_are_missing() -> None:
+    """Where it was begun is written down: what lies before its first segment is no secret."""
+    world = World()
+    world.put(20, 29)
+    assert look(world).is_whole, "nothing says where it begins: an ancestor's"
+    control = ControlStore(world.objects, "data")
+    control.record_begin(SOURCE, ArchiveBegin(offset=5, reason="start policy", recorded_at=world.clock.now()))
+    verdict = look(world)
+    assert (verdict.missing, verdict.is_whole) == ([OffsetRange(5, 19)], False)
+    world.record_gap(5, 19)
+    assert look(world).is_whole
+
+
+def test_a_fork_is_named_until_it_is_resolved() -> None:
+    world = World()
+    world.put(0, 9)
+    control = ControlStore(world.objects, "data")
+    fork = LogFork(
+        source=SOURCE, next_offset=10, leader_epoch=0, end_offset=5, found_at=world.clock.now(), evidence="the evidence"
+    )
+    control.record_fork(fork)
+    verdict = look(world)
+    assert (verdict.forks, verdict.is_whole) == ([fork], False)
+    entry = entry_of(verdict)
+    assert not entry["equal"]
+    line = line_of(entry)
+    assert line.startswith("BAD archive")
+    for words in ("the evidence", "replicator adopt --fork t", f"replicator gaps accept {SOURCE} 5-9"):
+        assert words in line
+    claim = Place(topic_id="id", cluster_id="c", number=0, claimed_at=world.clock.now())
+    control.claim(REGION, "t", claim)
+    control.claim(REGION, "t@other", replace(claim, topic_id="other", number=1))
+    assert not look(world).is_whole
+    control.claim(REGION, "t@id-fork1", replace(claim, number=2, fork=1, forked_from="t"))
+    assert look(world).is_whole
+
+
+def test_a_fork_that_was_accepted_is_a_recorded_gap() -> None:
+    world = World()
+    world.put(0, 9)
+    control = ControlStore(world.objects, "data")
+    now = world.clock.now()
+    fork = LogFork(source=SOURCE, next_offset=10, leader_epoch=0, end_offset=5, found_at=now)
+    control.record_fork(fork)
+    gap = RecordedGap(
+        source=SOURCE, offsets=fork.contested, reason="x", low=0, high=9, recorded_at=now, is_accepted=True
+    )
+    control.record_gap(gap)
+    verdict = look(world)
+    assert (verdict.is_whole, list(verdict.recorded)) == (True, [gap])
+
+
+def written(*equal: bool) -> dict[str, Any]:
+    entries = [{"source": f"a/t/{n}", "equal": one} for n, one in enumerate(equal)]
+    return dict(report(entries, World().clock.at, program="test", key=b"key"))
+
+
+def test_a_report_is_equal_when_all_of_it_is() -> None:
+    for equal in ([True], [True, True], [True, False], [False, True], [False]):
+        said = written(*equal)
+        assert said["equal"] == all(equal)
+        check(said, b"key")
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"equal": True},
+        {"chain": "0" * 64},
+        {"program": "another"},
+        {"entries": []},
+        {"signature": "0" * 64},
+        {"signature": None},
+        {"v": 0},
+        {"entries": None},
+    ],
+    ids=str,
+)
+def test_a_report_that_was_changed_is_refused(forged: dict[str, Any]) -> None:
+    with pytest.raises(DataError):
+        check(written(True, False) | forged, b"key")
+
+
+def test_the_records_of_an_archive_begin_with_the_first() -> None:
+    world = World()
+    world.put(0, 9)
+    for low, high in ((0, 9), (0, 3), (4, 9), (-5, 2)):
+        batches = verifier(world).records(SOURCE, Scope(offsets=Span(low, high)))
+        found = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+        assert found == list(range(max(low, 0), high + 1))
