@@ -37,7 +37,7 @@ from formats.records.schema import CREATE_TIME, SCHEMA
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition, format_key
 from formats.topic_selection import TopicPattern
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import ObjectStore
+from infra.contracts.storage import ObjectStore
 from infra.runtime.lifecycle import Stop
 from infra.runtime.tuning import one_arena, tune
 from infra.spark.runner import SparkRunner, SparkSettings

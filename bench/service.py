@@ -26,7 +26,9 @@ from formats.footer import SegmentFooter
 from formats.messages.delivery_checkpoint import Skipped
 from formats.segment import Segment
 from infra.archive.upload import Encoded, Uploader
-from infra.contracts.consumer import Fetched, Run, RunFailed, TargetRun, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import Fetched, Run
+from infra.contracts.producer import RunFailed, TargetRun
 from infra.kafka.consumer.source_consumer import KafkaSourceConsumer
 from infra.kafka.producer.at_least_once import AtLeastOnceWriter
 from infra.kafka.producer.transactional import TransactionalWriter

@@ -13,9 +13,9 @@ from formats.errors import CorruptSegment, SegmentNotFound
 from formats.footer import Digest, SegmentFooter
 from formats.records.compare import compare
 from formats.records.statistics import records_within
+from formats.registry import SegmentFormat, SegmentReader
 from formats.segment import Segment
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import SegmentFormat, SegmentReader
 from infra.runtime.crash_points import Step, durable
 
 

@@ -26,10 +26,10 @@ from formats.topic_selection import select
 from infra.archive.control import ControlStore
 from infra.archive.lease import NAME
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import Clock, UploadInfo, UploadStore
+from infra.contracts.storage import UploadInfo, UploadStore
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
-from infra.runtime.lifecycle import Stop
+from infra.runtime.lifecycle import Clock, Stop
 from replicator.config import RetentionSettings
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from datetime import timedelta
 
 from formats.errors import ReplicatorError
 from infra.archive.job_heartbeats import Heartbeat, HeartbeatStore
-from infra.contracts.consumer import Clock
 from infra.runtime import log_fields
+from infra.runtime.lifecycle import Clock
 
 SPAN = timedelta(minutes=10)
 BEATS = 3  # in a span, so that one may fail

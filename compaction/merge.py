@@ -27,10 +27,10 @@ from formats.errors import CorruptSegment, SegmentsDiffer
 from formats.footer import Digest, SegmentFooter, SegmentOrigin
 from formats.records.digest import Digester, combine
 from formats.records.statistics import after
+from formats.registry import SegmentFormat, SegmentReader, SegmentWriter
 from formats.segment import Segment
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
-from infra.contracts.consumer import SegmentFormat, SegmentReader, SegmentWriter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,9 +18,8 @@ from formats.errors import ReplicatorError
 from formats.segment import Segment, SegmentInfo, SourcePartition, parse_key
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import Clock
 from infra.runtime import log_fields
-from infra.runtime.lifecycle import Stop
+from infra.runtime.lifecycle import Clock, Stop
 from replicator.config import CompactionJob
 
 log = logging.getLogger(__name__)

@@ -12,10 +12,9 @@ from compaction.run import Report
 from compaction.schedule import Schedule
 from formats.errors import ReplicatorError
 from infra.archive.lease import LeaseTaken
-from infra.contracts.consumer import Clock
 from infra.runtime import log_fields
 from infra.runtime.health import Health
-from infra.runtime.lifecycle import Stop
+from infra.runtime.lifecycle import Clock, Stop
 from infra.runtime.metrics import Metrics
 from replicator.config import CompactionJob
 

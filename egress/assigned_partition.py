@@ -11,8 +11,9 @@ from egress.start.commit_metadata import Note
 from egress.start.resolver import Begin
 from egress.topics.claims import Life
 from egress.topics.log_identity import ForkEvidence, LogPoints
+from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
-from infra.contracts.consumer import Committed, LogPoint, TopicPartition
+from infra.contracts.cluster import Committed, TopicPartition
 from infra.runtime import log_fields
 from infra.runtime.failures import Failures
 from replicator.config import EgressTopicSettings

@@ -14,7 +14,8 @@ from egress.segments.builder import Assembly
 from egress.segments.outcomes import Stored
 from egress.start.resolver import Begin
 from formats.segment import SourcePartition
-from infra.contracts.consumer import SourceConsumer, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import SourceConsumer
 from infra.runtime import log_fields
 from infra.runtime.health import Health
 from infra.runtime.metrics import Metrics

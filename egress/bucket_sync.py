@@ -26,11 +26,11 @@ from formats.messages.segment_events import Created
 from formats.segment import CONTROL, parse_key, region_prefix
 from formats.topic_selection import TopicPattern
 from infra.archive.compare_objects import Likeness, Located, State, compare, likeness, sizes_differ
-from infra.contracts.consumer import Clock, NotificationQueue, ObjectInfo, ObjectStore
+from infra.contracts.storage import NotificationQueue, ObjectInfo, ObjectStore
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.health import Health
-from infra.runtime.lifecycle import Deadline, Stop
+from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
 
 log = logging.getLogger(__name__)

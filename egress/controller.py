@@ -39,21 +39,12 @@ from egress.topics.watcher import Selected, TopicWatcher
 from formats.errors import BrokerUnavailable, OwnershipLost, SegmentsDiffer, TargetError
 from formats.footer import SegmentOrigin
 from formats.segment import LEVEL_STREAMING, OffsetRange, Segment
-from infra.contracts.consumer import (
-    Clock,
-    ConsumerDisturbed,
-    Fetched,
-    LogTruncated,
-    PartitionFailed,
-    Reached,
-    Run,
-    SourceConsumer,
-    TopicPartition,
-)
+from infra.contracts.cluster import LogTruncated, TopicPartition
+from infra.contracts.consumer import ConsumerDisturbed, Fetched, PartitionFailed, Reached, Run, SourceConsumer
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
 from infra.runtime.health import Health
-from infra.runtime.lifecycle import Deadline, Stop
+from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
 
 log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from egress.open_transactions import OpenTail, StuckTransactions
 from egress.segments.builder import Assembly
 from formats.errors import ReplicatorError
 from formats.segment import SourcePartition
-from infra.contracts.consumer import ClusterAdmin, TopicPartition, Watermarks
+from infra.contracts.cluster import ClusterAdmin, TopicPartition, Watermarks
 from infra.runtime import log_fields
 from infra.runtime.metrics import Metrics
 

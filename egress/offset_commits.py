@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 
 from egress.assigned_partition import Held
 from formats.errors import ReplicatorError
-from infra.contracts.consumer import Committed, SourceConsumer, TopicPartition
+from infra.contracts.cluster import Committed, TopicPartition
+from infra.contracts.consumer import SourceConsumer
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.failures import Attempt

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from infra.contracts.consumer import TopicPartition, Watermarks
+from infra.contracts.cluster import TopicPartition, Watermarks
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from egress.start.choice import Hold
 from egress.start.resolver import Begin, Resolver, Unknown, Wanted
 from egress.topics.watcher import Selected
 from formats.errors import ReplicatorError
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
 

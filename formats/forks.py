@@ -19,8 +19,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from formats.control.keys import LogFork, RecordedGap
 from formats.coverage import uncovered
+from formats.log_point import LogPoint
 from formats.segment import OffsetRange
-from infra.contracts.consumer import LogPoint
 
 _NAME = re.compile(r"(?P<life>.+)-fork(?P<number>[1-9][0-9]{0,5})")
 

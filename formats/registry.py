@@ -1,14 +1,65 @@
-"""Formats by name. Another package adds one by an entry point in the group `replicator.formats`."""
+"""What a segment format is, and formats by name.
+
+Another package adds one by an entry point in the group `replicator.formats`."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
-from typing import cast
+from typing import TYPE_CHECKING, BinaryIO, Protocol, cast
 
 from formats.errors import ConfigError
-from infra.contracts.consumer import SegmentFormat
+from formats.footer import SegmentFooter, SegmentOrigin
+from formats.segment import Segment
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+
+
+class SegmentWriter(Protocol):
+    """Writes one segment. Not thread safe; different writers may be used on different threads at once."""
+
+    def write(self, batches: Sequence[RecordBatch]) -> None:
+        """Append records, whose offsets follow those written before. One call makes one row group, or several if the
+        records exceed the format's limit."""
+
+    def close(self, segment: Segment, origin: SegmentOrigin) -> SegmentFooter:
+        """Write the footer; the sink then holds the whole segment and stays open. Raises ValueError when the records
+        written lie outside `segment.offsets`. A segment without a record is legal."""
+
+    def abort(self) -> None:
+        """Give up; the sink's content is worthless. May be called at any time, more than once."""
+
+
+class SegmentReader(Protocol):
+    """An open segment whose footer agreed with its key. Not thread safe."""
+
+    @property
+    def footer(self) -> SegmentFooter: ...
+
+    def batches(self, from_offset: int = 0) -> Iterator[RecordBatch]:
+        """Records from `from_offset` on, in offset order. Each batch was checked against the footer's digests before it
+        is yielded: what comes out is what went in. Raises CorruptSegment; bounded memory (about one row group)."""
+
+    def close(self) -> None:
+        """Release what the reader holds; the source file is closed too."""
+
+
+class SegmentFormat(Protocol):
+    """Bytes of a segment. Chosen by name through the entry-point group `replicator.formats`; instances are immutable
+    and thread safe, and are made with keyword arguments that all have defaults."""
+
+    @property
+    def name(self) -> str: ...
+
+    def create(self, sink: BinaryIO) -> SegmentWriter:
+        """`sink` is written from its current position, forward only."""
+
+    def open(self, source: BinaryIO, segment: Segment) -> SegmentReader:
+        """`source` is seekable; the reader owns it from here on, also when this raises. Raises CorruptSegment when the
+        object is damaged, truncated, foreign, newer than this program, or when its footer is not `segment`'s."""
+
 
 GROUP = "replicator.formats"
 

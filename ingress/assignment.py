@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 
 from formats.messages.delivery_checkpoint import Parked
 from formats.segment import SourcePartition
-from infra.contracts.consumer import Clock, ParkedNotes, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.internal_topics import ParkedNotes
 from infra.runtime import log_fields
 from infra.runtime.health import Health
+from infra.runtime.lifecycle import Clock
 from infra.runtime.metrics import Metrics
 from ingress.assigned_partition import Held, late_policy
 from ingress.delivery.events import Assignment, labels_of

@@ -10,7 +10,9 @@ from datetime import datetime
 
 from formats.errors import CheckpointConflict, OtherGroup, ReplicatorError, TargetError
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
-from infra.contracts.consumer import CheckpointStore, Placement, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import Placement
+from infra.contracts.internal_topics import CheckpointStore
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
 from ingress.assigned_partition import Held

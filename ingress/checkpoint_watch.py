@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from formats.errors import OtherGroup, ReplicatorError, TargetError
 from formats.messages.delivery_checkpoint import Skipped
-from infra.contracts.consumer import CheckpointStore
+from infra.contracts.internal_topics import CheckpointStore
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
 from infra.runtime.health import Health

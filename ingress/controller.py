@@ -20,21 +20,14 @@ from formats.messages.segment_events import Created, Removed
 from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import (
-    CheckpointStore,
-    Clock,
-    EventLog,
-    Fate,
-    LogReset,
-    ParkedNotes,
-    Placement,
-    TargetRecords,
-    TopicPartition,
-)
+from infra.contracts.cluster import TargetRecords, TopicPartition
+from infra.contracts.consumer import Placement
+from infra.contracts.internal_topics import CheckpointStore, EventLog, LogReset, ParkedNotes
+from infra.contracts.producer import Fate
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
 from infra.runtime.health import Health
-from infra.runtime.lifecycle import Deadline, Stop
+from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
 from ingress import partition_log as tell
 from ingress.assigned_partition import Held

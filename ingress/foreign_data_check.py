@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 
 from formats.errors import ReplicatorError
 from formats.messages.delivery_checkpoint import seed_at_the_end_of
-from infra.contracts.consumer import CheckpointStore, Occupancy, TargetRecords, TopicPartition
+from infra.contracts.cluster import Occupancy, TargetRecords, TopicPartition
+from infra.contracts.internal_topics import CheckpointStore
 from infra.runtime.failures import Attempt
 from ingress import partition_log as tell
 from ingress.assigned_partition import Held

@@ -22,8 +22,10 @@ from formats.messages.group_claim import (
     why_copied,
 )
 from formats.messages.group_claim import refusal as why_not
-from infra.contracts.consumer import CheckpointEditor, CheckpointStore, Clock, ConsumerGroups
+from infra.contracts.cluster import ConsumerGroups
+from infra.contracts.internal_topics import CheckpointEditor, CheckpointStore
 from infra.runtime import log_fields
+from infra.runtime.lifecycle import Clock
 
 log = logging.getLogger(__name__)
 

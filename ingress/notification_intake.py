@@ -14,7 +14,8 @@ from formats.errors import BrokerUnavailable, QueueUnavailable, TargetError
 from formats.messages.s3_notifications import parse
 from formats.messages.segment_events import Created, QueueMessage, SegmentEvent
 from formats.segment import SourcePartition
-from infra.contracts.consumer import EventLog, NotificationQueue
+from infra.contracts.internal_topics import EventLog
+from infra.contracts.storage import NotificationQueue
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.health import Health

@@ -18,14 +18,8 @@ from formats.segment import OffsetRange, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.forward_listing import covered
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import (
-    CheckpointEditor,
-    CheckpointStore,
-    ClusterAdmin,
-    ConsumerGroups,
-    TopicFacts,
-    TopicPartition,
-)
+from infra.contracts.cluster import ClusterAdmin, ConsumerGroups, TopicFacts, TopicPartition
+from infra.contracts.internal_topics import CheckpointEditor, CheckpointStore
 from ingress.undelivered import later_incarnations
 
 

@@ -18,9 +18,9 @@ from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.forward_listing import ahead, all_ahead, covered
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import Clock
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
+from infra.runtime.lifecycle import Clock
 from infra.runtime.metrics import Metrics
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from formats.errors import BrokerUnavailable, ReplicatorError, TargetError
 from formats.read_splits import Span
 from formats.segment import SourcePartition
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.runtime.lifecycle import Stop, SystemClock
 from infra.runtime.prometheus import PrometheusMetrics

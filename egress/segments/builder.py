@@ -27,9 +27,10 @@ from egress.segments.spool import Spool, as_binary
 from egress.topics.incarnation_check import Confirm
 from formats.errors import DataError, TargetError, TransientError
 from formats.footer import SegmentFooter, SegmentOrigin
+from formats.registry import SegmentFormat, SegmentWriter
 from formats.segment import LEVEL_STREAMING, OffsetRange, Segment, SourcePartition
 from infra.archive.upload import Uploader
-from infra.contracts.consumer import Run, SegmentFormat, SegmentWriter
+from infra.contracts.consumer import Run
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

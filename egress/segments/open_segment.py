@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from egress.segments.spool import SpoolFile
+from formats.registry import SegmentWriter
 from formats.segment import Segment, SourcePartition
-from infra.contracts.consumer import SegmentWriter
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

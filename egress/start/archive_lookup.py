@@ -17,11 +17,11 @@ from egress.start.choice import Hold, LastRecord
 from formats.control.keys import LogFork, RecordedGap
 from formats.errors import CorruptSegment, DataError, SegmentNotFound
 from formats.forks import unresolved
+from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.forward_listing import ahead, all_ahead, covered
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import SegmentFormat
 
 PAGE = 1000  # keys of one request
 SIDE_BY_SIDE = 8  # listings of single partitions, against one after the other of the whole place

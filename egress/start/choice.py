@@ -9,8 +9,9 @@ from egress.start.commit_metadata import Note, read_note
 from formats.control.keys import LogFork, RecordedGap
 from formats.coverage import uncovered
 from formats.forks import accepted_until, explain, unresolved
+from formats.log_point import LogPoint
 from formats.segment import OffsetRange
-from infra.contracts.consumer import Committed, LogPoint, Watermarks
+from infra.contracts.cluster import Committed, Watermarks
 
 ARCHIVE_END = "end of the archive"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from infra.contracts.consumer import Committed
+from infra.contracts.cluster import Committed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from concurrent.futures import Executor, wait
 from datetime import timedelta
 
 from formats.errors import BrokerUnavailable, TargetError
-from infra.contracts.consumer import ClusterAdmin, LogPoint, LogProbe, LogTruncated, TopicPartition, Watermarks
+from formats.log_point import LogPoint
+from infra.contracts.cluster import ClusterAdmin, LogProbe, LogTruncated, TopicPartition, Watermarks
 from infra.runtime import log_fields
 
 ONE_BY_ONE = timedelta(seconds=30)  # for all partitions together, where each is asked for by itself

@@ -28,22 +28,22 @@ from formats.control.keys import ArchiveBegin, LogFork, RecordedGap
 from formats.coverage import covered_until, end_of
 from formats.errors import DataError
 from formats.forks import accepted_until, agreed_point
+from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
-from infra.contracts.cluster import describe_each
-from infra.contracts.consumer import (
-    Clock,
+from infra.contracts.cluster import (
     ClusterAdmin,
     Committed,
-    LogPoint,
     LogProbe,
     LogTruncated,
-    SourceConsumer,
     TopicPartition,
     Watermarks,
+    describe_each,
 )
+from infra.contracts.consumer import SourceConsumer
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
+from infra.runtime.lifecycle import Clock
 from replicator.config import EgressTopicSettings
 
 log = logging.getLogger(__name__)

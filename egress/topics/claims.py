@@ -25,9 +25,10 @@ from formats.errors import DataError, TargetError
 from formats.forks import fork_name, fork_number, newest_fork
 from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
-from infra.contracts.consumer import Clock, ClusterAdmin, TopicFacts
+from infra.contracts.cluster import ClusterAdmin, TopicFacts
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
+from infra.runtime.lifecycle import Clock
 
 log = logging.getLogger(__name__)
 

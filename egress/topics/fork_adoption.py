@@ -13,8 +13,9 @@ from formats.forks import fork_name, newest_fork, unresolved
 from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import Clock, ClusterAdmin
+from infra.contracts.cluster import ClusterAdmin
 from infra.runtime.crash_points import Step, durable
+from infra.runtime.lifecycle import Clock
 
 
 def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str, clock: Clock) -> Life:

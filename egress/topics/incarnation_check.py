@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from formats.footer import SegmentOrigin
-from infra.contracts.cluster import describe_each
-from infra.contracts.consumer import ClusterAdmin
+from infra.contracts.cluster import ClusterAdmin, describe_each
 from infra.runtime import log_fields
 
 log = logging.getLogger(__name__)

@@ -9,8 +9,9 @@ from datetime import datetime
 from formats.control.keys import LogFork
 from formats.coverage import end_of, uncovered
 from formats.errors import SegmentsDiffer
+from formats.log_point import LogPoint
 from formats.segment import OffsetRange, SourcePartition
-from infra.contracts.consumer import LogPoint, LogTruncated
+from infra.contracts.cluster import LogTruncated
 
 
 @dataclass(slots=True)

@@ -10,8 +10,7 @@ from datetime import datetime, timedelta
 
 from formats.errors import ReplicatorError, TransientError
 from formats.topic_selection import TopicRule, select
-from infra.contracts.cluster import describe_each
-from infra.contracts.consumer import ClusterAdmin, TopicFacts
+from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
 from replicator.config import EgressTopicSettings

@@ -51,7 +51,7 @@ def open_ancestor(source: BinaryIO, segment: Segment) -> AncestorReader:
 
 
 class AncestorReader:
-    """See `infra.contracts.consumer.SegmentReader`; no digest to check. Holds one batch and one page a column."""
+    """See `formats.registry.SegmentReader`; no digest to check. Holds one batch and one page a column."""
 
     def __init__(self, source: BinaryIO, segment: Segment) -> None:
         self._source = source

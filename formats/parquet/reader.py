@@ -27,8 +27,8 @@ from formats.parquet.guarded_file import DECODE_ERRORS, Window, read_range, size
 from formats.records.digest import digest_of
 from formats.records.schema import SCHEMA
 from formats.records.statistics import after, edges, rises
+from formats.registry import SegmentReader
 from formats.segment import Segment
-from infra.contracts.consumer import SegmentReader
 
 MAGIC = b"PAR1"
 TAIL_BYTES = 64 << 10  # what pyarrow asks for first, too
@@ -101,7 +101,7 @@ class _Sealed:
 
 
 class ParquetSegmentReader:
-    """See `infra.contracts.consumer.SegmentReader`. Holds one row group, stored and decoded."""
+    """See `formats.registry.SegmentReader`. Holds one row group, stored and decoded."""
 
     def __init__(self, source: BinaryIO, segment: Segment, sealed: _Sealed) -> None:
         self._source = source

@@ -25,8 +25,8 @@ from formats.records.digest import EMPTY, combine, digest_of
 from formats.records.gather import gathered
 from formats.records.schema import SCHEMA
 from formats.records.statistics import Facts, cut, edges, record_bytes, rises
+from formats.registry import SegmentReader
 from formats.segment import Segment
-from infra.contracts.consumer import SegmentReader
 
 _ENCODINGS = {
     "offset": "DELTA_BINARY_PACKED",
@@ -79,7 +79,7 @@ class ParquetFormat:
 
 
 class ParquetSegmentWriter:
-    """See `infra.contracts.consumer.SegmentWriter`. Holds about 13 KiB, 3 KiB more for every row group
+    """See `formats.registry.SegmentWriter`. Holds about 13 KiB, 3 KiB more for every row group
     written, and the last column of the last row group until the next one."""
 
     def __init__(self, sink: BinaryIO, options: ParquetFormat) -> None:

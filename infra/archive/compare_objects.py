@@ -20,7 +20,7 @@ from enum import Enum, auto
 from typing import BinaryIO
 
 from formats.errors import SegmentNotFound
-from infra.contracts.consumer import ObjectInfo, ObjectStore
+from infra.contracts.storage import ObjectInfo, ObjectStore
 
 _CHUNK_BYTES = 1 << 20
 _OF_BYTES = re.compile(r'"?[0-9a-f]{32}(-[0-9]+)?"?')  # an MD5 of the content, or of its parts' MD5s

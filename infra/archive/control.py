@@ -45,7 +45,7 @@ from formats.control.keys import (
 from formats.coverage import adjoining
 from formats.errors import MalformedEvent, MalformedKey, SegmentExists, SegmentNotFound
 from formats.segment import OffsetRange, Segment, SourcePartition, parse_key, parse_offsets, region_prefix
-from infra.contracts.consumer import ObjectStore
+from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
 
 LOOKS = 5  # at what somebody else joins or removes meanwhile

@@ -17,7 +17,7 @@ from typing import Any
 from formats.control.keys import control_prefix
 from formats.errors import MalformedEvent
 from infra.archive.snapshots import Numbered
-from infra.contracts.consumer import ObjectStore
+from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
 
 VERSION = 1

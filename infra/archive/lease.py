@@ -14,8 +14,8 @@ from datetime import timedelta
 from formats.control.keys import Lease
 from formats.errors import ReplicatorError
 from infra.archive.control import ControlStore
-from infra.contracts.consumer import Clock
 from infra.runtime import log_fields
+from infra.runtime.lifecycle import Clock
 
 NAME = "compaction"
 SPAN = timedelta(minutes=1)

@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 
 from formats.coverage import Piece, steps
 from formats.footer import SegmentFooter
+from formats.registry import SegmentFormat
 from formats.segment import SourcePartition
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import SegmentFormat
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)

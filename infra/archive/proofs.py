@@ -18,7 +18,7 @@ from formats.control.keys import control_prefix
 from formats.errors import MalformedEvent
 from formats.segment import SourcePartition
 from infra.archive.snapshots import Numbered
-from infra.contracts.consumer import ObjectStore
+from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
 
 VERSION = 1

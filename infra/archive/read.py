@@ -14,9 +14,9 @@ from formats.errors import SegmentNotFound
 from formats.read_splits import Stretch
 from formats.records.scope import Scope
 from formats.records.statistics import edges, records_within
+from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import SegmentFormat
 
 
 @dataclass(frozen=True, slots=True)

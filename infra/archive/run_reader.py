@@ -12,9 +12,9 @@ from formats.errors import ReplicatorError
 from formats.footer import SegmentFooter
 from formats.read_splits import INT64_MAX, Span
 from formats.records.scope import Scope
+from formats.registry import SegmentFormat
 from formats.segment import SourcePartition
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import SegmentFormat
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -18,7 +18,7 @@ from formats.segment import (
     partition_prefix,
     region_prefix,
 )
-from infra.contracts.consumer import ObjectInfo, ObjectStore
+from infra.contracts.storage import ObjectInfo, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)

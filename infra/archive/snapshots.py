@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from formats.errors import SegmentExists, SegmentNotFound
-from infra.contracts.consumer import ObjectStore
+from infra.contracts.storage import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)

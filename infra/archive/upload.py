@@ -21,10 +21,10 @@ from formats.errors import SegmentExists, SegmentNotFound, SegmentsDiffer
 from formats.footer import SegmentFooter
 from formats.records.compare import compare
 from formats.records.statistics import records_within
+from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment
 from infra.archive.forward_listing import all_ahead
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import SegmentFormat
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 

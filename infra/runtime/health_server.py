@@ -13,10 +13,9 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from formats.errors import ConfigError
-from infra.contracts.consumer import Clock
 from infra.runtime.health import Health, HealthSnapshot
 from infra.runtime.http_server import Answer, HttpServer
-from infra.runtime.lifecycle import Closing
+from infra.runtime.lifecycle import Clock, Closing
 from infra.runtime.metrics import Metrics, NoMetrics
 
 STALLED_AFTER = timedelta(seconds=60)

@@ -7,7 +7,12 @@ import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Self
+from typing import Protocol, Self
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """The current time, UTC and aware. Read once per loop turn, in the shell only."""
 
 
 class SystemClock:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from botocore.exceptions import ClientError
 
 from formats.errors import StoreUnavailable
-from infra.contracts.consumer import ObjectInfo, ObjectStore
+from infra.contracts.storage import ObjectInfo, ObjectStore
 from infra.runtime.crash_points import Step, durable
 from infra.storage.aws import status
 from infra.storage.s3_errors import FAILURES, translate, translated

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from urllib.parse import quote, unquote
 
 from formats.errors import SegmentExists, SegmentNotFound, StoreUnavailable
-from infra.contracts.consumer import ObjectInfo
+from infra.contracts.storage import ObjectInfo
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import BinaryIO
 
 from formats.errors import TransientError
-from infra.contracts.consumer import ObjectInfo, ObjectStore
+from infra.contracts.storage import ObjectInfo, ObjectStore
 from infra.runtime.metrics import Metrics
 
 

@@ -19,7 +19,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception
 
 from formats.errors import StoreRefused, TransientError
 from formats.messages.segment_events import QueueMessage
-from infra.contracts.consumer import ColdStore, NotificationQueue, ObjectInfo, ObjectStore, Thaw
+from infra.contracts.storage import ColdStore, NotificationQueue, ObjectInfo, ObjectStore, Thaw
 from infra.runtime.lifecycle import Stop
 from infra.runtime.log_fields import ATTEMPT, ERROR, OPERATION, WAIT_MS
 

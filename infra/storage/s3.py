@@ -22,7 +22,7 @@ import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from formats.errors import ConfigError, SegmentExists, StoreRefused, StoreUnavailable
-from infra.contracts.consumer import ObjectInfo
+from infra.contracts.storage import ObjectInfo
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.log_fields import BUCKET, ERROR, KEY, NEXT
 from infra.storage import conditional_writes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from infra.contracts.consumer import Thaw
+from infra.contracts.storage import Thaw
 from infra.runtime.crash_points import Step, durable
 from infra.storage.aws import error_code
 from infra.storage.s3_errors import translated

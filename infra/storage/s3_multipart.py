@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from botocore.exceptions import ClientError
 
-from infra.contracts.consumer import UploadInfo
+from infra.contracts.storage import UploadInfo
 from infra.storage.aws import error_code
 from infra.storage.s3_errors import translated
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from formats.errors import CorruptSegment
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import Segment, SourcePartition
-from infra.contracts.consumer import Fate, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import Fate
 
 
 def labels_of(source: SourcePartition) -> dict[str, str]:

@@ -16,7 +16,7 @@ from formats.coverage import Piece, remaining
 from formats.messages.delivery_checkpoint import Skipped
 from formats.segment import Segment
 from infra.archive.run_reader import PieceRun, RunReader
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from ingress.delivery.events import Assignment
 
 

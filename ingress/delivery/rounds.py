@@ -37,9 +37,9 @@ from formats.errors import (
 )
 from formats.messages.delivery_checkpoint import Checkpoint, Skipped
 from infra.archive.run_reader import PieceRun, RunReader
-from infra.contracts.consumer import Clock, Fate, RunFailed, TargetRun, TargetWriter, TimestampRule
+from infra.contracts.producer import Fate, RunFailed, TargetRun, TargetWriter, TimestampRule
 from infra.runtime import log_fields
-from infra.runtime.lifecycle import Stop
+from infra.runtime.lifecycle import Clock, Stop
 from infra.runtime.metrics import Metrics
 from ingress.delivery.events import Assignment, Corrupt, Failed, Progressed, Report, Vanished
 from ingress.delivery.pace import Pace

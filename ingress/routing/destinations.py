@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 
 from formats.errors import DataError, StoreUnavailable, TargetError
 from formats.messages.delivery_checkpoint import CheckpointKey
+from formats.registry import SegmentFormat
 from formats.segment import SourcePartition
 from infra.archive.segments import SegmentStore
-from infra.contracts.cluster import describe_each
-from infra.contracts.consumer import ClusterAdmin, SegmentFormat, TopicFacts
+from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from ingress.routing.archived import Refusal, Wish, WishFinder

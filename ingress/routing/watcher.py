@@ -15,7 +15,8 @@ from datetime import datetime, timedelta
 from formats.errors import ReplicatorError
 from formats.messages.delivery_checkpoint import Parked
 from formats.segment import SourcePartition
-from infra.contracts.consumer import ParkedNotes, TopicFacts, TopicPartition
+from infra.contracts.cluster import TopicFacts, TopicPartition
+from infra.contracts.internal_topics import ParkedNotes
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
 from infra.runtime.health import Health

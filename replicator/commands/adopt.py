@@ -10,7 +10,7 @@ from egress.topics.claims import adopt as adopt_life
 from egress.topics.fork_adoption import adopt_fork
 from formats.errors import TargetError
 from infra.archive.control import ControlStore
-from infra.contracts.consumer import ClusterAdmin
+from infra.contracts.cluster import ClusterAdmin
 from infra.runtime.lifecycle import SystemClock
 from replicator.config import Config
 from replicator.services.clients import Reach

@@ -23,7 +23,7 @@ from formats.messages.delivery_checkpoint import (
 )
 from formats.messages.group_claim import standing
 from formats.segment import SourcePartition
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.runtime.lifecycle import SystemClock
 from replicator.commands.repair import operator_of
 from replicator.services.clients import Reach

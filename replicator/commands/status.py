@@ -33,7 +33,7 @@ from replicator.terminal.output import (
 )
 
 if TYPE_CHECKING:
-    from infra.contracts.consumer import GroupFacts
+    from infra.contracts.cluster import GroupFacts
     from replicator.config import Config, IngressSettings
 
 

@@ -24,8 +24,9 @@ from formats.coverage import Gap, steps
 from formats.errors import DataError
 from formats.footer import STREAMS, Digest
 from formats.records.digest import Digester
+from formats.registry import SegmentFormat
 from formats.segment import SourcePartition
-from infra.contracts.consumer import PartitionFailed, SegmentFormat
+from infra.contracts.consumer import PartitionFailed
 from infra.kafka.consumer.decode import convert, items
 from infra.local.errors import LocalStackError
 from infra.runtime.lifecycle import Deadline

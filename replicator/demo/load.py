@@ -6,7 +6,7 @@ from datetime import timedelta
 from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.kafka.client.encode import pieces, send
 from infra.kafka.client.idempotent_producer import SLICE, IdempotentProducer, producer_properties
 from infra.local.errors import LocalStackError
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyarrow import RecordBatch
 
-    from infra.contracts.consumer import ClusterAdmin
+    from infra.contracts.cluster import ClusterAdmin
 
 MEMORY_BYTES = 64 << 20
 PIECE_BYTES = 4 << 20

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from formats.coverage import covered_until
 from formats.segment import SourcePartition
-from infra.contracts.consumer import ClusterAdmin, TopicPartition
+from infra.contracts.cluster import ClusterAdmin, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

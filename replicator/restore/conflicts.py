@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from formats.footer import SegmentFooter
 from formats.segment import SegmentInfo
-from infra.contracts.consumer import TopicFacts, TopicPartition, Watermarks
+from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
 from infra.kafka.client.topic_configs import NO_LIMIT
 from ingress.routing.succession import Life, life_of
 

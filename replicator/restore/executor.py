@@ -23,9 +23,10 @@ from formats.messages.delivery_checkpoint import Checkpoint, Skipped
 from formats.segment import OffsetRange, SegmentInfo
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import CheckpointStore, Clock, Fate
+from infra.contracts.internal_topics import CheckpointStore
+from infra.contracts.producer import Fate
 from infra.runtime import log_fields
-from infra.runtime.lifecycle import Stop
+from infra.runtime.lifecycle import Clock, Stop
 from ingress.delivery.events import Assignment, Corrupt, Failed, Progressed, Report, Vanished
 from ingress.delivery.rounds import Delivery
 from ingress.segment_lister import list_stored

@@ -14,8 +14,8 @@ from datetime import datetime, timedelta
 from formats.coverage import explained_until
 from formats.errors import ReplicatorError
 from formats.segment import SourcePartition
-from infra.contracts.consumer import Clock
 from infra.runtime import log_fields
+from infra.runtime.lifecycle import Clock
 from replicator.restore.plan import PartitionPlan, RestorePlan, TopicPlan
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from formats.coverage import Extent, Gap, explained_until, joined, steps, uncove
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.read_splits import Span
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
-from infra.contracts.consumer import TopicFacts, TopicPartition
+from infra.contracts.cluster import TopicFacts, TopicPartition
 from ingress.routing.succession import Life
 from replicator.restore.conflicts import Objected, Objection
 

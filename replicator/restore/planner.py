@@ -12,21 +12,16 @@ from formats.footer import SegmentFooter
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
 from formats.read_splits import Span
 from formats.records.scope import Scope
+from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition, format_key
 from formats.topic_selection import is_internal
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import (
-    CheckpointStore,
-    Clock,
-    ClusterAdmin,
-    ColdStore,
-    SegmentFormat,
-    Thaw,
-    TopicFacts,
-    TopicPartition,
-)
+from infra.contracts.cluster import ClusterAdmin, TopicFacts, TopicPartition
+from infra.contracts.internal_topics import CheckpointStore
+from infra.contracts.storage import ColdStore, Thaw
 from infra.kafka.client.topic_configs import limits_ms
+from infra.runtime.lifecycle import Clock
 from ingress.routing.destinations import CREATED_WITH
 from ingress.routing.succession import Life, in_order, life_of
 from ingress.segment_lister import list_stored

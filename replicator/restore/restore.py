@@ -18,7 +18,7 @@ from formats.errors import ConfigError, ReplicatorError, TargetError
 from formats.records.scope import Scope
 from formats.segment import format_key
 from formats.topic_selection import explain
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.kafka.internal_topics.ensure import ensure_checkpoint_topic
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Closing, Deadline, Stop, SystemClock

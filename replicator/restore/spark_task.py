@@ -21,7 +21,7 @@ from datetime import timedelta
 from formats.errors import BrokerUnavailable, OwnershipLost
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import parse_source
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Deadline, Stop, SystemClock

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from formats.errors import ReplicatorError
-from infra.contracts.consumer import ClusterAdmin
+from infra.contracts.cluster import ClusterAdmin
 from infra.runtime import log_fields
 
 log = logging.getLogger(__name__)

@@ -24,7 +24,7 @@ from formats.registry import load as load_format
 from infra.archive.control import ControlStore
 from infra.archive.run_reader import PieceReader, RunReader
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import TargetRun
+from infra.contracts.producer import TargetRun
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.kafka.producer.ownership import Owner

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 
     from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, Waiting
     from formats.messages.group_claim import GroupClaim
-    from infra.contracts.consumer import CheckpointEditor, CheckpointStore, ObjectStore, SegmentFormat, TopicPartition
+    from formats.registry import SegmentFormat
+    from infra.contracts.cluster import TopicPartition
+    from infra.contracts.internal_topics import CheckpointEditor, CheckpointStore
+    from infra.contracts.storage import ObjectStore
     from infra.kafka.cluster.admin import KafkaAdmin
     from infra.kafka.cluster.groups import KafkaGroups
     from infra.kafka.cluster.log_probe import KafkaLogProbe

@@ -25,6 +25,7 @@ from compaction.scheduler import Scheduler
 from compaction.task_rows import decode_plan, encode_outcome
 from compaction.worker import Worker
 from formats.errors import ConfigError
+from formats.registry import SegmentFormat
 from formats.registry import load as load_format
 from formats.segment import Segment
 from infra.archive.control import ControlStore
@@ -32,7 +33,6 @@ from infra.archive.job_heartbeats import HeartbeatStore
 from infra.archive.lease import held, this_process
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
-from infra.contracts.consumer import SegmentFormat
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
 from infra.runtime.log_fields import REASON
 from infra.runtime.service import Service

@@ -33,7 +33,8 @@ from infra.archive.control import ControlStore
 from infra.archive.run_reader import PieceReader
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
-from infra.contracts.consumer import TargetWriter, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import TargetWriter
 from infra.kafka.client.properties import refreshed
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.groups import KafkaGroups

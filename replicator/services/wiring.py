@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from formats.control.keys import is_control_key, probe_key
 from formats.errors import ConfigError, StoreUnavailable
-from infra.contracts.consumer import ColdStore, ObjectStore
+from infra.contracts.storage import ColdStore, ObjectStore
 from infra.runtime import log_fields
 from infra.runtime.health import Health
 from infra.runtime.health_server import HealthServer

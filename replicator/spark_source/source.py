@@ -31,7 +31,7 @@ from formats.topic_selection import LEGAL_NAME
 from infra.archive.control import ControlStore
 from infra.archive.read import StretchReader
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import ObjectStore
+from infra.contracts.storage import ObjectStore
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Stop
 from infra.runtime.logs import TextFormatter

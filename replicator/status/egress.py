@@ -11,24 +11,24 @@ from egress.start.commit_metadata import read_note
 from formats.control.keys import LogFork, Place, incarnations, newest_stand_in
 from formats.coverage import Extent, joined, uncovered
 from formats.forks import explain, fork_name, newest_fork, unresolved
+from formats.log_point import LogPoint
 from formats.segment import OffsetRange, SourcePartition
 from formats.topic_selection import select
 from infra.archive.control import ControlStore
 from infra.archive.proofs import Proof, ProofStore
 from infra.archive.proofs import read as read_proofs
 from infra.archive.segments import SegmentStore
-from infra.contracts.cluster import describe_each
-from infra.contracts.consumer import (
+from infra.contracts.cluster import (
     ClusterAdmin,
     Committed,
     ConsumerGroups,
     GroupFacts,
     LogEnds,
-    LogPoint,
     LogProbe,
     LogTruncated,
     TopicFacts,
     TopicPartition,
+    describe_each,
 )
 from replicator.config import EgressSettings
 from replicator.status.archive import extents

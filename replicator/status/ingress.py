@@ -25,8 +25,8 @@ from infra.archive.control import ControlStore
 from infra.archive.proofs import Proof, ProofStore
 from infra.archive.proofs import read as read_proofs
 from infra.archive.segments import SegmentStore
-from infra.contracts.cluster import describe_each
-from infra.contracts.consumer import CheckpointStore, ClusterAdmin, ConsumerGroups, GroupFacts, TopicFacts
+from infra.contracts.cluster import ClusterAdmin, ConsumerGroups, GroupFacts, TopicFacts, describe_each
+from infra.contracts.internal_topics import CheckpointStore
 from ingress.undelivered import (
     before_begin,
     behind_end,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.contracts.consumer import GroupFacts
+from infra.contracts.cluster import GroupFacts
 
 
 def missing_members(service: str, group_id: str, group: GroupFacts, waiting: int) -> str:

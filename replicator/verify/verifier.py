@@ -21,11 +21,13 @@ from formats.records.align import Alongside, alongside
 from formats.records.compare import Comparison, compare
 from formats.records.scope import Scope
 from formats.records.statistics import edges, records_within, within
+from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.read import StretchReader
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import Clock, SegmentFormat, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.runtime.lifecycle import Clock
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

@@ -24,7 +24,7 @@ from formats.registry import load as load_format
 from formats.segment import OffsetRange, Segment, SourcePartition, parse_key
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer.partition_reader import read_partition
 from infra.runtime.lifecycle import Closing, Stop, SystemClock

@@ -21,13 +21,14 @@ from formats.control.keys import Lease
 from formats.coverage import Gap, steps
 from formats.errors import SegmentNotFound
 from formats.parquet.writer import ParquetFormat
+from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, format_key
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.archive.control import ControlStore
 from infra.archive.lease import NAME
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
-from infra.contracts.consumer import ObjectStore, SegmentFormat, UploadInfo
+from infra.contracts.storage import ObjectStore, UploadInfo
 from infra.runtime.lifecycle import Stop
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator.config import CompactionJob, RetentionRule, RetentionSettings

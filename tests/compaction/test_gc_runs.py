@@ -30,7 +30,7 @@ from formats.errors import StoreUnavailable
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key, region_prefix
 from infra.archive.lease import NAME
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import ObjectInfo, UploadInfo
+from infra.contracts.storage import ObjectInfo, UploadInfo
 from infra.runtime.crash_points import AFTER, BEFORE, Step, observe
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator.config import RetentionRule

@@ -22,7 +22,7 @@ from formats.parquet.writer import ParquetFormat
 from formats.records.digest import digest_of
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key, parse_key
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import ObjectInfo
+from infra.contracts.storage import ObjectInfo
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Stop
 from infra.storage.memory_and_folder import MemoryObjectStore

@@ -23,8 +23,8 @@ from compaction.run import Selection
 from compaction.task_rows import Outcome
 from formats.footer import SegmentFooter
 from formats.parquet.writer import ParquetFormat
+from formats.registry import SegmentReader, SegmentWriter
 from formats.segment import Segment, format_key
-from infra.contracts.consumer import SegmentReader, SegmentWriter
 from tests.compaction.archive import PREFIX, T0, Archive, job
 from tests.formats.sample_records import ORIGIN, SOURCE, Row, batch_of, sample_rows, segment
 

@@ -13,7 +13,7 @@ import pytest
 from compaction.planner import MergePlan, plan_partition
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import ObjectInfo
+from infra.contracts.storage import ObjectInfo
 from tests.compaction.archive import PREFIX, T0, job
 
 PARTITIONS, SEGMENTS = 10_000, 100

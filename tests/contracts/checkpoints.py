@@ -11,7 +11,7 @@ import pytest
 from formats.errors import BrokerUnavailable, CheckpointConflict
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey
 from formats.segment import SourcePartition
-from infra.contracts.consumer import CheckpointStore
+from infra.contracts.internal_topics import CheckpointStore
 
 AT = datetime(2026, 3, 4, 5, 6, 7, 890123, tzinfo=UTC)
 

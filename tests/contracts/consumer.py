@@ -12,19 +12,10 @@ from typing import Any, Protocol
 import pytest
 
 from formats.errors import OwnershipLost
+from formats.log_point import LogPoint
 from formats.records.schema import SCHEMA
-from infra.contracts.consumer import (
-    Committed,
-    ConsumerDisturbed,
-    Fetched,
-    LogPoint,
-    LogTruncated,
-    PartitionFailed,
-    Reached,
-    Run,
-    SourceConsumer,
-    TopicPartition,
-)
+from infra.contracts.cluster import Committed, LogTruncated, TopicPartition
+from infra.contracts.consumer import ConsumerDisturbed, Fetched, PartitionFailed, Reached, Run, SourceConsumer
 from infra.runtime.lifecycle import Deadline
 
 PATIENCE = timedelta(seconds=20)

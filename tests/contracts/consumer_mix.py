@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from infra.contracts.consumer import ConsumerDisturbed, PartitionFailed, Reached, Run, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import ConsumerDisturbed, PartitionFailed, Reached, Run
 from tests.contracts.consumer import PATIENCE, Listener, Member, World
 
 TOPICS = 3  # of one partition each, so that a partition moves when its topic is left

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 from formats.messages.segment_events import Created, Removed, SegmentEvent
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
-from infra.contracts.consumer import EventLog, LogReset
+from infra.contracts.internal_topics import EventLog, LogReset
 from infra.runtime.lifecycle import Deadline
 
 AT = datetime(2026, 3, 4, 5, 6, 7, 890123, tzinfo=UTC)

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from formats.errors import CorruptSegment, ReplicatorError, StoreUnavailable
 from formats.footer import SegmentFooter, SegmentOrigin
 from formats.records.digest import digest_of
+from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
-from infra.contracts.consumer import SegmentFormat
 from tests.formats.sample_records import (
     BARE,
     ORIGIN,

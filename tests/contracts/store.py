@@ -10,7 +10,7 @@ from io import BytesIO
 import pytest
 
 from formats.errors import SegmentExists, SegmentNotFound
-from infra.contracts.consumer import ObjectStore
+from infra.contracts.storage import ObjectStore
 
 KEY = "data/eu-west-1/sensor.events/0/0/00000000000000000000-00000000000000000099"
 

@@ -12,7 +12,8 @@ import pytest
 from formats.errors import BrokerUnavailable
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Skipped
 from formats.segment import OffsetRange, SourcePartition
-from infra.contracts.consumer import Fate, TargetRun, TargetWriter, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import Fate, TargetRun, TargetWriter
 from tests.fakes.kafka_target import TargetRecord, target_records
 from tests.formats.sample_records import Row, batch_of, raw_bytes
 

@@ -14,7 +14,7 @@ import pytest
 from egress.assigned_partition import Held
 from egress.start.commit_metadata import Note
 from formats.segment import OffsetRange, Segment
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from tests.egress.test_forks import hold, joined, settle, stored_beyond_the_commit
 from tests.egress.world import FORMAT, Process, World, source
 

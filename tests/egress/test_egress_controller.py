@@ -13,9 +13,11 @@ import pytest
 
 from egress.start.commit_metadata import Note, read_note
 from formats.errors import BrokerUnavailable, TargetError
+from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
 from formats.topic_selection import TopicRule
-from infra.contracts.consumer import Committed, Fetched, LogPoint, TopicPartition
+from infra.contracts.cluster import Committed, TopicPartition
+from infra.contracts.consumer import Fetched
 from replicator.config import EgressTopicSettings
 from tests.egress.world import AGE, FORMAT, Process, World, rule, source
 from tests.fakes.kafka_consumer import FakeRecord, FakeSourceConsumer, run_of

@@ -10,7 +10,7 @@ import pytest
 
 from formats.errors import TargetError
 from formats.segment import Segment
-from infra.contracts.consumer import Committed, TopicPartition
+from infra.contracts.cluster import Committed, TopicPartition
 from tests.egress.world import Process, World
 from tests.fakes.kafka_consumer import FakeSourceConsumer
 

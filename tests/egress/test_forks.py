@@ -18,7 +18,7 @@ from formats.control.keys import ArchiveBegin, LogFork, Place, RecordedGap
 from formats.coverage import joined as joined_ranges
 from formats.errors import TargetError
 from formats.segment import LEVEL_STREAMING, OffsetRange, Segment, SegmentInfo
-from infra.contracts.consumer import Committed, TopicPartition, Watermarks
+from infra.contracts.cluster import Committed, TopicPartition, Watermarks
 from tests.egress.world import FORMAT, Process, World, rule, source
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeSourceConsumer

@@ -9,7 +9,7 @@ import pytest
 
 from formats.control.keys import RETENTION, RecordedGap
 from formats.segment import OffsetRange
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from tests.egress.world import Process, World, rule, source
 from tests.fakes.surroundings import T0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from egress.open_transactions import StuckTransactions
-from infra.contracts.consumer import TopicPartition, Watermarks
+from infra.contracts.cluster import TopicPartition, Watermarks
 from tests.egress.world import STUCK, World
 from tests.fakes.surroundings import T0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from formats.errors import OwnershipLost
-from infra.contracts.consumer import Committed, TopicPartition
+from infra.contracts.cluster import Committed, TopicPartition
 from tests.egress.world import Process, World, rule, source
 from tests.fakes.kafka_consumer import FakeSourceConsumer
 

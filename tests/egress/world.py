@@ -21,12 +21,13 @@ from egress.topics.claims import Places
 from egress.topics.incarnation_check import Confirm, Confirmations
 from egress.topics.watcher import TopicWatcher
 from formats.parquet.writer import ParquetFormat
+from formats.registry import SegmentFormat
 from formats.segment import Segment, SourcePartition
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
-from infra.contracts.consumer import Committed, SegmentFormat, TopicPartition
+from infra.contracts.cluster import Committed, TopicPartition
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
 from replicator.config import EgressTopicSettings

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from formats.errors import BrokerUnavailable
-from infra.contracts.consumer import Committed, GroupFacts, LogEnds, LogPoint, LogTruncated, TopicPartition
+from formats.log_point import LogPoint
+from infra.contracts.cluster import Committed, GroupFacts, LogEnds, LogTruncated, TopicPartition
 
 
 @dataclass(slots=True)

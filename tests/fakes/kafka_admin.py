@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from formats.errors import BrokerUnavailable, TargetError
-from infra.contracts.consumer import TopicFacts, TopicPartition, Watermarks
+from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
 from tests.fakes.kafka_consumer import FakeBroker
 
 

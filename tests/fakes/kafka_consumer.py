@@ -42,20 +42,10 @@ from itertools import groupby
 import pyarrow as pa
 
 from formats.errors import BrokerUnavailable, OwnershipLost
+from formats.log_point import LogPoint
 from formats.records.schema import SCHEMA
-from infra.contracts.consumer import (
-    Committed,
-    ConsumerDisturbed,
-    Fetched,
-    GroupListener,
-    LogPoint,
-    LogTruncated,
-    PartitionFailed,
-    Reached,
-    Run,
-    TopicPartition,
-    Watermarks,
-)
+from infra.contracts.cluster import Committed, LogTruncated, TopicPartition, Watermarks
+from infra.contracts.consumer import ConsumerDisturbed, Fetched, GroupListener, PartitionFailed, Reached, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from infra.contracts.consumer import LogEnds, LogPoint, LogTruncated, TopicPartition
+from formats.log_point import LogPoint
+from infra.contracts.cluster import LogEnds, LogTruncated, TopicPartition
 from tests.fakes.kafka_consumer import FakeBroker
 
 

@@ -40,7 +40,9 @@ from formats.errors import BrokerUnavailable, CheckpointConflict, MalformedEvent
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, Waiting, follow
 from formats.messages.group_claim import GroupClaim
 from formats.messages.segment_events import SegmentEvent, decode, encode
-from infra.contracts.consumer import Fate, LogReset, Occupancy, RunFailed, TargetRun, TopicPartition
+from infra.contracts.cluster import Occupancy, TopicPartition
+from infra.contracts.internal_topics import LogReset
+from infra.contracts.producer import Fate, RunFailed, TargetRun
 
 
 class Crashed(Exception):

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from formats.segment import SourcePartition, partition_prefix
-from infra.contracts.consumer import ObjectInfo
+from infra.contracts.storage import ObjectInfo
 
 PAGE = 1_000  # keys of one request
 STORED_AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from infra.contracts.consumer import ConsumerDisturbed, GroupListener, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import ConsumerDisturbed, GroupListener
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import BinaryIO
 
 from formats.errors import StoreUnavailable
-from infra.contracts.consumer import ObjectInfo
+from infra.contracts.storage import ObjectInfo
 from infra.runtime.metrics import CounterName, GaugeName, HistogramName, MetricName, labels
 from infra.storage.memory_and_folder import MemoryObjectStore
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from tests.faults.crash_points import FORK
 from tests.faults.hand import hand, member
 from tests.faults.schedule import Membership

@@ -12,8 +12,8 @@ from formats.control.keys import ArchiveBegin, LogFork, Place, RecordedGap, deco
 from formats.coverage import joined
 from formats.forks import accepted_until, agreed_point, explain, fork_name, fork_number, newest_fork, unresolved
 from formats.gap_acceptance import acceptable
+from formats.log_point import LogPoint
 from formats.segment import OffsetRange, SourcePartition
-from infra.contracts.consumer import LogPoint
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 SOURCE = SourcePartition("a", "t", 3)

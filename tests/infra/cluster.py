@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.local.broker import Broker
 from infra.runtime.lifecycle import Deadline
 from tests.fakes.kafka_target import TargetRecord

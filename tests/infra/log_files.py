@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.local.broker import Broker
 
 _HEAD = struct.Struct(">qiibIhi")  # base offset, length, leader epoch, magic, checksum, attributes, last offset's delta

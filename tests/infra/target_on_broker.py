@@ -18,7 +18,8 @@ from formats.messages.delivery_checkpoint import (
     decode_key,
     kind_of,
 )
-from infra.contracts.consumer import TargetRun, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import TargetRun
 from infra.local.stack import LocalStack
 from tests.contracts.target import STAMP, TargetContract, row
 from tests.fakes.kafka_target import TargetRecord

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import TargetError
-from infra.contracts.consumer import Fate, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import Fate
 from infra.runtime.failures import ALARM, Attempt, Failures
 from tests.fakes.surroundings import T0
 from tests.ingress.world import LOST, RELIST, Process, World, joined, key, numbers, source_settings

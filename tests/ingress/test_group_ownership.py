@@ -9,7 +9,7 @@ import pytest
 
 from formats.errors import OtherGroup
 from formats.messages.group_claim import GroupClaim
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from ingress.checkpoint_watch import SUBJECT
 from tests.ingress.world import World, joined, numbers
 

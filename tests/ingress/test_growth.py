@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from tests.ingress.world import Process, World, joined, key, numbers, source_settings
 
 C, D, E = (TopicPartition("copy", number) for number in range(3))

@@ -9,7 +9,8 @@ import pytest
 
 from formats.messages.delivery_checkpoint import Author, Checkpoint
 from formats.segment import OffsetRange, Segment, SourcePartition
-from infra.contracts.consumer import Fate, Occupancy, TopicPartition
+from infra.contracts.cluster import Occupancy, TopicPartition
+from infra.contracts.producer import Fate
 from infra.local.waiting import wait_until
 from ingress.delivery.rounds import Progressed
 from tests.fakes.kafka_target import Crashed

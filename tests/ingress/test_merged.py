@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import SourcePartition
-from infra.contracts.consumer import Fate, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import Fate
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
 from tests.ingress.world import Process, World, joined, numbers, source_settings

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from formats.messages.delivery_checkpoint import Parked, still_parked
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from tests.ingress.world import LOST, RELIST, Process, World, joined, key, numbers, source_settings
 
 SOURCE = str(key().source)

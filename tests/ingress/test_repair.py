@@ -12,7 +12,7 @@ from formats.errors import BrokerUnavailable, CheckpointConflict, OtherGroup, Ta
 from formats.messages.delivery_checkpoint import Author, Checkpoint, Parked, Skipped, still_parked
 from formats.messages.group_claim import GroupClaim
 from formats.segment import OffsetRange, SourcePartition
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from ingress.repair import Operator
 from tests.fakes.cluster_facts import FakeGroups
 from tests.fakes.kafka_target import Crashed, FakeEditor, FakeTarget

@@ -12,7 +12,7 @@ import pytest
 from formats.errors import CheckpointConflict
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import OffsetRange, Segment, SourcePartition
-from infra.contracts.consumer import Occupancy, TopicPartition
+from infra.contracts.cluster import Occupancy, TopicPartition
 from infra.runtime.metrics import GaugeName
 from tests.ingress.world import DELAY, LOST, Process, World, joined, key, source_settings
 

@@ -11,7 +11,8 @@ import pytest
 from formats.errors import BrokerUnavailable
 from formats.messages.delivery_checkpoint import Author, Checkpoint, Parked, Waiting
 from formats.segment import SourcePartition
-from infra.contracts.consumer import Fate, Occupancy, TopicPartition
+from infra.contracts.cluster import Occupancy, TopicPartition
+from infra.contracts.producer import Fate
 from tests.fakes.kafka_target import Crashed, FakeTarget
 from tests.ingress.world import DELAY, LOST, RELIST, Process, World, joined, key, numbers, source_settings
 

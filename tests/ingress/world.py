@@ -15,13 +15,14 @@ from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointK
 from formats.messages.segment_events import Created, Removed, SegmentEvent
 from formats.parquet.writer import ParquetFormat
 from formats.records.schema import SCHEMA
+from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from formats.topic_selection import TopicPattern
 from infra.archive.control import ControlStore
 from infra.archive.proofs import ProofStore
 from infra.archive.run_reader import PieceReader
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import ConsumerGroups, SegmentFormat, TopicPartition
+from infra.contracts.cluster import ConsumerGroups, TopicPartition
 from infra.kafka.internal_topics.ensure import CHECKPOINTS, checkpoint_problems
 from infra.kafka.internal_topics.parked_notes import BackgroundNotes
 from infra.kafka.producer.timestamps import TargetTimestamps

@@ -11,7 +11,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from egress.start.commit_metadata import read_note
 from formats.control.keys import LogFork
-from infra.contracts.consumer import Committed, LogPoint, TopicPartition
+from formats.log_point import LogPoint
+from infra.contracts.cluster import Committed, TopicPartition
 from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until

@@ -17,7 +17,7 @@ from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.local.aws import wire
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until

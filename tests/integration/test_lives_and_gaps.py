@@ -15,7 +15,7 @@ from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.local.aws import wire
 from infra.local.stack import LocalStack

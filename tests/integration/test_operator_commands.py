@@ -19,7 +19,7 @@ from formats.control.keys import RETENTION, RecordedGap
 from formats.footer import SegmentOrigin
 from formats.messages.delivery_checkpoint import CheckpointKey, Parked, encode_parked, encode_parked_key
 from formats.segment import OffsetRange, Segment, SourcePartition
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.local.aws import wire
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until

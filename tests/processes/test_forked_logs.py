@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from tests.infra.log_files import lose_tails
 from tests.processes import judge
 from tests.processes.flow import Flow

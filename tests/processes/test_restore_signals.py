@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.local.aws import s3_client
 from infra.local.waiting import wait_until
 from infra.storage.s3 import S3ObjectStore

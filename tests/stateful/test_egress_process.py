@@ -17,7 +17,7 @@ from formats.control.keys import RecordedGap, incarnations
 from formats.coverage import uncovered
 from formats.forks import accepted_until, fork_name, newest_fork
 from formats.segment import OffsetRange, Segment
-from infra.contracts.consumer import Committed, TopicPartition
+from infra.contracts.cluster import Committed, TopicPartition
 from tests.egress.world import AGE, Process, World, source
 from tests.egress.world import rule as rule_of
 from tests.examples import machine

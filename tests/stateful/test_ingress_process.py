@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from formats.coverage import covered_until
 from formats.segment import Segment, SourcePartition
-from infra.contracts.consumer import Fate, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import Fate
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
 from tests.ingress.world import LOST, RELIST, Process, World, key, source_settings

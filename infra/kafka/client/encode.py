@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import KafkaError, Message
 
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.runtime.gc_pause import no_collection
 
 PIECE_RECORDS = 4096  # lists made at a time: enough to make their cost vanish, few enough to stay in the cache

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from confluent_kafka import KafkaError
 
-from infra.contracts.consumer import LogPoint
+from formats.log_point import LogPoint
 
 TRUNCATED = "Partition log truncation detected"  # the client's text of an error that has no code of its own here
 _CLAIM = re.compile(r"offset (\d+) \(leader epoch (\d+)\): broker end offset is (-?\d+)")

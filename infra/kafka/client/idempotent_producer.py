@@ -23,7 +23,7 @@ from typing import Any, Generic, TypeVar
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from formats.errors import ConfigError
-from infra.contracts.consumer import TargetRun
+from infra.contracts.producer import TargetRun
 from infra.kafka.client.encode import Produce, Report, pieces, send
 from infra.kafka.client.log import client_log
 from infra.runtime.lifecycle import Deadline

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs h
 )
 
 from formats.errors import BrokerUnavailable, TargetError
-from infra.contracts.consumer import LogEnds, TopicFacts, TopicPartition, Watermarks
+from infra.contracts.cluster import LogEnds, TopicFacts, TopicPartition, Watermarks
 from infra.kafka.client.epochs import epoch_of
 from infra.kafka.client.errors import error_of, told, translate
 from infra.kafka.client.topic_configs import AFTER, BEFORE, for_older

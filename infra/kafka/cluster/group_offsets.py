@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
 from formats.errors import BrokerUnavailable
-from infra.contracts.consumer import Committed, TopicPartition
+from infra.contracts.cluster import Committed, TopicPartition
 from infra.kafka.client.epochs import epoch_of
 from infra.kafka.client.errors import translate
 from infra.kafka.client.log import client_log

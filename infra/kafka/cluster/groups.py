@@ -11,7 +11,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException
 
 from formats.errors import BrokerUnavailable
-from infra.contracts.consumer import Committed, GroupFacts, TopicPartition
+from infra.contracts.cluster import Committed, GroupFacts, TopicPartition
 from infra.kafka.client.errors import error_of, translate
 from infra.kafka.client.properties import lookup_properties
 from infra.kafka.cluster.admin_connection import AdminConnection, ClusterUnreachable

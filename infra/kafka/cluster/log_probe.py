@@ -11,7 +11,8 @@ from functools import cached_property
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
-from infra.contracts.consumer import LogEnds, LogPoint, LogTruncated, TopicPartition
+from formats.log_point import LogPoint
+from infra.contracts.cluster import LogEnds, LogTruncated, TopicPartition
 from infra.kafka.client.epochs import truncation
 from infra.kafka.client.errors import translate
 from infra.kafka.client.log import client_log

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from formats.errors import TargetError
-from infra.contracts.consumer import Occupancy, TopicPartition, Watermarks
+from infra.contracts.cluster import Occupancy, TopicPartition, Watermarks
 from infra.kafka.client.errors import told, translate
 from infra.kafka.client.log import client_log
 from infra.kafka.client.properties import lookup_properties

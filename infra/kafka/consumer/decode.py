@@ -20,7 +20,8 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, Message
 
 from formats.records.schema import HEADER, SCHEMA
-from infra.contracts.consumer import PartitionFailed, Run, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import PartitionFailed, Run
 from infra.kafka.client.epochs import epoch_of
 from infra.runtime.gc_pause import no_collection
 

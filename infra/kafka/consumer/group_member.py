@@ -26,7 +26,8 @@ from confluent_kafka import Consumer, KafkaError, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from formats.errors import OwnershipLost
-from infra.contracts.consumer import ConsumerDisturbed, GroupListener, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import ConsumerDisturbed, GroupListener
 from infra.kafka.client.errors import UNAUTHORISED, told, translate
 from infra.kafka.client.log import client_log
 from infra.runtime.lifecycle import Deadline

@@ -17,7 +17,8 @@ from confluent_kafka import TopicPartition as ClientPartition
 from formats.errors import BrokerUnavailable, TargetError
 from formats.records.statistics import within
 from formats.segment import OffsetRange
-from infra.contracts.consumer import PartitionFailed, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import PartitionFailed
 from infra.kafka.client.errors import UNAUTHORISED, told, translate
 from infra.kafka.client.log import client_log
 from infra.kafka.consumer.decode import convert, items

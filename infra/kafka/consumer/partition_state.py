@@ -6,7 +6,9 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from infra.contracts.consumer import GroupListener, LogPoint, Reached, Run, TopicPartition
+from formats.log_point import LogPoint
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import GroupListener, Reached, Run
 
 
 class Mode(Enum):

@@ -8,7 +8,8 @@ from datetime import timedelta
 from confluent_kafka import KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
-from infra.contracts.consumer import ConsumerDisturbed, GroupListener, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import ConsumerDisturbed, GroupListener
 from infra.kafka.client.errors import translate
 from infra.kafka.client.properties import placement_properties
 from infra.kafka.consumer.group_member import Membership

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from formats.errors import BrokerUnavailable, TargetError
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.kafka.consumer.placement import KafkaPlacement
 from infra.runtime.lifecycle import Deadline
 

@@ -33,17 +33,9 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from formats.errors import OwnershipLost
-from infra.contracts.consumer import (
-    Committed,
-    Fetched,
-    GroupListener,
-    LogPoint,
-    LogTruncated,
-    PartitionFailed,
-    Reached,
-    Run,
-    TopicPartition,
-)
+from formats.log_point import LogPoint
+from infra.contracts.cluster import Committed, LogTruncated, TopicPartition
+from infra.contracts.consumer import Fetched, GroupListener, PartitionFailed, Reached, Run
 from infra.kafka.client.epochs import Truncation, epoch_of, truncation
 from infra.kafka.client.errors import remedy, told, translate
 from infra.kafka.client.properties import lookup_properties, source_properties

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from formats.errors import TargetError
-from infra.contracts.consumer import ClusterAdmin
+from infra.contracts.cluster import ClusterAdmin
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.log_fields import NEXT, REASON, TOPIC
 

@@ -10,7 +10,7 @@ from confluent_kafka import Message
 
 from formats.errors import BrokerUnavailable, MalformedEvent, TargetError
 from formats.messages.segment_events import SegmentEvent, decode, encode, encode_key
-from infra.contracts.consumer import LogReset
+from infra.contracts.internal_topics import LogReset
 from infra.kafka.client.acknowledged_writer import AcknowledgedWriter
 from infra.kafka.client.idempotent_producer import producer_properties
 from infra.kafka.internal_topics.topic_log import PositionLost, TopicLog

@@ -18,7 +18,7 @@ from enum import Enum, auto
 
 from formats.errors import ReplicatorError
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Parked, Waiting, still_parked
-from infra.contracts.consumer import CheckpointEditor, CheckpointStore
+from infra.contracts.internal_topics import CheckpointEditor, CheckpointStore
 from infra.runtime.lifecycle import Stop
 from infra.runtime.log_fields import COUNT, ERROR
 

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError
 
-from infra.contracts.consumer import Fate, RunFailed, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import Fate, RunFailed
 from infra.kafka.client.errors import FENCED, told
 from infra.kafka.client.idempotent_producer import SECONDARY
 from infra.kafka.producer.rejections import BatchSizes, refuses_writer, run_failed

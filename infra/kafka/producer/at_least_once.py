@@ -29,7 +29,8 @@ from formats.messages.delivery_checkpoint import (
     encode_skipped,
     encode_skipped_key,
 )
-from infra.contracts.consumer import Fate, RunFailed, TargetRun, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import Fate, RunFailed, TargetRun
 from infra.kafka.client.idempotent_producer import SECONDARY, IdempotentProducer, producer_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
 from infra.kafka.producer.rejections import BATCH_BYTES, BatchSizes, refuses_checkpoints, refuses_writer, run_failed

@@ -14,7 +14,8 @@ from enum import Enum, auto
 from confluent_kafka import KafkaError
 
 from formats.errors import WriterRefused
-from infra.contracts.consumer import Fate, RunFailed, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import Fate, RunFailed
 from infra.kafka.client.errors import CREDENTIALS, told
 from infra.runtime.log_fields import BYTES, REASON, TOPIC
 

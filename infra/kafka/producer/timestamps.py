@@ -9,9 +9,11 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from infra.contracts.consumer import Checked, Clock, ClusterAdmin
+from infra.contracts.cluster import ClusterAdmin
+from infra.contracts.producer import Checked
 from infra.kafka.client.encode import EARLIEST, LATEST, clamp_timestamps, unsupported_timestamps
 from infra.kafka.client.topic_configs import limits_ms
+from infra.runtime.lifecycle import Clock
 
 SLACK_MS = 60_000  # between clamping a record and the broker's look at it, clocks that differ included
 FRESH_SECONDS = 60.0  # topic settings are asked for again after this

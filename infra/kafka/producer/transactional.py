@@ -36,7 +36,8 @@ from formats.messages.delivery_checkpoint import (
     encode_skipped,
     encode_skipped_key,
 )
-from infra.contracts.consumer import Fate, RunFailed, TargetRun, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import Fate, RunFailed, TargetRun
 from infra.kafka.client.errors import told
 from infra.kafka.client.idempotent_producer import SECONDARY, SLICE, IdempotentProducer, transactional_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION

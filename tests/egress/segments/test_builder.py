@@ -24,7 +24,8 @@ from formats.records.schema import SCHEMA
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
-from infra.contracts.consumer import Run, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import Run
 from infra.local.waiting import wait_until
 from infra.storage.memory_and_folder import MemoryObjectStore
 

@@ -9,7 +9,7 @@ import pytest
 
 from egress.start.archive_lookup import Archived, ArchiveLookup
 from formats.segment import OffsetRange
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from tests.egress.world import FORMAT, World, rule, source
 
 P = TopicPartition("t", 0)

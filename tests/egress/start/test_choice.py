@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from egress.start.choice import Facts, Hold, Rules, Start, added_later, choose_start, is_of, on_the_same_log
 from egress.start.commit_metadata import Note, read_note
 from formats.control.keys import LogFork, RecordedGap
+from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
-from infra.contracts.consumer import Committed, LogPoint, Watermarks
+from infra.contracts.cluster import Committed, Watermarks
 
 SOURCE = SourcePartition("a", "t", 0)
 T0 = datetime(2026, 1, 1, tzinfo=UTC)

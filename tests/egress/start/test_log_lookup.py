@@ -12,7 +12,8 @@ import pytest
 import egress.start.log_lookup
 from egress.start.log_lookup import compared, marks_of
 from formats.errors import BrokerUnavailable
-from infra.contracts.consumer import LogPoint, LogTruncated, TopicPartition, Watermarks
+from formats.log_point import LogPoint
+from infra.contracts.cluster import LogTruncated, TopicPartition, Watermarks
 from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeBroker

@@ -11,7 +11,7 @@ from egress.topics.claims import Life, Places, adopt
 from formats.control.keys import Place, place_key
 from formats.errors import StoreUnavailable, TargetError
 from infra.archive.control import ControlStore
-from infra.contracts.consumer import TopicFacts
+from infra.contracts.cluster import TopicFacts
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeBroker
 from tests.fakes.surroundings import T0, FailingStore, HandClock

@@ -10,7 +10,7 @@ import pytest
 from egress.start.commit_metadata import Note
 from egress.topics.claims import adopt
 from formats.segment import OffsetRange, Segment
-from infra.contracts.consumer import Committed, TopicPartition
+from infra.contracts.cluster import Committed, TopicPartition
 from tests.egress.world import FORMAT, Process, World, rule, source
 from tests.fakes.kafka_consumer import FakeSourceConsumer
 

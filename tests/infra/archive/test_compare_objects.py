@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import infra.archive.compare_objects
 from formats.errors import SegmentNotFound
 from infra.archive.compare_objects import Likeness, Located, State, compare, likeness
-from infra.contracts.consumer import ObjectInfo
+from infra.contracts.storage import ObjectInfo
 from infra.storage.memory_and_folder import MemoryObjectStore
 
 INFO = ObjectInfo("here", 10, datetime(2026, 1, 1, tzinfo=UTC))

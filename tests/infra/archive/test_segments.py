@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from formats.errors import MalformedKey, SegmentExists, SegmentNotFound
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition, format_key
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import ObjectStore
+from infra.contracts.storage import ObjectStore
 from infra.local.aws import CREDENTIALS
 from infra.storage.aws import AwsCredentials
 from infra.storage.memory_and_folder import DirectoryObjectStore, MemoryObjectStore

@@ -12,7 +12,7 @@ from contracts.store import KEY, StoreContract, get, put
 
 from formats.control.keys import probe_key
 from formats.errors import StoreUnavailable
-from infra.contracts.consumer import ObjectStore
+from infra.contracts.storage import ObjectStore
 from infra.local.aws import CREDENTIALS
 from infra.local.stack import LocalStack
 from infra.storage.aws import AwsCredentials

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from formats.errors import SegmentExists, SegmentNotFound, StoreUnavailable
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
-from infra.contracts.consumer import ObjectStore
+from infra.contracts.storage import ObjectStore
 from infra.storage.memory_and_folder import DirectoryObjectStore, MemoryObjectStore, folder_path, key_path, path_key
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)

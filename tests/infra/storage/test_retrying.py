@@ -23,7 +23,7 @@ from formats.errors import (
     TransientError,
 )
 from formats.messages.segment_events import QueueMessage
-from infra.contracts.consumer import ObjectInfo, Thaw
+from infra.contracts.storage import ObjectInfo, Thaw
 from infra.runtime.lifecycle import Stop
 from infra.runtime.metrics import CounterName, NoMetrics
 from infra.storage.memory_and_folder import MemoryObjectStore

@@ -15,7 +15,8 @@ from formats.coverage import Piece
 from formats.messages.delivery_checkpoint import Author
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.run_reader import PieceReader
-from infra.contracts.consumer import Fate, RunFailed, TargetRun, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import Fate, RunFailed, TargetRun
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.runtime.lifecycle import Deadline, Stop
 from ingress.delivery.events import Assignment, Corrupt, Failed, Progressed, Report, Vanished

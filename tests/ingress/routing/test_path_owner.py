@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from formats.segment import SourcePartition
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from tests.ingress.world import World, joined, numbers, source_settings
 
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)

@@ -15,7 +15,7 @@ import pytest
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import ObjectStore
+from infra.contracts.storage import ObjectStore
 from tests.formats.sample_records import ORIGIN, Row, batch_of
 from tests.replicator.restore.history import REGION, Archive, Choice, History, Stored
 from tests.replicator.restore.place import Commands, Place, expected

@@ -16,7 +16,7 @@ from formats.read_splits import ANY_OFFSET, ANY_TIME, Span
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import ObjectStore
+from infra.contracts.storage import ObjectStore
 from tests.formats.sample_records import ORIGIN, Row, batch_of, sample_rows
 
 REGION, COUNT, PARTITIONS = "a", 60, 2

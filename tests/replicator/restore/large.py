@@ -12,7 +12,7 @@ import pyarrow as pa
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import ObjectStore
+from infra.contracts.storage import ObjectStore
 from tests.formats.sample_records import ORIGIN
 from tests.ingress.world import records
 from tests.replicator.restore.history import REGION

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.local.aws import s3_client
 from infra.local.stack import LocalStack
 from infra.storage.s3 import S3ObjectStore

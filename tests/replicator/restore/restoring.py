@@ -10,7 +10,7 @@ from formats.records.scope import Scope
 from formats.topic_selection import TopicPattern
 from infra.archive.control import ControlStore
 from infra.archive.run_reader import PieceReader
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.runtime.lifecycle import Stop
 from ingress.delivery.events import Report

@@ -17,7 +17,7 @@ from formats.read_splits import ANY_OFFSET, ANY_TIME, Span
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import Fate
+from infra.contracts.producer import Fate
 from replicator.restore.executor import PATIENCE
 from replicator.restore.progress import Outcome, Partition
 from tests.examples import machine

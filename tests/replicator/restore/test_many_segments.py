@@ -13,7 +13,7 @@ import pytest
 
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key, parse_key, partition_prefix
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import ObjectInfo
+from infra.contracts.storage import ObjectInfo
 from infra.storage.memory_and_folder import MemoryObjectStore
 from tests.ingress.world import REGION, World
 from tests.replicator.restore.restoring import TARGETS, Restoring, restorable

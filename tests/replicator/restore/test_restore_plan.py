@@ -14,7 +14,7 @@ from formats.footer import SegmentFooter, SegmentOrigin
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.read_splits import ANY_OFFSET, Span
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
-from infra.contracts.consumer import TopicFacts, TopicPartition, Watermarks
+from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
 from infra.kafka.client.topic_configs import NO_LIMIT
 from ingress.routing.succession import Life
 from replicator.restore.conflicts import (

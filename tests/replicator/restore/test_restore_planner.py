@@ -16,7 +16,8 @@ from formats.segment import OffsetRange, SourcePartition, partition_prefix
 from formats.topic_selection import TopicPattern
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import ObjectInfo, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.storage import ObjectInfo
 from ingress.routing.destinations import CREATED_WITH
 from replicator.restore import planner as restore_planner
 from replicator.restore.conflicts import Objection

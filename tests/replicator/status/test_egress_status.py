@@ -16,7 +16,8 @@ from formats.topic_selection import TopicPattern, TopicRule
 from infra.archive.control import ControlStore
 from infra.archive.proofs import Proof, ProofStore
 from infra.archive.segments import SegmentStore
-from infra.contracts.consumer import Committed, LogEnds, ObjectInfo, ObjectStore, TopicFacts, TopicPartition
+from infra.contracts.cluster import Committed, LogEnds, TopicFacts, TopicPartition
+from infra.contracts.storage import ObjectInfo, ObjectStore
 from replicator.config import EgressSettings, EgressTopicSettings
 from replicator.status.egress import (
     NO_END,

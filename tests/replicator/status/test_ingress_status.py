@@ -10,7 +10,7 @@ from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Park
 from formats.messages.group_claim import GroupClaim
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.control import ControlStore
-from infra.contracts.consumer import TopicFacts
+from infra.contracts.cluster import TopicFacts
 from replicator.commands.status import group_text, topic_text
 from replicator.status.archive import Archived
 from replicator.status.ingress import IngressPartition, IngressStatus, judged

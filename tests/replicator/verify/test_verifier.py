@@ -17,7 +17,7 @@ from formats.read_splits import Span
 from formats.records.scope import Scope
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from replicator.verify.report import check, entry_of, line_of, report
 from replicator.verify.verifier import ArchiveVerdict, Proven, SourceVerdict, Verifier
 from tests.ingress.world import FORMAT, REGION, World, records

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.kafka.client.encode import LATEST, Header, Report, clamp_timestamps, pieces, send, unsupported_timestamps
 from tests.contracts.target import row
 from tests.formats.sample_records import Row, batch_of

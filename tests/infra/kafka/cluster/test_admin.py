@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 
 from formats.errors import BrokerUnavailable, TargetError
 from formats.segment import SourcePartition
-from infra.contracts.consumer import TopicPartition, Watermarks
+from infra.contracts.cluster import TopicPartition, Watermarks
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until

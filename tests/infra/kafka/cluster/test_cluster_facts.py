@@ -10,7 +10,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 
 from formats.errors import BrokerUnavailable
-from infra.contracts.consumer import LogEnds, TopicPartition
+from infra.contracts.cluster import LogEnds, TopicPartition
 from infra.kafka.cluster.groups import KafkaGroups
 from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.local.stack import LocalStack

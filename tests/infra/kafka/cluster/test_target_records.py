@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from formats.errors import BrokerUnavailable
-from infra.contracts.consumer import Occupancy, TopicPartition
+from infra.contracts.cluster import Occupancy, TopicPartition
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.target_records import KafkaTargetRecords
 from infra.local.stack import LocalStack

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.records.schema import SCHEMA
-from infra.contracts.consumer import Run, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import Run
 from infra.kafka.consumer.decode import items, runs
 
 Headers = list[tuple[str, bytes | None]]

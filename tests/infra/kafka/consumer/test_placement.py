@@ -10,7 +10,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from formats.errors import ConfigError, OwnershipLost
-from infra.contracts.consumer import ConsumerDisturbed, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import ConsumerDisturbed
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer.placement import KafkaPlacement
 from infra.local.stack import LocalStack

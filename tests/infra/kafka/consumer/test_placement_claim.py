@@ -11,7 +11,7 @@ import pytest
 from formats.errors import TargetError
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey
 from formats.segment import SourcePartition
-from infra.contracts.consumer import TopicPartition
+from infra.contracts.cluster import TopicPartition
 from infra.kafka.consumer.placement import KafkaPlacement
 from infra.kafka.consumer.placement_claim import KafkaClaim
 from infra.kafka.internal_topics.checkpoint_editor import KafkaCheckpointEditor

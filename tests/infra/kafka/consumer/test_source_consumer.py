@@ -19,7 +19,8 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from formats.errors import BrokerUnavailable, ConfigError, OwnershipLost
-from infra.contracts.consumer import Committed, ConsumerDisturbed, PartitionFailed, Run, SourceConsumer, TopicPartition
+from infra.contracts.cluster import Committed, TopicPartition
+from infra.contracts.consumer import ConsumerDisturbed, PartitionFailed, Run, SourceConsumer
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer.source_consumer import KafkaSourceConsumer
 from infra.local.broker import Broker

@@ -11,7 +11,8 @@ import pytest
 from formats.errors import OwnershipLost
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Parked
 from formats.segment import SourcePartition
-from infra.contracts.consumer import TargetRun, TargetWriter, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import TargetRun, TargetWriter
 from infra.kafka.internal_topics.checkpoint_editor import KafkaCheckpointEditor
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.kafka.producer.at_least_once import AtLeastOnceWriter

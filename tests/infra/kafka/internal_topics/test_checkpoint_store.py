@@ -22,7 +22,7 @@ from formats.messages.delivery_checkpoint import (
 )
 from formats.messages.group_claim import GroupClaim
 from formats.segment import OffsetRange
-from infra.contracts.consumer import CheckpointStore
+from infra.contracts.internal_topics import CheckpointStore
 from infra.kafka.internal_topics.checkpoint_editor import KafkaCheckpointEditor
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.local.stack import LocalStack

@@ -11,7 +11,8 @@ import pytest
 
 from formats.errors import BrokerUnavailable, TargetError
 from formats.messages.segment_events import SegmentEvent, encode_key
-from infra.contracts.consumer import EventLog, LogReset, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.internal_topics import EventLog, LogReset
 from infra.kafka.internal_topics.event_log import KafkaEventLog
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until

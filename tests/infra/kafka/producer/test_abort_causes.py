@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import WriterRefused
-from infra.contracts.consumer import Fate, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import Fate
 from infra.kafka.client.errors import FENCED
 from infra.kafka.client.idempotent_producer import SECONDARY
 from infra.kafka.producer.abort_causes import Abort, blamed

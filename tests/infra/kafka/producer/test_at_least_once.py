@@ -12,7 +12,8 @@ import pytest
 
 from formats.errors import BrokerUnavailable, ConfigError, WriterRefused
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
-from infra.contracts.consumer import Fate, TargetRun, TargetWriter, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import Fate, TargetRun, TargetWriter
 from infra.kafka.client.idempotent_producer import producer_properties
 from infra.kafka.producer.at_least_once import AtLeastOnceWriter
 from tests.contracts.target import STAMP, TargetContract, expected, never, row, run_of

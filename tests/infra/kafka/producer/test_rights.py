@@ -12,7 +12,8 @@ from datetime import timedelta
 import pytest
 
 from formats.errors import BrokerUnavailable, TargetError, WriterRefused
-from infra.contracts.consumer import Fate, TargetWriter, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.producer import Fate, TargetWriter
 from infra.kafka.consumer.partition_reader import read_partition
 from infra.kafka.consumer.placement import KafkaPlacement
 from infra.kafka.producer.at_least_once import AtLeastOnceWriter

@@ -13,7 +13,9 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Place
 
 from formats.errors import BrokerUnavailable, ConfigError, OwnershipLost
-from infra.contracts.consumer import Fate, GroupListener, TargetRun, TargetWriter, TopicPartition
+from infra.contracts.cluster import TopicPartition
+from infra.contracts.consumer import GroupListener
+from infra.contracts.producer import Fate, TargetRun, TargetWriter
 from infra.kafka.client.idempotent_producer import transactional_properties
 from infra.kafka.consumer.placement import NO_GENERATION, KafkaPlacement
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
