@@ -1,4 +1,4 @@
-"""One run of a real service, built by `replicator.services.ingress` from a configuration, with clocks at its seams.
+"""One run of a real service, built by `replicator.services` from a configuration, with clocks at its seams.
 
     egress    first records fetched ──> last segment stored
     ingress   first delivery begun  ──> last checkpoint acknowledged
@@ -38,7 +38,7 @@ from infra.runtime.tuning import tune
 from ingress.delivery.events import Assignment
 from ingress.delivery.rounds import Delivery
 from replicator.config import from_mapping
-from replicator.services import ingress as app
+from replicator.services import egress, ingress
 
 LOOK = 0.05  # seconds between looks at whether the service still runs
 
@@ -130,17 +130,17 @@ def add_marks(marks: Marks) -> None:
 
         return Counting
 
-    names = {
-        "KafkaSourceConsumer": Consumer,
-        "Uploader": Uploads,
-        "Delivery": Deliveries,
-        "AtLeastOnceWriter": counting(AtLeastOnceWriter),
-        "TransactionalWriter": counting(TransactionalWriter),
-    }
-    for name, replacement in names.items():
-        if not issubclass(replacement, getattr(app, name)):
-            raise TypeError(f"{app.__name__}.{name} is another class than the one the benchmark measures")
-        setattr(app, name, replacement)
+    names = (
+        (egress, "KafkaSourceConsumer", Consumer),
+        (egress, "Uploader", Uploads),
+        (ingress, "Delivery", Deliveries),
+        (ingress, "AtLeastOnceWriter", counting(AtLeastOnceWriter)),
+        (ingress, "TransactionalWriter", counting(TransactionalWriter)),
+    )
+    for module, name, replacement in names:
+        if not issubclass(replacement, getattr(module, name)):
+            raise TypeError(f"{module.__name__}.{name} is another class than the one the benchmark measures")
+        setattr(module, name, replacement)
 
 
 def run(what: str, spec: dict[str, Any]) -> dict[str, Any]:
@@ -151,7 +151,7 @@ def run(what: str, spec: dict[str, Any]) -> dict[str, Any]:
     add_marks(marks)
     config = from_mapping(spec["config"])
     configure(config.log.level or "info", config.log.format or "json")
-    service = {"egress": app.build_egress, "ingress": app.build_ingress}[what](config)
+    service = {"egress": egress.build_egress, "ingress": ingress.build_ingress}[what](config)
     done = marks.all_fetched if spec.get("stop_when") == "fetched" else marks.all_finished
     deadline = time.monotonic() + spec["timeout_seconds"]
     service.start()

@@ -57,7 +57,7 @@ GROUP, TOPICS = "group", "topics"  # in health
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressParts:
-    """What the controller is built of; `replicator.services.ingress` knows how."""
+    """What the controller is built of; `replicator.services.egress` knows how."""
 
     region: str
     isolation_level: str

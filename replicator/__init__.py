@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from replicator.restore.restore import Restore
     from replicator.selection import Selection
     from replicator.services.compaction import Compaction
-    from replicator.services.ingress import build_egress, build_ingress, build_sync
+    from replicator.services.egress import build_egress
+    from replicator.services.ingress import build_ingress
     from replicator.services.retention import Retention
+    from replicator.services.sync import build_sync
     from replicator.verify.verify import Verification
 
 _HOMES = {
@@ -23,9 +25,9 @@ _HOMES = {
     "Retention": "replicator.services.retention",
     "Selection": "replicator.selection",
     "Verification": "replicator.verify.verify",
-    "build_egress": "replicator.services.ingress",
+    "build_egress": "replicator.services.egress",
     "build_ingress": "replicator.services.ingress",
-    "build_sync": "replicator.services.ingress",
+    "build_sync": "replicator.services.sync",
     "load": "replicator.config",
 }
 

@@ -35,7 +35,7 @@ def egress(config: ConfigFile = None) -> None:
     """Archive this region's topics, until SIGTERM or Ctrl-C."""
     settings = load_config(config)
     set_up_service_logs(settings)
-    from replicator.services.ingress import build_egress
+    from replicator.services.egress import build_egress
 
     _run(lambda: build_egress(settings))
 
@@ -75,14 +75,14 @@ def sync(
             _sync_once(settings)
         return
     set_up_service_logs(settings)
-    from replicator.services.ingress import build_sync
+    from replicator.services.sync import build_sync
 
     _run(lambda: build_sync(settings))
 
 
 def _sync_once(settings: Config) -> None:
     from infra.runtime.tuning import tune
-    from replicator.services.ingress import build_sync
+    from replicator.services.sync import build_sync
 
     set_up_logs(settings)
     tune()

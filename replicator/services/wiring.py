@@ -35,6 +35,7 @@ from replicator.config import Config, S3Settings, SqsSettings
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
+
 log = logging.getLogger(__name__)
 
 GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadline
@@ -200,3 +201,6 @@ def _credentials(settings: S3Settings | SqsSettings) -> AwsCredentials | None:
         secret_access_key=settings.secret_access_key,
         session_token=settings.session_token,
     )
+
+
+START_PATIENCE = timedelta(seconds=30)  # of a service for a cluster that may be starting, too

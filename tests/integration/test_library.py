@@ -18,7 +18,9 @@ from infra.local.waiting import wait_until
 from infra.runtime.service import Service
 from replicator.config import Config
 from replicator.config.load import from_mapping
-from replicator.services.ingress import build_egress, build_ingress, build_sync
+from replicator.services.egress import build_egress
+from replicator.services.ingress import build_ingress
+from replicator.services.sync import build_sync
 
 pytestmark = pytest.mark.integration
 
@@ -190,7 +192,7 @@ def test_what_cannot_be_built_says_why(flow: Flow) -> None:
 
 
 def test_no_broker_is_one_clear_error(flow: Flow, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("replicator.services.ingress.KafkaAdmin", partial(KafkaAdmin, timeout=timedelta(seconds=3)))
+    monkeypatch.setattr("replicator.services.egress.KafkaAdmin", partial(KafkaAdmin, timeout=timedelta(seconds=3)))
     config = from_mapping(
         {
             "region": "a",

@@ -24,7 +24,7 @@ from infra.storage.aws import AwsCredentials
 from infra.storage.s3 import S3ObjectStore, make_s3_client
 from replicator.config import Config
 from replicator.config.load import from_mapping
-from replicator.services.ingress import build_egress
+from replicator.services.egress import build_egress
 
 pytestmark = pytest.mark.integration
 

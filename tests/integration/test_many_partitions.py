@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from replicator.services.ingress import build_egress
+from replicator.services.egress import build_egress
 from tests.integration.test_lives_and_gaps import Source
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

@@ -17,7 +17,7 @@ from egress.segments.spool import Spool
 from formats.errors import ConfigError
 from formats.topic_selection import TopicPattern, TopicRule
 from replicator.config import EgressSettings, EgressTopicSettings
-from replicator.services.ingress import open_spool
+from replicator.services.egress import open_spool
 from tests.fakes.small_disk import Quota
 
 

@@ -1,0 +1,149 @@
+"""Egress, built of its parts: this region's topics into the archive."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+
+from egress.controller import EgressController, EgressParts
+from egress.lag import LagGauge
+from egress.open_transactions import StuckTransactions
+from egress.segments.builder import Assembly
+from egress.segments.spool import Spool
+from egress.start.archive_lookup import ArchiveLookup
+from egress.start.resolver import Resolver
+from egress.start_lookup import Positioning
+from egress.topics.claims import Places
+from egress.topics.incarnation_check import Confirmations
+from egress.topics.watcher import TopicWatcher
+from formats.errors import ConfigError
+from formats.registry import load as load_format
+from formats.segment import Segment
+from infra.archive.control import ControlStore
+from infra.archive.segments import SegmentStore
+from infra.archive.upload import Uploader
+from infra.contracts.cluster import TopicPartition
+from infra.kafka.client.properties import refreshed
+from infra.kafka.cluster.admin import KafkaAdmin
+from infra.kafka.cluster.log_probe import KafkaLogProbe
+from infra.kafka.consumer.source_consumer import KafkaSourceConsumer
+from infra.runtime import log_fields
+from infra.runtime.service import Service
+from replicator.config import Config, EgressSettings
+from replicator.services.wiring import START_PATIENCE, Surroundings, program
+
+log = logging.getLogger(__name__)
+
+LONGEST_LINGER = timedelta(milliseconds=100)  # of a poll of the source: uploads that end wait for it
+
+
+def build_egress(config: Config) -> Service:
+    """This region's topics → the archive. Raises ConfigError, BrokerUnavailable."""
+    if config.egress is None:
+        raise ConfigError(["egress: missing; add [egress] with at least one topic"], source=config.source)
+    settings, around = config.egress, Surroundings(config)
+    with around.building():
+        admin = KafkaAdmin(config.cluster.properties("admin"), first_contact=START_PATIENCE)
+        objects = around.objects(config.s3, threads=settings.upload_threads + 8, writes_as=config.region)
+        store, control = SegmentStore(objects, config.s3.prefix), ControlStore(objects, config.s3.prefix)
+        segment_format = load_format(config.format, config.format_options)
+        properties = refreshed(config.cluster.properties("consumer"), settings.topic_refresh_interval)
+        isolation = properties.get("isolation.level", "read_committed")
+        # one budget: what the client fetched, the records being gathered and encoded, the encoded that wait
+        budget = settings.memory_budget
+        cluster_id = admin.cluster_id()
+        consumer = KafkaSourceConsumer(
+            properties,
+            group_id=settings.group_id,
+            isolation_level=isolation,
+            memory_bytes=budget // 4,
+            linger=_linger(settings),
+            metrics=around.metrics,
+        )
+        confirmations = Confirmations(admin, around.pool(1, "confirm"))
+        spool = around.resources.enter_context(open_spool(settings))
+        assembly = Assembly(
+            format=segment_format,
+            confirm=confirmations.ask,
+            uploader=Uploader(store, segment_format, may_thin=lambda segment: _may_thin(admin, segment)),
+            spool=spool,
+            memory_bytes=budget // 2,
+            encode_threads=2,
+            upload_threads=settings.upload_threads,
+        )
+        if assembly.spool_limit < assembly.spool_most:
+            log.warning(
+                "spool_disk_small",
+                extra={
+                    log_fields.PATH: str(spool.directory),
+                    log_fields.BYTES: assembly.spool_limit,
+                    log_fields.WANTED: assembly.spool_most,
+                    log_fields.NEXT: "nothing is lost, but segments are sealed before they are full, and reading waits "
+                    "for uploads: set egress.spool_dir to a larger disk, or lower egress.memory_budget",
+                },
+            )
+        pool, listing_pool = around.pool(2, "ask"), around.pool(8, "list")
+        own = frozenset() if config.ingress is None else config.ingress.own_topics
+        places = Places(config.region, control, around.clock)
+        resolver = Resolver(
+            region=config.region,
+            cluster_id=cluster_id,
+            consumer=consumer,
+            admin=admin,
+            probe=KafkaLogProbe(config.cluster.properties("consumer")),
+            archive=ArchiveLookup(store, control, segment_format),
+            control=control,
+            places=places,
+            clock=around.clock,
+            accept_missing_archive=settings.on_archive_behind == "continue",
+        )
+        watcher = TopicWatcher(
+            admin, settings.topics, own, cluster_id, settings.topic_refresh_interval, pool, places.claimed
+        )
+        controller = EgressController(
+            EgressParts(
+                region=config.region,
+                isolation_level=isolation,
+                writer=program(),
+                consumer=consumer,
+                positioning=Positioning(resolver, pool, listing_pool),
+                watcher=watcher,
+                confirmations=confirmations,
+                assembly=assembly,
+                lag=LagGauge(
+                    admin,
+                    assembly,
+                    around.metrics,
+                    settings.lag_interval,
+                    pool,
+                    StuckTransactions(settings.stuck_transaction_after) if isolation == "read_committed" else None,
+                ),
+                clock=around.clock,
+                metrics=around.metrics,
+                health=around.health,
+                stop=around.stop,
+                abandon=around.abandon,
+                shutdown_timeout=settings.shutdown_timeout,
+            )
+        )
+        return around.service({"egress": controller.run}, settings.shutdown_timeout)
+
+
+def open_spool(settings: EgressSettings) -> Spool:
+    """Raises ConfigError."""
+    try:
+        return Spool(settings.spool_dir, settings.memory_budget // 8)
+    except OSError as error:
+        raise ConfigError([f"egress.spool_dir: cannot be used: {error}; set it to a directory with room"]) from error
+
+
+def _linger(settings: EgressSettings) -> timedelta:
+    """A twentieth of what the archive may be behind."""
+    return min(min(rule.settings.max_segment_age for rule in settings.topics) / 20, LONGEST_LINGER)
+
+
+def _may_thin(admin: KafkaAdmin, segment: Segment) -> bool:
+    partition = TopicPartition(segment.source.topic, segment.source.partition)
+    marks = admin.watermarks([partition]).get(partition)
+    trimmed = marks is not None and marks.low > segment.offsets.start
+    return trimmed or "compact" in admin.configs(segment.source.topic).get("cleanup.policy", "")
