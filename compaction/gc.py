@@ -19,6 +19,7 @@ from itertools import groupby
 
 from compaction.replicas import Copies
 from compaction.retention import SKEW, Expiry, Refused, plan_expiry
+from compaction.retention_settings import RetentionSettings
 from formats.control.keys import RETENTION, Lease, RecordedGap
 from formats.errors import MalformedEvent, MalformedKey, ReplicatorError
 from formats.segment import OffsetRange, Segment, SegmentInfo, parse_key, region_prefix
@@ -30,7 +31,6 @@ from infra.contracts.storage import UploadInfo, UploadStore
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Clock, Stop
-from replicator.config import RetentionSettings
 
 log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from compaction.settings import CompactionJob
 from formats.coverage import Gap, Piece, from_first
 from formats.segment import OffsetRange, Segment, SegmentInfo
-from replicator.config import CompactionJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

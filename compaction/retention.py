@@ -23,10 +23,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from compaction.retention_settings import RetentionRule
 from formats.coverage import Extent, Piece, from_first, joined, uncovered
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.settings.units import format_age, format_duration, format_size
-from replicator.config import RetentionRule
 
 SKEW = timedelta(minutes=5)  # by which clocks may differ
 

@@ -11,6 +11,7 @@ from datetime import datetime
 from itertools import groupby
 
 from compaction.planner import CleanPlan, MergePlan, Plan, plan_partition
+from compaction.settings import CompactionJob
 from compaction.task_rows import Outcome, decode_outcome, encode_plan
 from formats.control.keys import Quarantined
 from formats.coverage import end_of
@@ -20,7 +21,6 @@ from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock, Stop
-from replicator.config import CompactionJob
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 from croniter import CroniterBadCronError, CroniterBadDateError, croniter
 
+from compaction.settings import CompactionJob
 from formats.errors import ConfigError
-from replicator.config import CompactionJob
 
 SIX_FIELDS = 6  # seconds first, as the ancestor's
 

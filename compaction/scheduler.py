@@ -10,13 +10,13 @@ from datetime import timedelta
 
 from compaction.run import Report
 from compaction.schedule import Schedule
+from compaction.settings import CompactionJob
 from formats.errors import ReplicatorError
 from infra.archive.lease import LeaseTaken
 from infra.runtime import log_fields
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock, Stop
 from infra.runtime.metrics import Metrics
-from replicator.config import CompactionJob
 
 TURN = timedelta(seconds=1)
 

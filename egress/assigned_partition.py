@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from egress.partition import EgressPartition, SealPolicy, Seek
+from egress.settings import EgressTopicSettings
 from egress.start.commit_metadata import Note
 from egress.start.resolver import Begin
 from egress.topics.claims import Life
@@ -16,7 +17,6 @@ from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.runtime import log_fields
 from infra.runtime.failures import Failures
-from replicator.config import EgressTopicSettings
 
 
 @dataclass(slots=True, eq=False)

@@ -12,6 +12,7 @@ from egress.lag import LagGauge
 from egress.offset_commits import Commits
 from egress.segments.builder import Assembly
 from egress.segments.outcomes import Stored
+from egress.settings import EgressTopicSettings
 from egress.start.resolver import Begin
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
@@ -19,7 +20,6 @@ from infra.contracts.consumer import SourceConsumer
 from infra.runtime import log_fields
 from infra.runtime.health import Health
 from infra.runtime.metrics import Metrics
-from replicator.config import EgressTopicSettings
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ from ingress.delivery.events import Assignment
 from ingress.segment_lister import Listing, Stored
 from ingress.segment_view import SegmentView
 from ingress.sequencer import LatePolicy, Sequencer
+from ingress.settings import IngressSource
 from ingress.undelivered import Undelivered, before_begin
-from replicator.config import IngressSource
 
 LATE_ALARM = timedelta(minutes=5)  # replication may bring segments out of order, for a while
 

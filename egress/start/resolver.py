@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
+from egress.settings import EgressTopicSettings
 from egress.start.archive_lookup import Archived, ArchiveLookup
 from egress.start.choice import (
     Facts,
@@ -44,7 +45,6 @@ from infra.contracts.consumer import SourceConsumer
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Clock
-from replicator.config import EgressTopicSettings
 
 log = logging.getLogger(__name__)
 

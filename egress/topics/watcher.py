@@ -8,12 +8,12 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from egress.settings import EgressTopicSettings
 from formats.errors import ReplicatorError, TransientError
 from formats.topic_selection import TopicRule, select
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
-from replicator.config import EgressTopicSettings
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from formats.topic_selection import is_internal
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from ingress.routing.succession import Life, in_order, life_of
-from replicator.config import IngressSettings, IngressSource
+from ingress.settings import IngressSettings, IngressSource
 
 LONGEST_NAME = 249  # Kafka's own rule
 

@@ -21,7 +21,7 @@ from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from ingress.routing.archived import Refusal, Wish, WishFinder
 from ingress.routing.succession import Life
-from replicator.config import IngressSettings, IngressSource
+from ingress.settings import IngressSettings, IngressSource
 
 log = logging.getLogger(__name__)
 
