@@ -31,10 +31,7 @@ An error is never an absence: only a plain "not found" answer becomes `SegmentNo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from formats.segment import OffsetRange, Segment
+from typing import Protocol
 
 
 class ReplicatorError(Exception):
@@ -108,22 +105,32 @@ class CorruptSegment(DataError):
 
 
 class SegmentNotFound(DataError):
-    def __init__(self, segment: Segment | str) -> None:
+    def __init__(self, segment: object) -> None:
         self.segment = segment
         super().__init__(f"segment not found: {segment}")
 
 
 class SegmentExists(DataError):
-    def __init__(self, segment: Segment | str) -> None:
+    def __init__(self, segment: object) -> None:
         self.segment = segment
         super().__init__(f"segment exists: {segment}")
+
+
+class Forked(Protocol):
+    """Offsets, both inclusive: an OffsetRange."""
+
+    @property
+    def start(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
 
 
 class SegmentsDiffer(DataError):
     """Two stored or spooled segments disagree about one offset. `forked`: they cannot be of one log, and the stored one
     covers these offsets."""
 
-    def __init__(self, first: str, second: str, *, offset: int, detail: str, forked: OffsetRange | None = None) -> None:
+    def __init__(self, first: str, second: str, *, offset: int, detail: str, forked: Forked | None = None) -> None:
         self.first, self.second, self.offset, self.forked = first, second, offset, forked
         super().__init__(f"{first} and {second} differ at offset {offset}: {detail}")
 
