@@ -40,7 +40,8 @@ from infra.archive.segments import SegmentStore
 from infra.contracts.storage import ObjectStore
 from infra.runtime.lifecycle import Stop
 from infra.runtime.tuning import one_arena, tune
-from infra.spark.runner import SparkRunner, SparkSettings
+from infra.spark.driver import SparkSettings
+from infra.spark.runner import SparkRunner
 from replicator.config import CompactionJob, Config, from_mapping
 from replicator.restore.restore import Options, Restore
 from replicator.selection import Renaming, Selection

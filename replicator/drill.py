@@ -31,7 +31,7 @@ from replicator.verify.spark_task import TARGET, Look, Work, on_spark
 from replicator.verify.verify import Verification
 
 if TYPE_CHECKING:
-    from infra.spark.runner import SparkSettings
+    from infra.spark.driver import SparkSettings
 
 
 class DrillStopped(ReplicatorError):

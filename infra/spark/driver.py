@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,8 +20,9 @@ import warnings
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import SparkConf, SparkContext, SparkFiles
@@ -35,8 +37,28 @@ from infra.runtime.process_exit import when_leaving
 from infra.spark.driver_folder import driver_folder
 from infra.spark.packages import pack
 
-if TYPE_CHECKING:
-    from infra.spark.runner import SparkSettings
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSettings:
+    """`properties` are Spark's and go over ours. They are seen in the list of processes: no secrets.
+
+    `ship_packages`: send our own packages to the workers, which have everything that these import.
+    """
+
+    master: str = "local[*,4]"  # every core of this machine; a plan is tried four times
+    application: str = "kafka-segment-replicator"
+    properties: Mapping[str, str] = field(default_factory=dict)
+    ship_packages: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.master or not self.application:
+            raise ValueError("master and application must not be empty")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the workers are of this machine, and end with the driver."""
+        return re.match(r"local(\[|$)", self.master) is not None
+
 
 END_SECONDS = 20.0
 KEPT_LINES = 20

@@ -14,10 +14,10 @@ from __future__ import annotations
 import json
 import re
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -27,33 +27,11 @@ from pyspark.errors import PySparkException
 from formats.errors import PlanFailed, SparkUnavailable
 from infra.runtime.lifecycle import Closing
 from infra.runtime.tuning import one_arena, tune
-from infra.spark.driver import SparkDriver
+from infra.spark.driver import SparkDriver, SparkSettings
 
 POLL_SECONDS = 0.2
 
 Plan = tuple[int, str]  # index of the row, and the row
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparkSettings:
-    """`properties` are Spark's and go over ours. They are seen in the list of processes: no secrets.
-
-    `ship_packages`: send our own packages to the workers, which have everything that these import.
-    """
-
-    master: str = "local[*,4]"  # every core of this machine; a plan is tried four times
-    application: str = "kafka-segment-replicator"
-    properties: Mapping[str, str] = field(default_factory=dict)
-    ship_packages: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.master or not self.application:
-            raise ValueError("master and application must not be empty")
-
-    @property
-    def is_local(self) -> bool:
-        """Whether the workers are of this machine, and end with the driver."""
-        return re.match(r"local(\[|$)", self.master) is not None
 
 
 class SparkRunner(Closing):

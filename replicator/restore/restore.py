@@ -35,7 +35,8 @@ from replicator.selection import Selection, checkpoint_topic
 from replicator.services.wiring import for_workers, s3_cold
 
 if TYPE_CHECKING:
-    from infra.spark.runner import SparkRunner, SparkSettings
+    from infra.spark.driver import SparkSettings
+    from infra.spark.runner import SparkRunner
 
 __all__ = ["Objection", "Options", "Restore", "Selection", "Wishes"]
 

@@ -36,7 +36,8 @@ from infra.archive.upload import Uploader
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
 from infra.runtime.log_fields import REASON
 from infra.runtime.service import Service
-from infra.spark.runner import SparkRunner, SparkSettings
+from infra.spark.driver import SparkSettings
+from infra.spark.runner import SparkRunner
 from replicator.config import CompactionJob, Config
 from replicator.services.wiring import Surroundings, archive_objects, for_workers, program, require_conditional_writes
 

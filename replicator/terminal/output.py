@@ -19,7 +19,7 @@ import typer.core
 
 if TYPE_CHECKING:
     from infra.runtime.lifecycle import Stop
-    from infra.spark.runner import SparkSettings
+    from infra.spark.driver import SparkSettings
     from replicator.config import Config
 
 DONE, FAILED, USAGE, DIFFERENCES, INTERRUPTED = 0, 1, 2, 3, 130

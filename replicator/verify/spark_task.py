@@ -18,7 +18,7 @@ from replicator.verify.verifier import Proven
 from replicator.verify.verify import Told, Verification, copied_as, decode_proven, encode_proven, proven_by_source
 
 if TYPE_CHECKING:
-    from infra.spark.runner import SparkSettings
+    from infra.spark.driver import SparkSettings
 
 ARCHIVE, SOURCE, TARGET, DIRECT = "archive", "source", "target", "direct"
 

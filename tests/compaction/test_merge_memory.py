@@ -27,7 +27,8 @@ from formats.records.schema import CREATE_TIME, SCHEMA
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
-from infra.spark.runner import SparkRunner, SparkSettings
+from infra.spark.driver import SparkSettings
+from infra.spark.runner import SparkRunner
 from infra.storage.memory_and_folder import DirectoryObjectStore
 from tests.compaction.archive import job
 from tests.formats.sample_records import ORIGIN

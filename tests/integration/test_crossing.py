@@ -18,7 +18,8 @@ from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.segments import SegmentStore
 from infra.local.aws import s3_client
 from infra.local.stack import LocalStack
-from infra.spark.runner import SparkRunner, SparkSettings
+from infra.spark.driver import SparkSettings
+from infra.spark.runner import SparkRunner
 from infra.storage.s3 import S3ObjectStore
 from tests.formats.sample_records import ORIGIN
 from tests.integration.crossing import Crossing

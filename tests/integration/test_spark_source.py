@@ -24,8 +24,7 @@ from formats.errors import ConfigError, SegmentNotFound
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.archive.control import ControlStore
 from infra.local.stack import LocalStack
-from infra.spark.driver import SparkDriver
-from infra.spark.runner import SparkSettings
+from infra.spark.driver import SparkDriver, SparkSettings
 from replicator.config import from_mapping
 from replicator.demo.flights import by_partition, flights
 from replicator.services.compaction import Compaction, in_process

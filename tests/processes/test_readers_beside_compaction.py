@@ -11,8 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from infra.local.aws import wire
-from infra.spark.driver import SparkDriver
-from infra.spark.runner import SparkSettings
+from infra.spark.driver import SparkDriver, SparkSettings
 from replicator.spark_source.source import register
 from tests.integration.on_spark import QUICK
 from tests.processes import judge

@@ -29,7 +29,8 @@ from infra.local.ports import HOST, free_ports
 from infra.local.spark import DRIVER_PROPERTIES, SparkCluster, spark_cluster
 from infra.local.waiting import wait_until
 from infra.spark import packages
-from infra.spark.runner import SparkRunner, SparkSettings
+from infra.spark.driver import SparkSettings
+from infra.spark.runner import SparkRunner
 
 ROOT = Path(__file__).parents[3]
 PATIENCE = timedelta(seconds=60)

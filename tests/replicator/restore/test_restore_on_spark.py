@@ -17,7 +17,7 @@ from infra.local.spark import DRIVER_PROPERTIES, spark_cluster
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from infra.runtime.lifecycle import Stop
-from infra.spark.runner import SparkSettings
+from infra.spark.driver import SparkSettings
 from replicator.drill import Drill
 from replicator.restore.restore import Options, Restore
 from replicator.selection import Renaming, Selection
