@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from formats.coverage import end_of
 from formats.messages.delivery_checkpoint import Checkpoint
-from formats.segment import SourcePartition
+from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from infra.runtime import log_fields
 from infra.runtime.failures import Failures
 from infra.runtime.metrics import Metrics
 from ingress.delivery.events import Assignment
-from ingress.segment_lister import Listing, Stored
 from ingress.segment_view import SegmentView
 from ingress.sequencer import LatePolicy, Sequencer
 from ingress.settings import IngressSource
 from ingress.undelivered import Undelivered, before_begin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A listing's answer."""
+
+    recorded: Sequence[OffsetRange]
+    infos: Sequence[SegmentInfo]
+    begin: int | None = None  # where the archive begins; None: nothing says so, or nobody asked
+    is_cut: bool = False  # there is more behind them
+    reach: Mapping[int, int] = field(default_factory=dict)  # for the next listing
+    passed: Sequence[OffsetRange] = ()  # covered by what starts before the begin of the delivery
+    left_behind: Mapping[SourcePartition, Sequence[OffsetRange]] = field(default_factory=dict)  # earlier incarnations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """One that is under way."""
+
+    answer: Future[Stored]
+    token: int  # for the view
+    full: bool
+    begun_at: datetime
+
 
 LATE_ALARM = timedelta(minutes=5)  # replication may bring segments out of order, for a while
 

@@ -7,14 +7,14 @@ begin ──> under way ──> `taken_in` ──> the view, then the sequencer
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 from formats.errors import ReplicatorError
-from formats.segment import OffsetRange, SegmentInfo, SourcePartition
+from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.forward_listing import ahead, all_ahead, covered
 from infra.archive.segments import SegmentStore
@@ -27,33 +27,12 @@ if TYPE_CHECKING:
     from ingress.assigned_partition import Held
     from ingress.sequencer import Effect
 
+from ingress.assigned_partition import Listing, Stored
+
 log = logging.getLogger(__name__)
 
 RETRY = timedelta(seconds=1)
 TAKEN_IN = 10_000  # segments in one turn
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """A listing's answer."""
-
-    recorded: Sequence[OffsetRange]
-    infos: Sequence[SegmentInfo]
-    begin: int | None = None  # where the archive begins; None: nothing says so, or nobody asked
-    is_cut: bool = False  # there is more behind them
-    reach: Mapping[int, int] = field(default_factory=dict)  # for the next listing
-    passed: Sequence[OffsetRange] = ()  # covered by what starts before the begin of the delivery
-    left_behind: Mapping[SourcePartition, Sequence[OffsetRange]] = field(default_factory=dict)  # earlier incarnations
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """One that is under way."""
-
-    answer: Future[Stored]
-    token: int  # for the view
-    full: bool
-    begun_at: datetime
 
 
 @dataclass(slots=True, kw_only=True)

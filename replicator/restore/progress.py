@@ -12,8 +12,8 @@ from formats.errors import CheckpointConflict, CorruptSegment
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
 from formats.segment import OffsetRange, Segment
 from infra.runtime import log_fields
+from ingress.assigned_partition import Stored
 from ingress.delivery.events import Assignment
-from ingress.segment_lister import Stored
 from ingress.sequencer import Deliver, Sequencer
 from ingress.undelivered import Undelivered
 from replicator.restore.plan import PartitionPlan
