@@ -97,6 +97,7 @@ PURE = (
     "ingress/sequencer.py",
     "ingress/undelivered.py",
     "replicator/restore/conflicts.py",
+    "replicator/restore/partition_plan.py",
     "replicator/restore/plan.py",
     "replicator/selection.py",
     "replicator/verify/report.py",

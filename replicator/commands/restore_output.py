@@ -15,7 +15,8 @@ from replicator.terminal.output import count_text, print_text, size_text, table
 
 if TYPE_CHECKING:
     from replicator.restore.conflicts import Objected
-    from replicator.restore.plan import PartitionPlan, RestorePlan
+    from replicator.restore.partition_plan import PartitionPlan
+    from replicator.restore.plan import RestorePlan
     from replicator.restore.progress import Outcome
 
 

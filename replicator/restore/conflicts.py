@@ -15,7 +15,7 @@ from infra.kafka.client.topic_configs import NO_LIMIT
 from ingress.routing.succession import Life, life_of
 
 if TYPE_CHECKING:
-    from replicator.restore.plan import PartitionPlan
+    from replicator.restore.partition_plan import PartitionPlan
 
 BATCH_OVERHEAD_BYTES = 200  # of a produced batch with one record, generously
 DEFAULT_LARGEST_BYTES = 1_048_588  # Kafka's own max.message.bytes

@@ -45,7 +45,7 @@ from ingress.sequencer import (
     Waits,
 )
 from ingress.undelivered import Undelivered
-from replicator.restore.plan import PartitionPlan
+from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.progress import Partition
 
 log = logging.getLogger(__name__)

@@ -16,7 +16,8 @@ from formats.errors import ReplicatorError
 from formats.segment import SourcePartition
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock
-from replicator.restore.plan import PartitionPlan, RestorePlan, TopicPlan
+from replicator.restore.partition_plan import PartitionPlan
+from replicator.restore.plan import RestorePlan, TopicPlan
 
 log = logging.getLogger(__name__)
 

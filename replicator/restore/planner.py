@@ -38,7 +38,8 @@ from replicator.restore.conflicts import (
     against_settings,
     against_topic,
 )
-from replicator.restore.plan import PartitionPlan, RestorePlan, TopicPlan, plan_partition
+from replicator.restore.partition_plan import PartitionPlan, plan_partition
+from replicator.restore.plan import RestorePlan, TopicPlan
 from replicator.selection import Selection, checkpoint_topic, checkpoint_topics
 
 FOOTERS = 200  # read of one topic, at most: the newest and the largest object of each partition first

@@ -16,7 +16,7 @@ from ingress.assigned_partition import Stored
 from ingress.delivery.events import Assignment
 from ingress.sequencer import Deliver, Sequencer
 from ingress.undelivered import Undelivered
-from replicator.restore.plan import PartitionPlan
+from replicator.restore.partition_plan import PartitionPlan
 
 
 @dataclass(slots=True, eq=False)

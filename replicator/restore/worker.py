@@ -35,7 +35,7 @@ from infra.runtime.prometheus import PrometheusMetrics
 from ingress.delivery.rounds import ROUND_LINGER, Delivery
 from replicator.config import Config
 from replicator.restore.executor import Restorer
-from replicator.restore.plan import PartitionPlan
+from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.progress import Partition
 from replicator.restore.target_topics import TargetTopics
 from replicator.restore.throttle import Throttle, ThrottledReader

@@ -28,15 +28,8 @@ from replicator.restore.conflicts import (
     against_settings,
     against_topic,
 )
-from replicator.restore.plan import (
-    BYTES_PER_SECOND,
-    RECORDS_PER_SECOND,
-    START,
-    PartitionPlan,
-    RestorePlan,
-    TopicPlan,
-    plan_partition,
-)
+from replicator.restore.partition_plan import PartitionPlan, plan_partition
+from replicator.restore.plan import BYTES_PER_SECOND, RECORDS_PER_SECOND, START, RestorePlan, TopicPlan
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 NOW_MS = int(NOW.timestamp() * 1000)

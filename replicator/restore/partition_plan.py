@@ -1,0 +1,145 @@
+"""What a restore would do with one source partition. Values, and rules over them; nothing is asked here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from formats.coverage import Extent, Gap, explained_until, joined, steps, uncovered
+from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
+from formats.read_splits import Span
+from formats.segment import OffsetRange, SegmentInfo, SourcePartition
+from infra.contracts.cluster import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPlan:
+    """`offsets` are wanted and lie between the first and the last that is stored; None: nothing of it is."""
+
+    source: SourcePartition
+    target: TopicPartition
+    offsets: OffsetRange | None
+    infos: Sequence[SegmentInfo]  # what a reader would choose for these offsets, in order
+    recorded: Sequence[OffsetRange]  # gaps in the way that were written down
+    missing: Sequence[OffsetRange]  # gaps in the way that nobody explained
+    listed_at: datetime
+    others: Sequence[SegmentInfo] = ()  # that hold some of these offsets, too: for when one is damaged
+    newest: SegmentInfo | None = None  # of all that is stored
+    begins: int | None = None  # where it does once anything of it is stored; None: with the first that is
+    wanted_from: int = 0  # no offset below it is asked for
+    archive_begin: int | None = None  # where what is asked for begins in the archive; None: nothing says so
+    checkpoint: Checkpoint | None = None  # of this restore, from before
+    given_up: Sequence[OffsetRange] = ()  # of this restore, from before: gaps that it passed over
+
+    @property
+    def last_offset(self) -> int:
+        """Of those that are wanted; −1: none is."""
+        return -1 if self.offsets is None else self.offsets.end
+
+    @property
+    def came_back(self) -> Sequence[OffsetRange]:
+        """What it had passed over and is stored by now: it is not in the destination, and will not be."""
+        absent = [*self.missing, *self.recorded]
+        return [left for gap in self.given_up for left in uncovered(absent, gap)]
+
+    @property
+    def key(self) -> CheckpointKey:
+        return CheckpointKey(self.source, self.target.topic)
+
+    @property
+    def next_offset(self) -> int | None:
+        """Where this restore stands, or begins."""
+        if self.offsets is None:
+            return self.begins
+        return self.offsets.start if self.checkpoint is None else self.checkpoint.next_offset
+
+    @property
+    def is_done(self) -> bool:
+        return self.offsets is None or (self.next_offset or 0) > self.offsets.end
+
+    @property
+    def offsets_left(self) -> int:
+        """As many records at most."""
+        return 0 if self.offsets is None else max(self.offsets.end + 1 - (self.next_offset or 0), 0)
+
+    @property
+    def left(self) -> Sequence[SegmentInfo]:
+        """What is to be read yet."""
+        return [i for i in self.infos if i.segment.offsets.end >= (self.next_offset or 0)]
+
+    @property
+    def size_bytes(self) -> int:
+        """As stored; what lies before the position in its first segment counts too."""
+        return sum(info.size_bytes for info in self.left)
+
+
+def plan_partition(
+    *,
+    source: SourcePartition,
+    target: TopicPartition,
+    infos: Iterable[SegmentInfo],
+    recorded: Iterable[OffsetRange],
+    wanted: Span,
+    listed_at: datetime,
+    checkpoint: Checkpoint | None,
+    begin: int | None = None,
+    given_up: Sequence[OffsetRange] = (),
+) -> PartitionPlan:
+    """From a listing of the whole partition. `begin`: where the archive begins, if anything says so; what is missing
+    from there on is a gap. Else the archive begins with its first segment; a recorded gap before that is told."""
+    known, recorded = {info.segment: info for info in infos}, list(recorded)
+    extent = joined(segment.offsets for segment in known)
+    offsets = _stored_and_wanted(_begun(extent, begin, recorded), wanted)
+    chosen, missing = [], []
+    if offsets is not None:
+        for step in steps(known, offsets.start):
+            if step.offsets.start > offsets.end:
+                break
+            if isinstance(step, Gap):
+                within = OffsetRange(step.offsets.start, min(step.offsets.end, offsets.end))
+                missing += uncovered(recorded, within)
+            else:
+                chosen.append(known[step.segment])
+    ends = -1 if offsets is None else offsets.end
+    is_behind = extent.next_offset is not None and wanted.low >= extent.next_offset
+    return PartitionPlan(
+        source=source,
+        target=target,
+        offsets=offsets,
+        infos=chosen,
+        recorded=[r for r in recorded if r.end >= wanted.low and r.start <= ends],
+        missing=missing,
+        listed_at=listed_at,
+        others=_others(known.values(), chosen, offsets),
+        newest=max(known.values(), key=lambda info: info.segment.offsets.end, default=None),
+        begins=wanted.low if is_behind else None,
+        wanted_from=wanted.low,
+        archive_begin=max(begin, wanted.low) if begin is not None else None,
+        checkpoint=checkpoint,
+        given_up=given_up,
+    )
+
+
+def _begun(extent: Extent, begin: int | None, recorded: Iterable[OffsetRange]) -> Extent:
+    """With what is missing before the first segment of those that were once stored, and no recorded gap explains."""
+    if begin is None or extent.start is None:
+        return extent
+    start = explained_until(recorded, begin)
+    return joined([OffsetRange(start, extent.start), *extent.runs]) if start < extent.start else extent
+
+
+def _others(
+    infos: Iterable[SegmentInfo], chosen: Sequence[SegmentInfo], offsets: OffsetRange | None
+) -> Sequence[SegmentInfo]:
+    if offsets is None:
+        return ()
+    known = {info.segment for info in chosen}
+    return [i for i in infos if i.segment.offsets.overlaps(offsets) and i.segment not in known]
+
+
+def _stored_and_wanted(extent: Extent, wanted: Span) -> OffsetRange | None:
+    if extent.start is None or extent.next_offset is None:
+        return None
+    low, high = max(wanted.low, extent.start), min(wanted.high, extent.next_offset - 1)
+    return OffsetRange(low, high) if low <= high else None
