@@ -29,10 +29,9 @@ from egress.partition import (
 from egress.segments.builder import Assembly
 from egress.segments.outcomes import Foreign, Outcome, Refused, SpoolLost, Stored, Unstored
 from egress.segments.split_run import split
-from egress.start.choice import Hold
 from egress.start.resolver import Begin
 from egress.start_lookup import Positioning
-from egress.topics.claims import another_cluster, is_last
+from egress.topics.claims import Hold, another_cluster, is_last
 from egress.topics.incarnation_check import Confirmations
 from egress.topics.log_identity import from_contradiction, from_truncation
 from egress.topics.watcher import Selected, TopicWatcher

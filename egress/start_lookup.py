@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from egress.assigned_partition import Held
-from egress.start.choice import Hold
 from egress.start.resolver import Begin, Resolver, Unknown, Wanted
+from egress.topics.claims import Hold
 from egress.topics.watcher import Selected
 from formats.errors import ReplicatorError
 from infra.contracts.cluster import TopicPartition

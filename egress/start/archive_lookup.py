@@ -13,7 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from egress.start.choice import Hold, LastRecord
+from egress.start.choice import LastRecord
+from egress.topics.claims import Hold
 from formats.control.keys import LogFork, RecordedGap
 from formats.errors import CorruptSegment, DataError, SegmentNotFound
 from formats.forks import unresolved

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from egress.start.commit_metadata import Note, read_note
+from egress.topics.claims import Hold
 from formats.control.keys import LogFork, RecordedGap
 from formats.coverage import uncovered
 from formats.forks import accepted_until, explain, unresolved
@@ -42,13 +43,6 @@ class LastRecord:
     @property
     def point(self) -> LogPoint | None:
         return None if self.leader_epoch is None else LogPoint(self.offset + 1, self.leader_epoch)
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Reading would lose or mix records without anybody noticing: an operator decides."""
-
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,6 @@ from egress.settings import EgressTopicSettings
 from egress.start.archive_lookup import Archived, ArchiveLookup
 from egress.start.choice import (
     Facts,
-    Hold,
     LastRecord,
     Rules,
     Start,
@@ -23,7 +22,7 @@ from egress.start.choice import (
 )
 from egress.start.commit_metadata import Note, read_note
 from egress.start.log_lookup import compared, marks_of
-from egress.topics.claims import Life, Places, another_cluster
+from egress.topics.claims import Hold, Life, Places, another_cluster
 from egress.topics.log_identity import ForkEvidence, from_lost_end, from_truncation
 from formats.control.keys import ArchiveBegin, LogFork, RecordedGap
 from formats.coverage import covered_until, end_of

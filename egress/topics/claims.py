@@ -19,7 +19,6 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from egress.start.choice import Hold
 from formats.control.keys import Place, incarnations, newest_stand_in, stand_in
 from formats.errors import DataError, TargetError
 from formats.forks import fork_name, fork_number, newest_fork
@@ -29,6 +28,14 @@ from infra.contracts.cluster import ClusterAdmin, TopicFacts
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Reading would lose or mix records without anybody noticing: an operator decides."""
+
+    reason: str
+
 
 log = logging.getLogger(__name__)
 

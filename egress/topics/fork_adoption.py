@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from egress.start.choice import Hold
-from egress.topics.claims import Life, Places, facts_of
+from egress.topics.claims import Hold, Life, Places, facts_of
 from formats.control.keys import LogFork, Place, incarnations, stand_in
 from formats.errors import TargetError
 from formats.forks import fork_name, newest_fork, unresolved

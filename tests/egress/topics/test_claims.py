@@ -6,8 +6,7 @@ from io import BytesIO
 
 import pytest
 
-from egress.start.choice import Hold
-from egress.topics.claims import Life, Places, adopt
+from egress.topics.claims import Hold, Life, Places, adopt
 from formats.control.keys import Place, place_key
 from formats.errors import StoreUnavailable, TargetError
 from infra.archive.control import ControlStore
