@@ -9,6 +9,9 @@ from confluent_kafka import KafkaError, KafkaException
 
 from formats.errors import BrokerUnavailable, OwnershipLost, ReplicatorError, TargetError
 
+PARTITION_EOF = KafkaError._PARTITION_EOF
+
+
 UNAUTHORISED = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,

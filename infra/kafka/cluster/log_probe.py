@@ -14,11 +14,10 @@ from confluent_kafka import TopicPartition as ClientPartition
 from formats.log_point import LogPoint
 from infra.contracts.cluster import LogEnds, LogTruncated, TopicPartition
 from infra.kafka.client.epochs import truncation
-from infra.kafka.client.errors import translate
+from infra.kafka.client.errors import PARTITION_EOF, translate
 from infra.kafka.client.log import client_log
 from infra.kafka.client.properties import lookup_properties
 from infra.kafka.cluster.admin import KafkaAdmin
-from infra.kafka.consumer.decode import PARTITION_EOF
 from infra.runtime.lifecycle import Deadline
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

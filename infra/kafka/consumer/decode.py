@@ -23,6 +23,7 @@ from formats.records.schema import HEADER, SCHEMA
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import PartitionFailed, Run
 from infra.kafka.client.epochs import epoch_of
+from infra.kafka.client.errors import PARTITION_EOF
 from infra.runtime.gc_pause import no_collection
 
 UNDECODABLE_HEADER = "UNDECODABLE_HEADER"
@@ -31,8 +32,6 @@ _TYPES = bytes([0xFF, 0, 1]) + bytes(range(3, 256))  # librdkafka's timestamp ty
 _HEADERS = SCHEMA.field("headers").type
 _HEADER_MAP = pa.map_(pa.string(), pa.binary())  # the Arrow type that takes lists of pairs, repeats and all
 _FIRST, _SECOND = itemgetter(0), itemgetter(1)
-
-PARTITION_EOF = KafkaError._PARTITION_EOF
 
 Item: TypeAlias = "Sequence[Message] | tuple[Message, KafkaError]"
 

@@ -37,10 +37,10 @@ from formats.log_point import LogPoint
 from infra.contracts.cluster import Committed, LogTruncated, TopicPartition
 from infra.contracts.consumer import Fetched, GroupListener, PartitionFailed, Reached, Run
 from infra.kafka.client.epochs import Truncation, epoch_of, truncation
-from infra.kafka.client.errors import remedy, told, translate
+from infra.kafka.client.errors import PARTITION_EOF, remedy, told, translate
 from infra.kafka.client.properties import lookup_properties, source_properties
 from infra.kafka.cluster.group_offsets import GroupOffsets
-from infra.kafka.consumer.decode import PARTITION_EOF, Item, convert, items
+from infra.kafka.consumer.decode import Item, convert, items
 from infra.kafka.consumer.group_member import Membership
 from infra.kafka.consumer.partition_state import Mode, Reading, Readings
 from infra.runtime.log_fields import END, ERROR, LEADER_EPOCH, OFFSET, PARTITION, TOPIC
