@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from infra.runtime.process_exit import leave
+from replicator.services.command_logs import set_up_logs
 from replicator.terminal.interrupt import ended_by_interrupt
 from replicator.terminal.output import (
     DIFFERENCES,
@@ -22,7 +23,6 @@ from replicator.terminal.output import (
     load_config,
     print_json,
     print_text,
-    set_up_logs,
     set_up_service_logs,
     size_text,
     table,

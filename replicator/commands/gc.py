@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from replicator.commands.compact import print_report, report_json
+from replicator.services.command_logs import set_up_logs
 from replicator.terminal.output import (
     DIFFERENCES,
     FAILED,
@@ -19,7 +20,6 @@ from replicator.terminal.output import (
     load_config,
     print_json,
     print_text,
-    set_up_logs,
     size_text,
 )
 

@@ -11,6 +11,7 @@ import typer
 
 from infra.runtime.process_exit import leave
 from infra.runtime.service import run_until_signalled
+from replicator.services.command_logs import set_up_logs
 from replicator.terminal.interrupt import ended_by_interrupt
 from replicator.terminal.output import (
     DIFFERENCES,
@@ -20,7 +21,6 @@ from replicator.terminal.output import (
     load_config,
     on_sigterm,
     print_text,
-    set_up_logs,
     set_up_service_logs,
     size_text,
 )

@@ -13,7 +13,7 @@ from formats.errors import ConfigError
 from infra.archive.control import ControlStore
 from infra.archive.proofs import ProofStore
 from infra.archive.segments import SegmentStore
-from replicator.terminal.output import set_up_logs
+from replicator.services.command_logs import set_up_logs
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
     from replicator.config import Config
 
+from replicator.services.command_logs import set_up_logs
+
 DONE, FAILED, USAGE, DIFFERENCES, INTERRUPTED = 0, 1, 2, 3, 130
 CONFIG_VARIABLE = "REPLICATOR_CONFIG"
 DEFAULT_CONFIG = Path("replicator.toml")
@@ -95,13 +97,6 @@ def set_up_service_logs(settings: Config) -> None:
     from infra.runtime.logs import configure
 
     configure(settings.log.level or "info", settings.log.format or "json")
-
-
-def set_up_logs(settings: Config) -> None:
-    """Of a command that ends by itself: what somebody at a terminal should know, unless the file says otherwise."""
-    from infra.runtime.logs import configure
-
-    configure(settings.log.level or "warning", settings.log.format or "text")
 
 
 def set_up_work(settings: Config) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 from replicator.config import Config, S3Settings
 from replicator.config.settings import LogSettings
-from replicator.terminal.output import count_text, set_up_logs, set_up_service_logs, set_up_work, table
+from replicator.services.command_logs import set_up_logs
+from replicator.terminal.output import count_text, set_up_service_logs, set_up_work, table
 
 UNSAID = Config(region="here", s3=S3Settings(bucket="b"))
 JSON = replace(UNSAID, log=LogSettings(level="info", format="json"))
