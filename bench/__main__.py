@@ -27,6 +27,7 @@ from bench.suite import Plan, Suite
 from infra.local.errors import LocalStackError
 from infra.local.jars import KAFKA_VERSION
 from infra.local.stack import LocalStack
+from infra.runtime.java import JavaMissing
 
 DONE, FAILED, MISSED = 0, 1, 3
 FULL = Plan()
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         try:
             run = measure(options)
-        except (ChildFailed, LocalStackError) as error:
+        except (ChildFailed, JavaMissing, LocalStackError) as error:
             print(error, file=sys.stderr)
             return FAILED
         except Exception:  # a broker or server that went away: no answer about targets either

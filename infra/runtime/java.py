@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from infra.local.errors import LocalStackError
+from formats.errors import ReplicatorError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,6 +24,10 @@ REMEDY = (
     "install it: Debian and Ubuntu: apt-get install openjdk-17-jre-headless; macOS: brew install openjdk@17\n"
     "or point JAVA_HOME at one."
 )
+
+
+class JavaMissing(ReplicatorError):
+    """There is no Java, or none that is fit. The message says what to install."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +44,7 @@ class Java:
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """The Java of JAVA_HOME, else the first on PATH. Raises LocalStackError if it is absent or unfit.
+    """The Java of JAVA_HOME, else the first on PATH. Raises JavaMissing if it is absent or unfit.
 
     An unfit one in JAVA_HOME is not passed over: what the user chose is used or refused.
     """
@@ -53,11 +57,11 @@ def _locate(environ: Mapping[str, str]) -> tuple[Path, str]:
     if home := environ.get("JAVA_HOME"):
         executable = Path(home) / "bin" / "java"
         if not os.access(executable, os.X_OK):
-            raise LocalStackError(f"JAVA_HOME is {home}, but there is no {executable} to run.\n{REMEDY}")
+            raise JavaMissing(f"JAVA_HOME is {home}, but there is no {executable} to run.\n{REMEDY}")
         return executable, f"{executable} (from JAVA_HOME)"
     found = shutil.which("java", path=environ.get("PATH", ""))
     if found is None:
-        raise LocalStackError(f"no Java: JAVA_HOME is not set and there is no java on PATH.\n{REMEDY}")
+        raise JavaMissing(f"no Java: JAVA_HOME is not set and there is no java on PATH.\n{REMEDY}")
     return Path(found), f"{found} (from PATH)"
 
 
@@ -65,13 +69,13 @@ def _fit_version(executable: Path, where: str, environ: Mapping[str, str]) -> st
     answer = _ask(executable, where, environ, "-version")
     match = re.search(r'version "([^"]+)"', answer)
     if match is None:
-        raise LocalStackError(f"found {where}, which does not tell its version: {answer.strip()[:300]}\n{REMEDY}")
+        raise JavaMissing(f"found {where}, which does not tell its version: {answer.strip()[:300]}\n{REMEDY}")
     version = match.group(1)
     if _feature(version) < LOWEST_VERSION:
-        raise LocalStackError(f"found {where}, which is Java {version}: too old.\n{REMEDY}")
+        raise JavaMissing(f"found {where}, which is Java {version}: too old.\n{REMEDY}")
     modules = _ask(executable, where, environ, "--list-modules")
     if not re.search(rf"^{re.escape(NEEDED_MODULE)}(@|$)", modules, re.MULTILINE):
-        raise LocalStackError(
+        raise JavaMissing(
             f"found {where}, which is Java {version} without the module {NEEDED_MODULE}: PySpark needs it.\n{REMEDY}"
         )
     return version
@@ -96,10 +100,10 @@ def _ask(executable: Path, where: str, environ: Mapping[str, str], option: str) 
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise LocalStackError(f"found {where}, which cannot be run: {error}\n{REMEDY}") from error
+        raise JavaMissing(f"found {where}, which cannot be run: {error}\n{REMEDY}") from error
     if done.returncode != 0:
         said = (done.stderr + done.stdout).strip()[:300]
-        raise LocalStackError(f"found {where}: `java {option}` ended with {done.returncode}: {said}\n{REMEDY}")
+        raise JavaMissing(f"found {where}: `java {option}` ended with {done.returncode}: {said}\n{REMEDY}")
     return done.stdout + done.stderr
 
 
@@ -107,7 +111,7 @@ def main() -> int:
     """`python -m infra.runtime.java`: silent when there is a fit one, else the message on standard error."""
     try:
         find_java()
-    except LocalStackError as error:
+    except JavaMissing as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
     return 0

@@ -85,7 +85,7 @@ class SparkDriver:
     """Runs from its making to `close`."""
 
     def __init__(self, settings: SparkSettings) -> None:
-        """Raises SparkUnavailable; LocalStackError if there is no Java that is fit."""
+        """Raises SparkUnavailable; JavaMissing if there is no Java that is fit."""
         self._settings = settings
         self._output = _Output()
         with ExitStack() as stack:

@@ -54,7 +54,7 @@ class SparkRunner(Closing):
 
         `parallelism`: so many plans at a time, at most; None: as many as Spark has cores. `progress` is called with
         (done, total) on this thread; an exception of it, such as a KeyboardInterrupt, ends the run.
-        Raises PlanFailed, SparkUnavailable (the next run starts another Spark), LocalStackError if there is no Java.
+        Raises PlanFailed, SparkUnavailable (the next run starts another Spark), JavaMissing if there is no Java.
         """
         if parallelism is not None and parallelism < 1:
             raise ValueError(f"parallelism must be at least 1: {parallelism}")

@@ -30,7 +30,7 @@ from infra.local.process import Supervisor
 from infra.local.server import Server
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from infra.runtime.java import Java, find_java
+from infra.runtime.java import Java, JavaMissing, find_java
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -104,26 +104,26 @@ class TestJava:
         assert find_java({"PATH": path}).executable == other
 
     def test_an_absent_one_is_named_with_its_package(self, tmp_path: Path) -> None:
-        with pytest.raises(LocalStackError, match=r"(?s)no Java.*apt-get install openjdk-17-jre-headless.*openjdk@17"):
+        with pytest.raises(JavaMissing, match=r"(?s)no Java.*apt-get install openjdk-17-jre-headless.*openjdk@17"):
             find_java({"PATH": str(tmp_path)})
-        with pytest.raises(LocalStackError, match=r"JAVA_HOME is .*no-such"):
+        with pytest.raises(JavaMissing, match=r"JAVA_HOME is .*no-such"):
             find_java({"JAVA_HOME": str(tmp_path / "no-such"), "PATH": os.environ["PATH"]})
 
     @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2", "16"])
     def test_an_old_one_is_refused(self, tmp_path: Path, version: str) -> None:
         fake_java(tmp_path, version=version)
-        with pytest.raises(LocalStackError, match=f"(?s){tmp_path}.*Java {version}: too old.*needed: Java 17"):
+        with pytest.raises(JavaMissing, match=f"(?s){tmp_path}.*Java {version}: too old.*needed: Java 17"):
             find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
 
     def test_one_without_the_module_is_refused(self, tmp_path: Path) -> None:
         fake_java(tmp_path, modules="jdk.incubator.vector.not@17")
-        with pytest.raises(LocalStackError, match=r"(?s)without the module jdk.incubator.vector.*apt-get install"):
+        with pytest.raises(JavaMissing, match=r"(?s)without the module jdk.incubator.vector.*apt-get install"):
             find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
 
     @pytest.mark.parametrize("script", ["#!/bin/sh\nexit 3\n", "#!/bin/sh\necho hello\n", "#!/no/such/shell\n"])
     def test_one_that_does_not_work_is_refused(self, tmp_path: Path, script: str) -> None:
         fake_java(tmp_path).write_text(script, encoding="ascii")
-        with pytest.raises(LocalStackError, match=r"(?s)found .*needed: Java 17"):
+        with pytest.raises(JavaMissing, match=r"(?s)found .*needed: Java 17"):
             find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
 
 

@@ -23,11 +23,11 @@ from pyspark.sql import SparkSession
 
 import replicator
 from formats.errors import PlanFailed, SparkUnavailable
-from infra.local.errors import LocalStackError
 from infra.local.identity import ProcessIdentity, identify
 from infra.local.ports import HOST, free_ports
 from infra.local.spark import DRIVER_PROPERTIES, SparkCluster, spark_cluster
 from infra.local.waiting import wait_until
+from infra.runtime.java import JavaMissing
 from infra.spark import packages
 from infra.spark.driver import SparkSettings
 from infra.spark.runner import SparkRunner
@@ -121,7 +121,7 @@ def test_nothing_to_run_needs_no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_java_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
-    with SparkRunner() as runner, pytest.raises(LocalStackError, match="apt-get install openjdk"):
+    with SparkRunner() as runner, pytest.raises(JavaMissing, match="apt-get install openjdk"):
         runner.run(["a"], shout)
 
 
