@@ -19,6 +19,12 @@ from infra.settings.units import format_duration, format_size
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+import typing
+from difflib import get_close_matches
+
+UNKNOWN = "unknown to the Kafka client"
+
+
 _KEY = "replicator"
 LONGEST = timedelta(days=3650)  # well below what a wait in Python or Kafka can hold
 
@@ -157,3 +163,9 @@ listen_address = matching(
 )
 region_name = matching(r"[A-Za-z0-9._-]{1,64}", "a region name (1 to 64 of A-Z a-z 0-9 . _ -)")
 topic_name = matching(r"[A-Za-z0-9._-]{1,249}", "a topic name (1 to 249 of A-Z a-z 0-9 . _ -)")
+
+
+def suggestion(word: object, among: typing.Iterable[str]) -> str:
+    """ " (did you mean …?)", or nothing."""
+    near = get_close_matches(str(word), list(among), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""

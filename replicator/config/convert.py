@@ -6,14 +6,13 @@ import types
 import typing
 from collections.abc import Mapping
 from datetime import date, datetime, timedelta
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
 from compaction.retention_settings import Held
 from egress.settings import StartPolicy
 from formats.topic_selection import TopicPattern
-from infra.settings.field import About
+from infra.settings.field import About, suggestion
 from infra.settings.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, parse_size
 
 _LARGEST = 2**63 - 1  # TOML's own limit
@@ -77,12 +76,6 @@ def kind(raw: object) -> str:
             return "nothing"
         case _:
             return f"a {type(raw).__name__}"
-
-
-def suggestion(word: object, among: typing.Iterable[str]) -> str:
-    """ " (did you mean …?)", or nothing."""
-    near = get_close_matches(str(word), list(among), n=1)
-    return f" (did you mean {near[0]!r}?)" if near else ""
 
 
 def _without_none(hint: object) -> tuple[object, bool]:

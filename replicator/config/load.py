@@ -18,22 +18,22 @@ from egress.settings import EgressSettings, EgressTopicSettings
 from egress.sync_settings import SyncSettings
 from formats.errors import ConfigError
 from formats.topic_selection import TopicPattern, TopicRule
-from infra.settings.field import Invalid, dotted, of, outside_limits, settings_of
+from infra.settings.field import Invalid, dotted, of, outside_limits, settings_of, suggestion
 from infra.settings.kafka import ROLES, KafkaSettings
 from infra.settings.secrets import Path as KeyPath
 from infra.settings.secrets import substitute
 from infra.settings.storage import S3Settings, SqsSettings
 from ingress.settings import IngressSettings, IngressSource
 from replicator.config.contradictions import NO_KAFKA, NO_QUEUE, between
-from replicator.config.convert import convert, kind, suggestion
+from replicator.config.convert import convert, kind
 from replicator.config.settings import Config, LogSettings, MetricsSettings
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-S = TypeVar("S", bound="DataclassInstance")
+from infra.settings.field import UNKNOWN
 
-UNKNOWN = "unknown to the Kafka client"
+S = TypeVar("S", bound="DataclassInstance")
 CheckClient = Callable[[Mapping[str, str]], Iterable[tuple[str, str]]]
 """librdkafka properties in; each that the client refuses, and why."""
 

@@ -12,9 +12,9 @@ from formats.errors import ConfigError
 from formats.read_splits import Span, Wanted
 from formats.segment import SourcePartition
 from formats.topic_selection import TopicPattern
+from infra.settings.field import suggestion
 from infra.settings.units import MIB, parse_size
 from replicator.config import Config, load
-from replicator.config.convert import suggestion
 
 CONFIG, REGION, TOPIC, PARTITION, INCARNATION = "config", "region", "topic", "partition", "incarnation"
 OFFSETS, FROM, UNTIL, MAX_BYTES = "offsets", "from", "until", "maxPartitionBytes"

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from replicator.config.convert import suggestion
-from replicator.config.load import UNKNOWN
+from infra.settings.field import UNKNOWN, suggestion
 
 _NO_SUCH = "no.such.property.of.replicator"
 """Refused by every client, so that none is ever made: it takes its properties in order."""
