@@ -20,7 +20,8 @@ from itertools import groupby
 from compaction.replicas import Copies
 from compaction.retention import SKEW, Expiry, Refused, plan_expiry
 from compaction.retention_settings import RetentionSettings
-from formats.control.keys import RETENTION, Lease, RecordedGap
+from formats.control.gap import RETENTION, RecordedGap
+from formats.control.lease import Lease
 from formats.errors import MalformedEvent, MalformedKey, ReplicatorError
 from formats.segment import OffsetRange, Segment, SegmentInfo, parse_key, region_prefix
 from formats.topic_selection import select

@@ -13,7 +13,7 @@ from itertools import groupby
 from compaction.planner import CleanPlan, MergePlan, Plan, plan_partition
 from compaction.settings import CompactionJob
 from compaction.task_rows import Outcome, decode_outcome, encode_plan
-from formats.control.keys import Quarantined
+from formats.control.quarantine import Quarantined
 from formats.coverage import end_of
 from formats.errors import ReplicatorError
 from formats.segment import Segment, SegmentInfo, SourcePartition, parse_key

@@ -17,7 +17,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from formats.control.keys import LogFork, RecordedGap
+from formats.control.fork import LogFork
+from formats.control.gap import RecordedGap
 from formats.coverage import uncovered
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from formats.control.keys import ArchiveBegin, LogFork, RecordedGap
+from formats.control.archive_begin import ArchiveBegin
+from formats.control.fork import LogFork
+from formats.control.gap import RecordedGap
 from formats.coverage import Extent, uncovered
 from formats.forks import unresolved
 from formats.segment import OffsetRange

@@ -15,7 +15,8 @@ from itertools import islice
 
 from egress.start.choice import LastRecord
 from egress.topics.claims import Hold
-from formats.control.keys import LogFork, RecordedGap
+from formats.control.fork import LogFork
+from formats.control.gap import RecordedGap
 from formats.errors import CorruptSegment, DataError, SegmentNotFound
 from formats.forks import unresolved
 from formats.registry import SegmentFormat

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from egress.start.commit_metadata import Note, read_note
 from egress.topics.claims import Hold
-from formats.control.keys import LogFork, RecordedGap
+from formats.control.fork import LogFork
+from formats.control.gap import RecordedGap
 from formats.coverage import uncovered
 from formats.forks import accepted_until, explain, unresolved
 from formats.log_point import LogPoint

@@ -24,7 +24,9 @@ from egress.start.commit_metadata import Note, read_note
 from egress.start.log_lookup import compared, marks_of
 from egress.topics.claims import Hold, Life, Places, another_cluster
 from egress.topics.log_identity import ForkEvidence, from_lost_end, from_truncation
-from formats.control.keys import ArchiveBegin, LogFork, RecordedGap
+from formats.control.archive_begin import ArchiveBegin
+from formats.control.fork import LogFork
+from formats.control.gap import RecordedGap
 from formats.coverage import covered_until, end_of
 from formats.errors import DataError
 from formats.forks import accepted_until, agreed_point

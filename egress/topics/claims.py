@@ -19,7 +19,7 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from formats.control.keys import Place, incarnations, newest_stand_in, stand_in
+from formats.control.claim import Place, incarnations, newest_stand_in, stand_in
 from formats.errors import DataError, TargetError
 from formats.forks import fork_name, fork_number, newest_fork
 from formats.segment import SourcePartition

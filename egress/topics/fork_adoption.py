@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from egress.topics.claims import Hold, Life, Places, facts_of
-from formats.control.keys import LogFork, Place, incarnations, stand_in
+from formats.control.claim import Place, incarnations, stand_in
+from formats.control.fork import LogFork
 from formats.errors import TargetError
 from formats.forks import fork_name, newest_fork, unresolved
 from formats.segment import SourcePartition

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from formats.control.keys import LogFork
+from formats.control.fork import LogFork
 from formats.coverage import end_of, uncovered
 from formats.errors import SegmentsDiffer
 from formats.log_point import LogPoint

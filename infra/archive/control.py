@@ -9,29 +9,15 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from formats.control.archive_begin import ArchiveBegin, decode_begin, encode_begin
+from formats.control.claim import Place, decode_place, encode_place
+from formats.control.fork import LogFork, decode_fork, encode_fork
+from formats.control.gap import RecordedGap, decode_gap, encode_gap
 from formats.control.keys import (
-    ArchiveBegin,
-    Lease,
-    LogFork,
-    Place,
-    Quarantined,
-    RecordedGap,
     begin_key,
     begins_prefix,
     control_prefix,
-    decode_begin,
-    decode_fork,
-    decode_gap,
-    decode_lease,
-    decode_place,
-    decode_quarantined,
     deeper_fork_key,
-    encode_begin,
-    encode_fork,
-    encode_gap,
-    encode_lease,
-    encode_place,
-    encode_quarantined,
     fork_key,
     forks_prefix,
     gap_key,
@@ -42,6 +28,8 @@ from formats.control.keys import (
     quarantine_key,
     quarantine_prefix,
 )
+from formats.control.lease import Lease, decode_lease, encode_lease
+from formats.control.quarantine import Quarantined, decode_quarantined, encode_quarantined
 from formats.coverage import adjoining
 from formats.errors import MalformedEvent, MalformedKey, SegmentExists, SegmentNotFound
 from formats.segment import OffsetRange, Segment, SourcePartition, parse_key, parse_offsets, region_prefix

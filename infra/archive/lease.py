@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
-from formats.control.keys import Lease
+from formats.control.lease import Lease
 from formats.errors import ReplicatorError
 from infra.archive.control import ControlStore
 from infra.runtime import log_fields

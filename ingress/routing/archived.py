@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from formats.control.keys import Place
+from formats.control.claim import Place
 from formats.errors import DataError
 from formats.forks import fork_number
 from formats.topic_selection import is_internal

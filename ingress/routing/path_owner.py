@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from formats.control.keys import Place
+from formats.control.claim import Place
 from formats.errors import ForeignSegment, MalformedEvent
 from formats.footer import SegmentFooter
 from infra.archive.control import ControlStore

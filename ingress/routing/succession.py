@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from formats.control.keys import Place
+from formats.control.claim import Place
 from formats.errors import CheckpointConflict
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import SourcePartition

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from formats.control.keys import RecordedGap, encode_gap, gap_key
+from formats.control.gap import RecordedGap, encode_gap
+from formats.control.keys import gap_key
 from formats.errors import TargetError
 from formats.gap_acceptance import acceptable
 from formats.messages.delivery_checkpoint import Skipped

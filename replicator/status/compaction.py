@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from formats.control.keys import Lease, Quarantined
+from formats.control.lease import Lease
+from formats.control.quarantine import Quarantined
 from formats.segment import Segment
 from infra.archive.control import ControlStore
 from infra.archive.job_heartbeats import Heartbeat, HeartbeatStore

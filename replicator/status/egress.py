@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from egress.start.commit_metadata import read_note
-from formats.control.keys import LogFork, Place, incarnations, newest_stand_in
+from formats.control.claim import Place, incarnations, newest_stand_in
+from formats.control.fork import LogFork
 from formats.coverage import Extent, joined, uncovered
 from formats.forks import explain, fork_name, newest_fork, unresolved
 from formats.log_point import LogPoint

@@ -14,7 +14,7 @@ from datetime import datetime
 from hashlib import blake2b
 from typing import Any
 
-from formats.control.keys import RecordedGap
+from formats.control.gap import RecordedGap
 from formats.errors import DataError
 from formats.forks import explain
 from formats.segment import OffsetRange

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from formats.control.keys import ArchiveBegin, LogFork, RecordedGap
+from formats.control.archive_begin import ArchiveBegin
+from formats.control.fork import LogFork
+from formats.control.gap import RecordedGap
 from formats.coverage import Part, Piece, from_first, joined, parts, uncovered
 from formats.errors import CorruptSegment, SegmentNotFound
 from formats.forks import unresolved

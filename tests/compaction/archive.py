@@ -17,7 +17,7 @@ from compaction.replicas import Copies
 from compaction.run import Compactor
 from compaction.task_rows import decode_plan, encode_outcome
 from compaction.worker import Worker
-from formats.control.keys import Lease
+from formats.control.lease import Lease
 from formats.coverage import Gap, steps
 from formats.errors import SegmentNotFound
 from formats.parquet.writer import ParquetFormat

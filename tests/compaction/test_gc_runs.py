@@ -15,16 +15,11 @@ from compaction.gc import Report
 from compaction.planner import plan_cleaning
 from compaction.replicas import Copies
 from compaction.run import Selection
-from formats.control.keys import (
-    RETENTION,
-    ArchiveBegin,
-    LogFork,
-    Quarantined,
-    RecordedGap,
-    gap_key,
-    lease_prefix,
-    quarantine_key,
-)
+from formats.control.archive_begin import ArchiveBegin
+from formats.control.fork import LogFork
+from formats.control.gap import RETENTION, RecordedGap
+from formats.control.keys import gap_key, lease_prefix, quarantine_key
+from formats.control.quarantine import Quarantined
 from formats.coverage import Gap, explained_until, steps
 from formats.errors import StoreUnavailable
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key, region_prefix

@@ -9,7 +9,7 @@ from compaction.run import CompactionStopped, Report
 from compaction.schedule import Schedule
 from compaction.scheduler import Scheduler
 from compaction.task_rows import Outcome
-from formats.control.keys import Lease
+from formats.control.lease import Lease
 from formats.errors import StoreUnavailable
 from infra.archive.lease import LeaseTaken
 from infra.runtime.health import Health

@@ -14,7 +14,10 @@ from typing import BinaryIO
 import pytest
 
 from egress.topics.fork_adoption import adopt_fork
-from formats.control.keys import ArchiveBegin, LogFork, Place, RecordedGap
+from formats.control.archive_begin import ArchiveBegin
+from formats.control.claim import Place
+from formats.control.fork import LogFork
+from formats.control.gap import RecordedGap
 from formats.coverage import joined as joined_ranges
 from formats.errors import TargetError
 from formats.segment import LEVEL_STREAMING, OffsetRange, Segment, SegmentInfo

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from formats.control.keys import RETENTION, RecordedGap
+from formats.control.gap import RETENTION, RecordedGap
 from formats.segment import OffsetRange
 from infra.contracts.cluster import TopicPartition
 from tests.egress.world import Process, World, rule, source

@@ -18,7 +18,8 @@ from typing import Any
 
 import pytest
 
-from formats.control.keys import RETENTION, RecordedGap, encode_gap, gap_key
+from formats.control.gap import RETENTION, RecordedGap, encode_gap
+from formats.control.keys import gap_key
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.local.aws import s3_client

@@ -16,7 +16,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from formats.control.keys import ArchiveBegin, begin_key, encode_begin
+from formats.control.archive_begin import ArchiveBegin, encode_begin
+from formats.control.keys import begin_key
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.local.aws import s3_client
 from infra.runtime.crash_points import Step

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.control.keys import ArchiveBegin, LogFork, Place, RecordedGap, decode_place, encode_place, incarnations
+from formats.control.archive_begin import ArchiveBegin
+from formats.control.claim import Place, decode_place, encode_place, incarnations
+from formats.control.fork import LogFork
+from formats.control.gap import RecordedGap
 from formats.coverage import joined
 from formats.forks import accepted_until, agreed_point, explain, fork_name, fork_number, newest_fork, unresolved
 from formats.gap_acceptance import acceptable

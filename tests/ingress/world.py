@@ -9,7 +9,9 @@ from io import BytesIO
 
 import pyarrow as pa
 
-from formats.control.keys import ArchiveBegin, Place, RecordedGap
+from formats.control.archive_begin import ArchiveBegin
+from formats.control.claim import Place
+from formats.control.gap import RecordedGap
 from formats.footer import SegmentOrigin
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Skipped
 from formats.messages.segment_events import Created, Removed, SegmentEvent

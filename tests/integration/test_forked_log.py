@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from egress.start.commit_metadata import read_note
-from formats.control.keys import LogFork
+from formats.control.fork import LogFork
 from formats.log_point import LogPoint
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.kafka.cluster.log_probe import KafkaLogProbe

@@ -11,7 +11,8 @@ from io import BytesIO
 import pytest
 from confluent_kafka import KafkaException
 
-from formats.control.keys import Place, RecordedGap
+from formats.control.claim import Place
+from formats.control.gap import RecordedGap
 from formats.footer import SegmentOrigin
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition

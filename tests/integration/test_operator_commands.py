@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Place
 
-from formats.control.keys import RETENTION, RecordedGap
+from formats.control.gap import RETENTION, RecordedGap
 from formats.footer import SegmentOrigin
 from formats.messages.delivery_checkpoint import CheckpointKey, Parked, encode_parked, encode_parked_key
 from formats.segment import OffsetRange, Segment, SourcePartition

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import Row as SparkRow
 from pyspark.sql.functions import spark_partition_id
 
-from formats.control.keys import RecordedGap
+from formats.control.gap import RecordedGap
 from formats.errors import ConfigError, SegmentNotFound
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.archive.control import ControlStore

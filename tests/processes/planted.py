@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from formats.control.keys import ArchiveBegin, Place, begin_key, encode_begin, encode_place, place_key
+from formats.control.archive_begin import ArchiveBegin, encode_begin
+from formats.control.claim import Place, encode_place
+from formats.control.keys import begin_key, place_key
 from formats.footer import SegmentOrigin
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.local.aws import s3_client

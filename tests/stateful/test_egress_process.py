@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from egress.start.commit_metadata import Note, read_note
 from egress.topics.fork_adoption import adopt_fork, waiting_forks
-from formats.control.keys import RecordedGap, incarnations
+from formats.control.claim import incarnations
+from formats.control.gap import RecordedGap
 from formats.coverage import uncovered
 from formats.forks import accepted_until, fork_name, newest_fork
 from formats.segment import OffsetRange, Segment

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from egress.start.choice import Facts, Rules, Start, added_later, choose_start, is_of, on_the_same_log
 from egress.start.commit_metadata import Note, read_note
 from egress.topics.claims import Hold
-from formats.control.keys import LogFork, RecordedGap
+from formats.control.fork import LogFork
+from formats.control.gap import RecordedGap
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.contracts.cluster import Committed, Watermarks

@@ -7,7 +7,8 @@ from io import BytesIO
 import pytest
 
 from egress.topics.claims import Hold, Life, Places, adopt
-from formats.control.keys import Place, place_key
+from formats.control.claim import Place
+from formats.control.keys import place_key
 from formats.errors import StoreUnavailable, TargetError
 from infra.archive.control import ControlStore
 from infra.contracts.cluster import TopicFacts

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.control import keys
-from formats.control.keys import ArchiveBegin, LogFork, RecordedGap
+from formats.control.archive_begin import ArchiveBegin, decode_begin, encode_begin
+from formats.control.fork import LogFork, decode_fork, encode_fork
+from formats.control.gap import RecordedGap, decode_gap, encode_gap
 from formats.errors import MalformedEvent
 from formats.messages import delivery_checkpoint, segment_events
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
@@ -90,27 +91,27 @@ GAPS = st.builds(
 
 @given(st.builds(ArchiveBegin, offset=OFFSETS, reason=st.text(max_size=20), recorded_at=TIMES), FORKS, GAPS)
 def test_control_object_round_trips(begin: ArchiveBegin, fork: LogFork, gap: RecordedGap) -> None:
-    assert keys.decode_begin(keys.encode_begin(begin)) == begin
-    assert keys.decode_fork(fork.source, keys.encode_fork(fork)) == fork
-    assert keys.decode_gap(gap.source, gap.offsets, keys.encode_gap(gap)) == gap
+    assert decode_begin(encode_begin(begin)) == begin
+    assert decode_fork(fork.source, encode_fork(fork)) == fork
+    assert decode_gap(gap.source, gap.offsets, encode_gap(gap)) == gap
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"null", b"[]", b"{}", b'{"v":1}', b'{"v":2,"offset":1}', b"1" * 5000])
 def test_garbage_is_no_control_object(data: bytes) -> None:
     source = SourcePartition("r", "t", 0)
-    for decode in (keys.decode_begin, lambda d: keys.decode_fork(source, d)):
+    for decode in (decode_begin, lambda d: decode_fork(source, d)):
         with pytest.raises(MalformedEvent, match=r"not (a|the begin)"):
             decode(data)
 
 
 def test_a_fork_that_contests_nothing_is_malformed() -> None:
-    data = keys.encode_fork(
+    data = encode_fork(
         LogFork(
             source=SourcePartition("r", "t", 0), next_offset=9, leader_epoch=0, end_offset=3, found_at=datetime.now(UTC)
         )
     )
     with pytest.raises(MalformedEvent, match="contests nothing below 9"):
-        keys.decode_fork(SourcePartition("r", "t", 0), data.replace(b'"end_offset":3', b'"end_offset":9'))
+        decode_fork(SourcePartition("r", "t", 0), data.replace(b'"end_offset":3', b'"end_offset":9'))
 
 
 @pytest.mark.parametrize("decode", [segment_events.decode, delivery_checkpoint.decode, delivery_checkpoint.decode_key])

@@ -10,7 +10,7 @@ from datetime import timedelta
 
 import pytest
 
-from formats.control.keys import Quarantined
+from formats.control.quarantine import Quarantined
 from infra.archive.lease import NAME, LeaseTaken, held, this_process
 from infra.local.waiting import wait_until
 from tests.compaction.archive import T0, Archive

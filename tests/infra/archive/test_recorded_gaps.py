@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import pytest
 
-from formats.control.keys import RecordedGap
+from formats.control.gap import RecordedGap
 from formats.errors import SegmentNotFound
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.control import LOOKS, ControlStore

@@ -16,7 +16,7 @@ from contracts.store import KEY, StoreContract, get, put
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.control.keys import Place
+from formats.control.claim import Place
 from formats.errors import SegmentExists, SegmentNotFound, StoreRefused, StoreUnavailable
 from infra.archive.compare_objects import Comparison, Likeness, Located, State, compare, likeness
 from infra.archive.control import ControlStore

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.control.keys import Place
+from formats.control.claim import Place
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import SourcePartition
 from ingress.routing.succession import Life, Turn, at_hand, in_order, life_of, turn

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from formats.control.keys import RecordedGap
+from formats.control.gap import RecordedGap
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.control import ControlStore
 from replicator.commands.restore_output import print_plan, print_result

@@ -10,7 +10,9 @@ from itertools import pairwise
 
 from hypothesis import strategies as st
 
-from formats.control.keys import ArchiveBegin, Place, RecordedGap
+from formats.control.archive_begin import ArchiveBegin
+from formats.control.claim import Place
+from formats.control.gap import RecordedGap
 from formats.parquet.writer import ParquetFormat
 from formats.read_splits import ANY_OFFSET, ANY_TIME, Span
 from formats.segment import OffsetRange, Segment, SourcePartition

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from formats.control.keys import Place
+from formats.control.claim import Place
 from formats.errors import BrokerUnavailable, CheckpointConflict, ConfigError, StoreUnavailable
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.read_splits import Span

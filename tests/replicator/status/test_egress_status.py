@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
-from formats.control.keys import RETENTION, LogFork, Place, RecordedGap, fork_key
+from formats.control.claim import Place
+from formats.control.fork import LogFork
+from formats.control.gap import RETENTION, RecordedGap
+from formats.control.keys import fork_key
 from formats.coverage import joined
 from formats.errors import BrokerUnavailable
 from formats.forks import explain

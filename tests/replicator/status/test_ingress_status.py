@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from formats.control.keys import RecordedGap
+from formats.control.gap import RecordedGap
 from formats.errors import StoreUnavailable
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Parked, Skipped
 from formats.messages.group_claim import GroupClaim

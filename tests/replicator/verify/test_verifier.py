@@ -11,7 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.control.keys import RETENTION, ArchiveBegin, LogFork, Place, RecordedGap
+from formats.control.archive_begin import ArchiveBegin
+from formats.control.claim import Place
+from formats.control.fork import LogFork
+from formats.control.gap import RETENTION, RecordedGap
 from formats.errors import DataError
 from formats.read_splits import Span
 from formats.records.scope import Scope
