@@ -12,32 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from formats.coverage import Part
+from formats.int_range import ANY_OFFSET, ANY_TIME, Span
 from formats.segment import OffsetRange, Segment, SourcePartition
 from formats.topic_selection import TopicPattern
-
-INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Whole numbers from `low` to `high`, both inclusive; none when `low` is greater."""
-
-    low: int = INT64_MIN
-    high: int = INT64_MAX
-
-    def cut(self, other: Span) -> Span:
-        """What both hold."""
-        return Span(max(self.low, other.low), min(self.high, other.high))
-
-    @property
-    def is_bounded(self) -> bool:
-        return self != Span()
-
-    def overlaps(self, low: int, high: int) -> bool:
-        return max(self.low, low) <= min(self.high, high)
-
-
-ANY_OFFSET, ANY_TIME = Span(0), Span()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from formats.errors import BrokerUnavailable, ReplicatorError, TargetError
-from formats.read_splits import Span
+from formats.int_range import Span
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.log_probe import KafkaLogProbe

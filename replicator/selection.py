@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from formats.read_splits import ANY_OFFSET, ANY_TIME, Span
+from formats.int_range import ANY_OFFSET, ANY_TIME, Span
 from formats.topic_selection import LEGAL_NAME, TopicPattern, is_internal
 
 TOPIC_SIGN = "{topic}"

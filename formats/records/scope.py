@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from formats.footer import SegmentFooter
-from formats.read_splits import ANY_OFFSET, ANY_TIME, INT64_MAX, Span
+from formats.int_range import ANY_OFFSET, ANY_TIME, INT64_MAX, Span
 from formats.records.statistics import edges, within
 from formats.segment import OffsetRange
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from formats.coverage import Piece
 from formats.errors import ReplicatorError
 from formats.footer import SegmentFooter
-from formats.read_splits import INT64_MAX, Span
+from formats.int_range import INT64_MAX, Span
 from formats.records.scope import Scope
 from formats.registry import SegmentFormat
 from formats.segment import SourcePartition

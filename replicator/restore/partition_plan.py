@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from formats.coverage import Extent, Gap, explained_until, joined, steps, uncovered
+from formats.int_range import Span
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
-from formats.read_splits import Span
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from infra.contracts.cluster import TopicPartition
 

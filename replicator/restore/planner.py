@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from formats.errors import CheckpointConflict, ConfigError, DataError, TargetError
 from formats.footer import SegmentFooter
+from formats.int_range import Span
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
-from formats.read_splits import Span
 from formats.records.scope import Scope
 from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition, format_key

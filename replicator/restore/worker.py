@@ -16,8 +16,8 @@ from typing import Any
 
 from formats.coverage import Piece
 from formats.errors import BrokerUnavailable, CheckpointConflict, TargetError
+from formats.int_range import INT64_MAX
 from formats.messages.delivery_checkpoint import Author, Checkpoint
-from formats.read_splits import INT64_MAX
 from formats.records.scope import Scope
 from formats.records.transform import load as load_transform
 from formats.registry import load as load_format

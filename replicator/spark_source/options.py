@@ -9,7 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from formats.errors import ConfigError
-from formats.read_splits import Span, Wanted
+from formats.int_range import Span
+from formats.read_splits import Wanted
 from formats.segment import SourcePartition
 from formats.topic_selection import TopicPattern
 from infra.settings.field import suggestion

@@ -15,7 +15,7 @@ from replicator.terminal.source_names import instant
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from formats.read_splits import Span
+    from formats.int_range import Span
     from replicator.config import Config
     from replicator.selection import Renaming, Selection
 
@@ -52,7 +52,7 @@ def selected(  # noqa: PLR0917
     incarnation: str | None,
     transforms: Sequence[str],
 ) -> Selection:
-    from formats.read_splits import Span
+    from formats.int_range import Span
     from formats.topic_selection import TopicPattern
     from replicator.selection import Selection
 
@@ -75,7 +75,7 @@ def selected(  # noqa: PLR0917
 
 
 def _offsets(text: str | None) -> Span:
-    from formats.read_splits import ANY_OFFSET, Span
+    from formats.int_range import ANY_OFFSET, Span
 
     if text is None:
         return ANY_OFFSET

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from formats.read_splits import Span
+from formats.int_range import Span
 from formats.segment import Segment, SourcePartition, parse_source
 from replicator.config import Config
 from replicator.selection import Selection

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from formats.coverage import joined
 from formats.errors import ConfigError, DataError, TargetError
-from formats.read_splits import Span
+from formats.int_range import Span
 from formats.records.align import alongside
 from formats.records.scope import Scope
 from formats.registry import load as load_format

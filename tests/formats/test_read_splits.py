@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.coverage import Part, parts
-from formats.read_splits import Span, Wanted, stretches
+from formats.int_range import Span
+from formats.read_splits import Wanted, stretches
 from formats.segment import OffsetRange, Segment, SourcePartition
 
 SOURCE = SourcePartition("r", "t", 0)

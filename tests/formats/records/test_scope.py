@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from formats.coverage import Piece
 from formats.footer import SegmentFooter
+from formats.int_range import ANY_OFFSET, ANY_TIME, Span
 from formats.parquet.writer import ParquetFormat
-from formats.read_splits import ANY_OFFSET, ANY_TIME, Span
 from formats.records.scope import Scope
 from infra.archive.run_reader import PieceReader, PieceRun
 from tests.formats.sample_records import ORIGIN, Row, batch_of, rows, rows_of, sample_rows, segment

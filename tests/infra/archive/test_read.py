@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from formats.coverage import Part, parts
 from formats.errors import CorruptSegment, SegmentNotFound, StoreUnavailable
+from formats.int_range import Span
 from formats.parquet.writer import ParquetFormat
-from formats.read_splits import Span, stretches
+from formats.read_splits import stretches
 from formats.records.scope import Scope
 from formats.segment import OffsetRange, Segment
 from infra.archive.read import StretchReader

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.claim import Place
 from formats.control.gap import RecordedGap
+from formats.int_range import ANY_OFFSET, ANY_TIME, Span
 from formats.parquet.writer import ParquetFormat
-from formats.read_splits import ANY_OFFSET, ANY_TIME, Span
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from formats.int_range import ANY_OFFSET, ANY_TIME, Span
 from formats.messages.delivery_checkpoint import Checkpoint
-from formats.read_splits import ANY_OFFSET, ANY_TIME, Span
 from formats.records.scope import Scope
 from formats.topic_selection import TopicPattern
 from infra.archive.control import ControlStore

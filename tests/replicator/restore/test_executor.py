@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from formats.errors import CheckpointConflict
+from formats.int_range import ANY_OFFSET, ANY_TIME, Span
 from formats.messages.delivery_checkpoint import Author, Checkpoint
-from formats.read_splits import ANY_OFFSET, ANY_TIME, Span
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore

@@ -15,7 +15,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from formats.errors import ConfigError, WriterRefused
-from formats.read_splits import Span
+from formats.int_range import Span
 from formats.segment import OffsetRange
 from formats.topic_selection import TopicPattern
 from infra.local.stack import LocalStack

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.footer import SegmentFooter, SegmentOrigin
+from formats.int_range import ANY_OFFSET, Span
 from formats.messages.delivery_checkpoint import Checkpoint
-from formats.read_splits import ANY_OFFSET, Span
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
 from infra.kafka.client.topic_configs import NO_LIMIT

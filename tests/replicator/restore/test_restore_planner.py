@@ -10,8 +10,8 @@ import pytest
 
 from formats.control.claim import Place
 from formats.errors import BrokerUnavailable, CheckpointConflict, ConfigError, StoreUnavailable
+from formats.int_range import Span
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
-from formats.read_splits import Span
 from formats.segment import OffsetRange, SourcePartition, partition_prefix
 from formats.topic_selection import TopicPattern
 from infra.archive.control import ControlStore

@@ -24,7 +24,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from formats.read_splits import Span, Wanted
+from formats.int_range import Span
+from formats.read_splits import Wanted
 from formats.segment import SourcePartition
 from replicator.spark_source.filters import admits, narrowed
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from formats.errors import ConfigError
-from formats.read_splits import Span, Wanted
+from formats.int_range import Span
+from formats.read_splits import Wanted
 from formats.segment import OffsetRange
 from infra.settings.units import MIB
 from replicator.spark_source.options import parse_options

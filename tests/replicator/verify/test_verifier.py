@@ -16,7 +16,7 @@ from formats.control.claim import Place
 from formats.control.fork import LogFork
 from formats.control.gap import RETENTION, RecordedGap
 from formats.errors import DataError
-from formats.read_splits import Span
+from formats.int_range import Span
 from formats.records.scope import Scope
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore

@@ -1,0 +1,29 @@
+"""A range of whole numbers, offsets or timestamps, whose ends may be open."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Whole numbers from `low` to `high`, both inclusive; none when `low` is greater."""
+
+    low: int = INT64_MIN
+    high: int = INT64_MAX
+
+    def cut(self, other: Span) -> Span:
+        """What both hold."""
+        return Span(max(self.low, other.low), min(self.high, other.high))
+
+    @property
+    def is_bounded(self) -> bool:
+        return self != Span()
+
+    def overlaps(self, low: int, high: int) -> bool:
+        return max(self.low, low) <= min(self.high, high)
+
+
+ANY_OFFSET, ANY_TIME = Span(0), Span()
