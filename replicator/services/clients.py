@@ -68,7 +68,8 @@ class Reach:
     @cached_property
     def objects(self) -> ObjectStore:
         from infra.runtime.lifecycle import Stop
-        from infra.storage.retrying import RetryingObjectStore, RetryPolicy
+        from infra.runtime.retry import RetryPolicy
+        from infra.storage.retrying import RetryingObjectStore
         from replicator.services.wiring import s3_store
 
         store = s3_store(self.config.s3, THREADS, self._opened, once=True)

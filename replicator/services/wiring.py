@@ -20,12 +20,13 @@ from infra.runtime.health import Health
 from infra.runtime.health_server import HealthServer
 from infra.runtime.lifecycle import Stop, SystemClock
 from infra.runtime.prometheus import PrometheusMetrics
+from infra.runtime.retry import Retries, RetryPolicy
 from infra.runtime.service import Service
 from infra.runtime.threaded_service import ThreadedService
 from infra.storage.aws import ATTEMPTS, AwsCredentials
 from infra.storage.conditional_writes import ProvenObjectStore
 from infra.storage.metered import MeteredObjectStore
-from infra.storage.retrying import Retries, RetryingColdStore, RetryingObjectStore, RetryPolicy
+from infra.storage.retrying import RetryingColdStore, RetryingObjectStore
 from infra.storage.s3 import S3ObjectStore, S3PutOptions, make_s3_client
 from infra.storage.s3_glacier import S3Cold
 from infra.storage.s3_multipart import S3Uploads

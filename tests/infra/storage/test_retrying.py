@@ -26,9 +26,10 @@ from formats.messages.segment_events import QueueMessage
 from infra.contracts.storage import ObjectInfo, Thaw
 from infra.runtime.lifecycle import Stop
 from infra.runtime.metrics import CounterName, NoMetrics
+from infra.runtime.retry import Retries, RetryPolicy
 from infra.storage.memory_and_folder import MemoryObjectStore
 from infra.storage.metered import MeteredObjectStore
-from infra.storage.retrying import Retries, RetryingColdStore, RetryingObjectStore, RetryingQueue, RetryPolicy
+from infra.storage.retrying import RetryingColdStore, RetryingObjectStore, RetryingQueue
 
 THREE = RetryPolicy(attempts=3)
 ONCE = RetryPolicy(attempts=3, is_once=True)
