@@ -45,7 +45,7 @@ from replicator.terminal.output import (
 if TYPE_CHECKING:
     from formats.segment import Segment
     from replicator.config import Config
-    from replicator.verify.verifier import Proven
+    from replicator.verify.proven import Proven
 
 SAVE_EVERY = 30.0  # seconds; the file is written whole
 KEY_VARIABLE = "REPLICATOR_REPORT_KEY"
@@ -97,10 +97,10 @@ def verify(  # noqa: PLR0917 -- options of a command
     from infra.runtime.lifecycle import SystemClock
     from infra.settings.units import parse_duration
     from replicator.services.wiring import program
+    from replicator.verify.proven import load_proven, save_proven
     from replicator.verify.report import line_of
     from replicator.verify.report import report as report_of
     from replicator.verify.spark_task import ARCHIVE, DIRECT, SOURCE, TARGET, Look, Work, here, on_spark
-    from replicator.verify.verify import load_proven, save_proven
 
     key = os.environ.get(KEY_VARIABLE, "").encode()
     if check_report is not None:
@@ -166,7 +166,7 @@ def verify(  # noqa: PLR0917 -- options of a command
 @contextmanager
 def _kept(state: Path | None, proven: Mapping[Segment, Proven]) -> Iterator[None]:
     """Saved whole at the end, however that comes."""
-    from replicator.verify.verify import save_proven
+    from replicator.verify.proven import save_proven
 
     try:
         yield

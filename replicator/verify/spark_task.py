@@ -13,9 +13,9 @@ from formats.segment import Segment, SourcePartition, parse_source
 from replicator.config import Config
 from replicator.selection import Selection
 from replicator.services.wiring import for_workers
+from replicator.verify.proven import Proven, decode_proven, encode_proven, proven_by_source
 from replicator.verify.report import entry_of
-from replicator.verify.verifier import Proven
-from replicator.verify.verify import Told, Verification, copied_as, decode_proven, encode_proven, proven_by_source
+from replicator.verify.verify import Told, Verification, copied_as
 
 if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings

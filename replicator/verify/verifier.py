@@ -34,19 +34,9 @@ from infra.runtime.lifecycle import Clock
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
+from replicator.verify.proven import Proven
+
 LOOKS = 3  # at a partition that changes meanwhile
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proven:
-    """An object that was decoded to its end, and was what its key and footer say. Another object at the same key has
-    another time."""
-
-    size_bytes: int
-    stored_at: datetime  # UTC, by the store's clock
-    records: int
-    digest: str
-    proven_at: datetime  # UTC
 
 
 @dataclass(slots=True)

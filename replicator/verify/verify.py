@@ -7,21 +7,19 @@ with Verification(load("replicator.toml"), Selection(region="us-east-1", topics=
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from datetime import datetime, timedelta
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
 
 from formats.coverage import joined
-from formats.errors import ConfigError, DataError, TargetError
+from formats.errors import TargetError
 from formats.int_range import Span
 from formats.records.align import alongside
 from formats.records.scope import Scope
 from formats.registry import load as load_format
-from formats.segment import OffsetRange, Segment, SourcePartition, parse_key
+from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import TopicPartition
@@ -32,10 +30,13 @@ from replicator.config import Config
 from replicator.restore.planner import sources_of, with_earlier_forks
 from replicator.selection import Selection
 from replicator.services.wiring import archive_objects
-from replicator.verify.verifier import ArchiveVerdict, Proven, SourceVerdict, TargetVerdict, Verifier
+from replicator.verify.proven import Proven
+from replicator.verify.verifier import ArchiveVerdict, SourceVerdict, TargetVerdict, Verifier
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+
+from replicator.verify.proven import proven_by_source
 
 __all__ = ["Selection", "Verification"]
 
@@ -208,56 +209,3 @@ def copied_as(selection: Selection, source: SourcePartition, cluster: Config) ->
         if delivered is not None:
             return delivered.destination(source.topic, source.incarnation)
     return selection.renaming(source.topic)
-
-
-# --- what was proven before -----------------------------------------------------------------------------------------
-
-
-def proven_by_source(proven: Mapping[Segment, Proven]) -> Mapping[SourcePartition, Mapping[Segment, Proven]]:
-    found: dict[SourcePartition, dict[Segment, Proven]] = {}
-    for segment, one in proven.items():
-        found.setdefault(segment.source, {})[segment] = one
-    return found
-
-
-def decode_proven(said: Mapping[str, Any]) -> dict[Segment, Proven]:
-    """Raises DataError, ValueError, KeyError, TypeError, AttributeError."""
-    return {
-        parse_key("", name): Proven(
-            size_bytes=one["size_bytes"],
-            stored_at=datetime.fromisoformat(one["stored_at"]),
-            records=one["records"],
-            digest=one["digest"],
-            proven_at=datetime.fromisoformat(one["proven_at"]),
-        )
-        for name, one in said.items()
-    }
-
-
-def encode_proven(proven: Mapping[Segment, Proven]) -> Mapping[str, Any]:
-    return {
-        str(segment): {
-            "size_bytes": one.size_bytes,
-            "stored_at": one.stored_at.isoformat(),
-            "records": one.records,
-            "digest": one.digest,
-            "proven_at": one.proven_at.isoformat(),
-        }
-        for segment, one in proven.items()
-    }
-
-
-def load_proven(path: Path) -> dict[Segment, Proven]:
-    """Empty when there is no such file. Raises ConfigError for one that says nothing."""
-    try:
-        return decode_proven(json.loads(path.read_text(encoding="utf-8"))["proven"])
-    except FileNotFoundError:
-        return {}
-    except (DataError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ConfigError([f"not a file of verified objects: {error!r}; name another one"], source=str(path)) from error
-
-
-def save_proven(path: Path, proven: Mapping[Segment, Proven]) -> None:
-    new = path.with_name(f"{path.name}.new")
-    new.write_text(json.dumps({"proven": encode_proven(proven)}, indent=0), encoding="utf-8")
-    new.replace(path)  # whole, or as it was

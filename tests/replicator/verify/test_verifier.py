@@ -21,8 +21,9 @@ from formats.records.scope import Scope
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
 from infra.contracts.cluster import TopicPartition
+from replicator.verify.proven import Proven
 from replicator.verify.report import check, entry_of, line_of, report
-from replicator.verify.verifier import ArchiveVerdict, Proven, SourceVerdict, Verifier
+from replicator.verify.verifier import ArchiveVerdict, SourceVerdict, Verifier
 from tests.ingress.world import FORMAT, REGION, World, records
 
 SOURCE = SourcePartition(REGION, "t", 0)
