@@ -55,7 +55,7 @@ THEIRS: Mapping[str, tuple[str, ...]] = {
     "boto3": ("infra/storage", "infra/local"),
     "botocore": ("infra/storage", "infra/local"),
     "urllib3": ("infra/storage",),  # botocore lets its errors through while a body is read
-    "tenacity": ("infra/storage", "infra/runtime"),
+    "tenacity": ("infra",),
     "prometheus_client": ("infra/runtime",),
     "cryptography": ("infra",),
     "pyarrow": ("formats", "infra", "egress", "ingress", "compaction", "replicator/spark_source", "replicator/demo"),
