@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from bench import child
 from bench.data import records
 from compaction.planner import MergePlan, plan_partition
-from compaction.task_rows import Outcome, decode_outcome, encode_plan
+from compaction.task_rows import PlanOutcome, decode_outcome, encode_plan
 from formats.footer import SegmentOrigin
 from formats.parquet.guarded_file import Window, read_range, size_of
 from formats.parquet.reader import TAIL_BYTES
@@ -45,7 +45,7 @@ from infra.spark.runner import SparkRunner
 from replicator.config import CompactionJob, Config, from_mapping
 from replicator.restore.restore import Options, Restore
 from replicator.selection import Renaming, Selection
-from replicator.services.compaction import Work, build_worker
+from replicator.services.compaction import MergeTask, build_worker
 from replicator.services.wiring import archive_objects, for_workers
 from replicator.verify.verify import THREADS, Verification
 
@@ -154,7 +154,7 @@ def merge(config: Config, objects: ObjectStore, _: Spec) -> dict[str, Any]:
 
 
 def spark_merge(config: Config, objects: ObjectStore, _: Spec) -> dict[str, Any]:
-    work = Work(for_workers(config, "compaction"), JOB, "bench", uuid.uuid4().hex)
+    work = MergeTask(for_workers(config, "compaction"), JOB, "bench", uuid.uuid4().hex)
     with SparkRunner(SPARK) as runner:
         runner.run(["", ""], _nothing)  # Java and two Python workers are there
         began = time.perf_counter()
@@ -163,7 +163,7 @@ def spark_merge(config: Config, objects: ObjectStore, _: Spec) -> dict[str, Any]
     return {"seconds": seconds, **_merged([decode_outcome(answer) for answer in answers])}
 
 
-def _merged(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+def _merged(outcomes: Sequence[PlanOutcome]) -> dict[str, Any]:
     if failed := [outcome for outcome in outcomes if outcome.error]:
         raise RuntimeError(f"merges failed: {failed}")
     names = ("records", "read_bytes", "stored_bytes")

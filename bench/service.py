@@ -35,7 +35,7 @@ from infra.kafka.producer.transactional import TransactionalWriter
 from infra.runtime.logs import configure
 from infra.runtime.service import Service
 from infra.runtime.tuning import tune
-from ingress.delivery.events import Assignment
+from ingress.delivery.events import DeliveryTarget
 from ingress.delivery.rounds import Delivery
 from replicator.config import from_mapping
 from replicator.services import egress, ingress
@@ -116,7 +116,7 @@ def add_marks(marks: Marks) -> None:
             return new
 
     class Deliveries(Delivery):
-        def begin(self, assignment: Assignment, pieces: Sequence[Piece], skipped: Sequence[Skipped] = ()) -> None:
+        def begin(self, assignment: DeliveryTarget, pieces: Sequence[Piece], skipped: Sequence[Skipped] = ()) -> None:
             marks.begin()
             super().begin(assignment, pieces, skipped)
 

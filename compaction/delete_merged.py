@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from compaction.planner import CleanPlan
 from compaction.proof import digests_of
-from compaction.replicas import Copies
+from compaction.replicas import ReplicaCheck
 from formats.errors import CorruptSegment, SegmentNotFound
 from formats.footer import Digest, SegmentFooter
 from formats.records.compare import compare
@@ -33,7 +33,7 @@ class Cleaner:
 
     store: SegmentStore
     format: SegmentFormat
-    copies: Copies
+    copies: ReplicaCheck
 
     def clean(self, plan: CleanPlan) -> Cleaned:
         """Raises CorruptSegment and SegmentNotFound of the keeper only, and what the store raises; then nothing was

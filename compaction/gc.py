@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 
-from compaction.replicas import Copies
+from compaction.replicas import ReplicaCheck
 from compaction.retention import SKEW, Expiry, Refused, plan_expiry
 from compaction.retention_settings import RetentionSettings
 from formats.control.gap import RETENTION, RecordedGap
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
-class Report:
+class GcReport:
     """What was found, and what became of it. Places: a partition's, a topic's, or the region's when it is about all."""
 
     region: str
@@ -68,15 +68,15 @@ class Collector:
     store: SegmentStore
     control: ControlStore
     uploads: UploadStore
-    copies: Copies
+    copies: ReplicaCheck
     pool: Executor
     clock: Clock
     stop: Stop
 
-    def run(self, lease: Lease | None, topics: Collection[str] = (), *, allow_large: bool = False) -> Report:
+    def run(self, lease: Lease | None, topics: Collection[str] = (), *, allow_large: bool = False) -> GcReport:
         """Without the lease it is only said what would go. Raises StoreUnavailable when not everything could be
         listed; then nothing was removed."""
-        report = Report(region=self.region)
+        report = GcReport(region=self.region)
         now = self.clock.now()
         if lease is not None and (why := self._clocks_differ(lease, now)):
             report.refused[self.region] = why
@@ -88,7 +88,7 @@ class Collector:
             self._remove(report)
         return report
 
-    def _refuse_too_much(self, report: Report) -> None:
+    def _refuse_too_much(self, report: GcReport) -> None:
         """By topic: a large one would hide that nearly all of a small one goes."""
         limit = self.settings.max_delete_percent
         for topic, size_bytes in report.size_bytes_by_topic.items():
@@ -102,7 +102,7 @@ class Collector:
     def _place(self, topic: str) -> str:
         return f"{self.region}/{topic}"
 
-    def _is_refused(self, topic: str, report: Report) -> bool:
+    def _is_refused(self, topic: str, report: GcReport) -> bool:
         return self._place(topic) in report.refused
 
     def _clocks_differ(self, lease: Lease, now: datetime) -> str:
@@ -119,7 +119,7 @@ class Collector:
 
     # --- looking: nothing is changed ---
 
-    def _look(self, topics: Collection[str], now: datetime, report: Report) -> None:
+    def _look(self, topics: Collection[str], now: datetime, report: GcReport) -> None:
         try:
             quarantined = self.control.quarantined(self.region)
         except MalformedEvent as error:  # it cannot be told which segment it warns of
@@ -137,7 +137,7 @@ class Collector:
                 report.plans.append(copied)
         self._look_at_uploads(topics, now, report)
 
-    def _listed(self, topics: Collection[str], report: Report) -> Iterator[SegmentInfo]:
+    def _listed(self, topics: Collection[str], report: GcReport) -> Iterator[SegmentInfo]:
         """Partition by partition."""
         if topics:
             for place in self.store.topics(self.region):
@@ -150,14 +150,14 @@ class Collector:
             else:
                 yield found
 
-    def _copied(self, plan: Expiry, report: Report) -> Expiry | None:
+    def _copied(self, plan: Expiry, report: GcReport) -> Expiry | None:
         """What of it is not the only copy where there are to be two."""
         answers = zip(plan.segments, self.pool.map(self.copies.uncopied, plan.segments), strict=True)
         kept = {segment: why for segment, why in answers if why}
         report.kept |= kept
         return plan.without(kept)
 
-    def _look_at_uploads(self, topics: Collection[str], now: datetime, report: Report) -> None:
+    def _look_at_uploads(self, topics: Collection[str], now: datetime, report: GcReport) -> None:
         """Only of segments: no other upload is ours."""
         try:
             for upload in self.uploads.list(region_prefix(self.store.prefix, self.region)):
@@ -172,7 +172,7 @@ class Collector:
 
     # --- removing ---
 
-    def _remove(self, report: Report) -> None:
+    def _remove(self, report: GcReport) -> None:
         for plan in report.plans:
             if self._is_refused(plan.source.topic, report):
                 continue
@@ -193,7 +193,7 @@ class Collector:
             except ReplicatorError as error:
                 report.failed[upload.key] = str(error)
 
-    def _expire(self, plan: Expiry, report: Report) -> None:
+    def _expire(self, plan: Expiry, report: GcReport) -> None:
         if self.store.stat(plan.newest) is None:
             why = f"{plan.newest}, which was to stay, is gone since it was listed; the next run plans anew"
             report.refused[str(plan.source)] = why

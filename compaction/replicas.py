@@ -21,7 +21,7 @@ def _everything(_: Segment) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Copies:
+class ReplicaCheck:
     """Of an archive that S3 replicates, or that `replicator sync` copies to `there`, or neither."""
 
     here: SegmentStore

@@ -15,14 +15,14 @@ _HELD = re.compile(r"(?P<partition>\*|[0-9]{1,10}):(?P<start>[0-9]{1,19})-(?P<en
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class HeldOffsets:
     """Offsets that are never removed: of one partition, or (None) of each."""
 
     partition: int | None
     offsets: OffsetRange
 
     @classmethod
-    def parse(cls, text: str) -> Held:
+    def parse(cls, text: str) -> HeldOffsets:
         """Inverse of `str`. Raises ValueError."""
         match = _HELD.fullmatch(text.strip())
         if match is None:
@@ -54,7 +54,7 @@ class RetentionRule:
     keep_segments: int = field(
         default=1, metadata=about("the newest so many of what readers read are kept, whatever the limits", minimum=1)
     )
-    hold: tuple[Held, ...] = field(
+    hold: tuple[HeldOffsets, ...] = field(
         default=(),
         metadata=about('offsets kept whatever the limits: "3:1000-2000" of partition 3, "*:0-99" of each'),
     )

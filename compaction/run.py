@@ -12,7 +12,7 @@ from itertools import groupby
 
 from compaction.planner import CleanPlan, MergePlan, Plan, plan_partition
 from compaction.settings import CompactionJob
-from compaction.task_rows import Outcome, decode_outcome, encode_plan
+from compaction.task_rows import PlanOutcome, decode_outcome, encode_plan
 from formats.control.quarantine import Quarantined
 from formats.coverage import end_of
 from formats.errors import ReplicatorError
@@ -54,10 +54,10 @@ class Selection:
 
 
 @dataclass(slots=True)
-class Report:
+class CompactionReport:
     job: str
     plans: list[Plan] = field(default_factory=list)  # all of a dry run
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[PlanOutcome] = field(default_factory=list)
     objects: int = 0  # seen by the first listing
     size_bytes: int = 0
     quarantined: Mapping[str, str] = field(default_factory=dict)  # before and during this run
@@ -76,7 +76,7 @@ class _Tried:
     merges: set[Segment] = field(default_factory=set)
     kept: set[tuple[Segment, Segment]] = field(default_factory=set)  # keeper, and what it was not proved to hold
 
-    def add(self, plans: Sequence[Plan], outcomes: Sequence[Outcome]) -> None:
+    def add(self, plans: Sequence[Plan], outcomes: Sequence[PlanOutcome]) -> None:
         for plan, outcome in zip(plans, outcomes, strict=True):
             match plan:
                 case MergePlan():
@@ -108,7 +108,7 @@ class Compactor:
     stop: Stop
     make_plans: MakePlans = plan_partition
 
-    def run(self, job: CompactionJob, selection: Selection, *, dry_run: bool = False) -> Report:
+    def run(self, job: CompactionJob, selection: Selection, *, dry_run: bool = False) -> CompactionReport:
         """Raises what the store and `execute` raise, and CompactionStopped, which may be what made them raise."""
         try:
             return self._run(job, selection, dry_run=dry_run)
@@ -119,9 +119,9 @@ class Compactor:
                 raise CompactionStopped from error
             raise
 
-    def _run(self, job: CompactionJob, selection: Selection, *, dry_run: bool) -> Report:
+    def _run(self, job: CompactionJob, selection: Selection, *, dry_run: bool) -> CompactionReport:
         job = selection.narrowed(job)
-        report = Report(job.name)
+        report = CompactionReport(job.name)
         tried = _Tried()
         while True:
             if self.stop.is_set():
@@ -143,7 +143,7 @@ class Compactor:
         self,
         job: CompactionJob,
         selection: Selection,
-        report: Report,
+        report: CompactionReport,
         tried: _Tried,
     ) -> Iterator[Plan]:
         """Partition by partition, so that only one listing of a partition is held."""
@@ -168,7 +168,7 @@ class Compactor:
                 fit = [info for info in known if not _is_of(quarantined.get(info.segment), info)]
                 yield from filter(None, map(tried.rest_of, self.make_plans(fit, job, now)))
 
-    def _tell(self, outcomes: Sequence[Outcome], report: Report) -> None:
+    def _tell(self, outcomes: Sequence[PlanOutcome], report: CompactionReport) -> None:
         """Quarantine what is not what it says; one line for each plan."""
         now = self.clock.now()
         for outcome in outcomes:
@@ -186,7 +186,7 @@ class Compactor:
                     report.quarantined = {**report.quarantined, key: reason}
 
 
-def _event(outcome: Outcome) -> tuple[str, dict[str, object]]:
+def _event(outcome: PlanOutcome) -> tuple[str, dict[str, object]]:
     """The log event of an outcome, with its fields: of the merged segment, or of those that were deleted."""
     if outcome.deleted:
         event, count = "segments_deleted", outcome.deleted

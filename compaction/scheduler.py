@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from datetime import timedelta
 
-from compaction.run import Report
+from compaction.run import CompactionReport
 from compaction.schedule import Schedule
 from compaction.settings import CompactionJob
 from formats.errors import ReplicatorError
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduler:
     schedule: Schedule
-    run: Callable[[CompactionJob], Sequence[Report]]
+    run: Callable[[CompactionJob], Sequence[CompactionReport]]
     clock: Clock
     health: Health
     metrics: Metrics

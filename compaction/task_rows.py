@@ -13,7 +13,7 @@ from formats.segment import Segment, parse_key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class PlanOutcome:
     """Of one plan. Sizes are of stored objects, but for `raw_bytes`."""
 
     segment: str  # the merged one, or the keeper
@@ -54,12 +54,12 @@ def decode_plan(text: str) -> Plan:
     return CleanPlan(keeper=_segment(d["clean"]), inside={_segment(key): size_bytes for key, size_bytes in d["inside"]})
 
 
-def encode_outcome(outcome: Outcome) -> str:
+def encode_outcome(outcome: PlanOutcome) -> str:
     return _dump(asdict(outcome))
 
 
-def decode_outcome(text: str) -> Outcome:
-    return Outcome(**json.loads(text))
+def decode_outcome(text: str) -> PlanOutcome:
+    return PlanOutcome(**json.loads(text))
 
 
 def _segment(key: str) -> Segment:

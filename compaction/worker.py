@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from compaction.delete_merged import Cleaner
 from compaction.merge import BadSegment, Merger
 from compaction.planner import CleanPlan, MergePlan, Plan
-from compaction.task_rows import Outcome
+from compaction.task_rows import PlanOutcome
 from formats.errors import CorruptSegment, ReplicatorError, SegmentNotFound
 from infra.runtime import log_fields
 
@@ -21,32 +21,34 @@ class Worker:
     merger: Merger
     cleaner: Cleaner
 
-    def carry_out(self, plan: Plan) -> Outcome:
+    def carry_out(self, plan: Plan) -> PlanOutcome:
         """May be called twice for one plan, also at the same time: every step of it can be repeated."""
         began = time.monotonic()
         name = str(plan.output if isinstance(plan, MergePlan) else plan.keeper)
         try:
             outcome = self._merge(plan) if isinstance(plan, MergePlan) else self._clean(plan)
         except BadSegment as error:
-            outcome = Outcome(segment=name, error=f"{error.segment}: {error}", bad={str(error.segment): error.reason})
+            outcome = PlanOutcome(
+                segment=name, error=f"{error.segment}: {error}", bad={str(error.segment): error.reason}
+            )
         except CorruptSegment as error:
             # a keeper is quarantined; a merge that is refused before its put has left no object, and fails the run
             bad = {name: error.what} if isinstance(plan, CleanPlan) else {}
-            outcome = Outcome(segment=name, error=error.what, bad=bad)
+            outcome = PlanOutcome(segment=name, error=error.what, bad=bad)
         except SegmentNotFound as error:
             why = f"{error}: merged or removed since it was listed; planned again with the next listing"
-            outcome = Outcome(segment=name, error=why)
+            outcome = PlanOutcome(segment=name, error=why)
         except (ReplicatorError, OSError) as error:
-            outcome = Outcome(segment=name, error=str(error))
+            outcome = PlanOutcome(segment=name, error=str(error))
         except Exception as error:
             # a mistake of ours, perhaps, but not one that should keep the other plans from being carried out
             log.exception("plan_failed", extra={log_fields.SEGMENT: name})
-            outcome = Outcome(segment=name, error=f"unexpected: {error!r}")
+            outcome = PlanOutcome(segment=name, error=f"unexpected: {error!r}")
         return replace(outcome, seconds=time.monotonic() - began)
 
-    def _merge(self, plan: MergePlan) -> Outcome:
+    def _merge(self, plan: MergePlan) -> PlanOutcome:
         merged = self.merger.merge(plan)
-        return Outcome(
+        return PlanOutcome(
             segment=str(plan.output),
             merged=len(plan.inputs),
             records=merged.footer.count,
@@ -55,9 +57,9 @@ class Worker:
             stored_bytes=merged.stored_bytes,
         )
 
-    def _clean(self, plan: CleanPlan) -> Outcome:
+    def _clean(self, plan: CleanPlan) -> PlanOutcome:
         cleaned = self.cleaner.clean(plan)
-        return Outcome(
+        return PlanOutcome(
             segment=str(plan.keeper),
             deleted=len(cleaned.deleted),
             deleted_records=cleaned.deleted_records,

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from egress.partition import EgressPartition, SealPolicy, Seek
 from egress.settings import EgressTopicSettings
-from egress.start.commit_metadata import Note
-from egress.start.resolver import Begin
-from egress.topics.claims import Life
+from egress.start.commit_metadata import CommitMetadata
+from egress.start.resolver import StartAt
+from egress.topics.claims import Incarnation
 from egress.topics.log_identity import ForkEvidence, LogPoints
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
@@ -20,14 +20,14 @@ from infra.runtime.failures import Failures
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class AssignedPartition:
     """Compared by identity: the same partition assigned again is another holding."""
 
     partition: TopicPartition
     source: SourcePartition  # the plain place's until the life is known
-    life: Life | None = None  # of the topic, as reading began
+    life: Incarnation | None = None  # of the topic, as reading began
     core: EgressPartition | None = None  # None until it is known where to begin
-    note: Note | None = None
+    note: CommitMetadata | None = None
     stopped: str = ""  # why it waits for an operator
     ended: bool = False  # what was read is still to be stored; then it is asked anew where to begin
     given_up: bool = False  # ended, and what was read and not stored is dropped: it may be of another log
@@ -71,7 +71,7 @@ class Held:
         near = bisect_right(self.beyond, offsets.end, key=lambda s: s.offsets.start)
         return tuple(s for s in self.beyond[:near] if s.offsets.end >= offsets.start)
 
-    def begin(self, answer: Begin, settings: EgressTopicSettings) -> None:
+    def begin(self, answer: StartAt, settings: EgressTopicSettings) -> None:
         """Anew, where and as `answer` says."""
         self.reset()
         self.life, self.source, self.note = answer.life, answer.source, answer.start.note

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from egress.assigned_partition import Held
+from egress.assigned_partition import AssignedPartition
 from egress.lag import LagGauge
 from egress.offset_commits import Commits
-from egress.segments.builder import Assembly
+from egress.segments.builder import SegmentBuilder
 from egress.segments.outcomes import Stored
 from egress.settings import EgressTopicSettings
-from egress.start.resolver import Begin
+from egress.start.resolver import StartAt
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import SourceConsumer
@@ -30,44 +30,44 @@ STOPPED_RETRY_LIMIT = timedelta(minutes=5)
 
 
 @dataclass(slots=True)
-class Holdings:
+class Assignment:
     """The poll thread's. Iterating may be interrupted by changes: it goes over what was held when it began."""
 
     region: str
     consumer: SourceConsumer
     commits: Commits
-    assembly: Assembly
+    assembly: SegmentBuilder
     lag: LagGauge
     metrics: Metrics
     health: Health
-    _held: dict[TopicPartition, Held] = field(default_factory=dict)
-    _by_source: dict[SourcePartition, Held] = field(default_factory=dict)  # those whose life is known
+    _held: dict[TopicPartition, AssignedPartition] = field(default_factory=dict)
+    _by_source: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)  # those whose life is known
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[AssignedPartition]:
         return iter(list(self._held.values()))
 
-    def __contains__(self, held: Held) -> bool:
+    def __contains__(self, held: AssignedPartition) -> bool:
         """This very holding; the same partition assigned again is another one."""
         return self._held.get(held.partition) is held
 
     @property
-    def partitions(self) -> Mapping[TopicPartition, Held]:
+    def partitions(self) -> Mapping[TopicPartition, AssignedPartition]:
         return self._held
 
-    def get(self, partition: TopicPartition) -> Held | None:
+    def get(self, partition: TopicPartition) -> AssignedPartition | None:
         return self._held.get(partition)
 
-    def of(self, source: SourcePartition) -> Held | None:
+    def of(self, source: SourcePartition) -> AssignedPartition | None:
         """None when it moved away, or its topic was created again."""
         return self._by_source.get(source)
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             source = SourcePartition(self.region, partition.topic, partition.partition)
-            self._held[partition] = Held(partition, source)
+            self._held[partition] = AssignedPartition(partition, source)
         self._count()
 
-    def begin(self, held: Held, answer: Begin, settings: EgressTopicSettings) -> None:
+    def begin(self, held: AssignedPartition, answer: StartAt, settings: EgressTopicSettings) -> None:
         self.health.resumed(str(held.source))
         self._by_source.pop(held.source, None)  # it may have been another place's
         held.begin(answer, settings)
@@ -87,7 +87,7 @@ class Holdings:
                 self.lag.forget(partition)
         self._count()
 
-    def reopen(self, held: Held, why: str) -> None:
+    def reopen(self, held: AssignedPartition, why: str) -> None:
         """What was read may be of another log: nothing of it is stored or committed; where to begin is asked anew."""
         log.warning("topic_created_again", extra=held.fields | {log_fields.REASON: why})
         self.assembly.forsake(held.source)
@@ -96,7 +96,7 @@ class Holdings:
         self._by_source.pop(held.source, None)
         held.reset()
 
-    def stop(self, held: Held, reason: str, now: datetime) -> None:
+    def stop(self, held: AssignedPartition, reason: str, now: datetime) -> None:
         """This partition waits for an operator, and looks from time to time whether the cause is gone."""
         if held.stopped != reason:
             log.error("partition_stopped", extra=held.fields | {log_fields.REASON: reason})
@@ -108,7 +108,7 @@ class Holdings:
         self.health.stopped(str(held.source), reason)
         self._count()
 
-    def later(self, held: Held, now: datetime, why: str) -> None:
+    def later(self, held: AssignedPartition, now: datetime, why: str) -> None:
         pause = min(RETRY * 2 ** min(held.failures, 10), RETRY_LIMIT)
         held.failures += 1
         held.retry_at = now + pause
@@ -123,7 +123,7 @@ class Holdings:
         self.metrics.gauge("stopped_partitions", stopped, held="true")
 
 
-def report(metrics: Metrics, held: Held, stored: Stored) -> None:
+def report(metrics: Metrics, held: AssignedPartition, stored: Stored) -> None:
     labels, footer = held.labels, stored.footer
     metrics.count("egress_segments", 1, reason=stored.seal.reason.value, **labels)
     metrics.count("egress_records", footer.count, **labels)

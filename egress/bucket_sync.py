@@ -42,7 +42,7 @@ REMEDY = "find out which one is right (replicator verify, with the file of each 
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BucketSide:
     """One end: an archive's objects below a prefix."""
 
     objects: ObjectStore
@@ -87,8 +87,8 @@ class BucketSync:
     """One thread calls; copies run side by side on `pool`."""
 
     region: str
-    source: Place
-    destination: Place
+    source: BucketSide
+    destination: BucketSide
     topics: Collection[TopicPattern]  # empty: all
     levels: Collection[int]  # empty: all
     pool: ThreadPoolExecutor
@@ -169,7 +169,7 @@ class BucketSync:
         if is_whole:
             self._compared_until = ""
 
-    def _relative(self, place: Place) -> Iterator[tuple[str, ObjectInfo]]:
+    def _relative(self, place: BucketSide) -> Iterator[tuple[str, ObjectInfo]]:
         """Objects of this region, in key order, with their keys below the prefix."""
         head = len(place.prefix) + 1 if place.prefix else 0
         for item in place.objects.list(region_prefix(place.prefix, self.region)):

@@ -1,6 +1,6 @@
 """The egress process: one consumer, its partitions, and the loop that moves records from the one to the archive.
 
-Everything here runs on the poll thread, but for the pools behind `Assembly`, `Positioning`, `Confirmations` and
+Everything here runs on the poll thread, but for the pools behind `SegmentBuilder`, `StartLookup`, `Confirmations` and
 `TopicWatcher`, whose answers are taken in once per turn. The decisions are `EgressPartition`'s; this applies their
 effects.
 """
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import assert_never
 
-from egress.assigned_partition import Held
-from egress.assignment import RETRY, Holdings, report
+from egress.assigned_partition import AssignedPartition
+from egress.assignment import RETRY, Assignment, report
 from egress.lag import LagGauge
 from egress.offset_commits import Commits
 from egress.partition import (
@@ -26,12 +26,12 @@ from egress.partition import (
     Seal,
     Seek,
 )
-from egress.segments.builder import Assembly
-from egress.segments.outcomes import Foreign, Outcome, Refused, SpoolLost, Stored, Unstored
+from egress.segments.builder import SegmentBuilder
+from egress.segments.outcomes import SpoolLost, Stored, TopicRecreated, UploadConflict, UploadFailed, UploadOutcome
 from egress.segments.split_run import split
-from egress.start.resolver import Begin
-from egress.start_lookup import Positioning
-from egress.topics.claims import Hold, another_cluster, is_last
+from egress.start.resolver import StartAt
+from egress.start_lookup import StartLookup
+from egress.topics.claims import Blocked, another_cluster, is_last
 from egress.topics.incarnation_check import Confirmations
 from egress.topics.log_identity import from_contradiction, from_truncation
 from egress.topics.watcher import Selected, TopicWatcher
@@ -62,10 +62,10 @@ class EgressParts:
     isolation_level: str
     writer: str
     consumer: SourceConsumer
-    positioning: Positioning
+    positioning: StartLookup
     watcher: TopicWatcher
     confirmations: Confirmations
-    assembly: Assembly
+    assembly: SegmentBuilder
     lag: LagGauge
     clock: Clock
     metrics: Metrics
@@ -81,7 +81,7 @@ class EgressController:
 
     parts: EgressParts
     _commits: Commits = field(init=False)
-    _holdings: Holdings = field(init=False)
+    _holdings: Assignment = field(init=False)
     _topics: Mapping[str, Selected] | None = None  # subscribed to
     _refused: frozenset[str] = frozenset()  # topics of which `/readyz` says so
     _paused: bool = False
@@ -89,7 +89,7 @@ class EgressController:
     def __post_init__(self) -> None:
         parts = self.parts
         self._commits = Commits(parts.consumer)
-        self._holdings = Holdings(
+        self._holdings = Assignment(
             parts.region, parts.consumer, self._commits, parts.assembly, parts.lag, parts.metrics, parts.health
         )
 
@@ -214,7 +214,7 @@ class EgressController:
         finally:
             self._holdings.forget(partitions)
 
-    def _storing(self, held: Held) -> bool:
+    def _storing(self, held: AssignedPartition) -> bool:
         if held.given_up:
             held.uploading = self.parts.assembly.uploading(held.source)
         return held.storing
@@ -225,8 +225,8 @@ class EgressController:
 
     # --- where to begin ---
 
-    def _position(self, held: Held, answer: Begin | Hold, now: datetime) -> None:
-        if isinstance(answer, Hold):
+    def _position(self, held: AssignedPartition, answer: StartAt | Blocked, now: datetime) -> None:
+        if isinstance(answer, Blocked):
             self._holdings.stop(held, answer.reason, now)
             return
         selected = self.parts.watcher.topics.get(held.partition.topic)
@@ -285,7 +285,7 @@ class EgressController:
             case _:
                 assert_never(event)
 
-    def _give_up(self, held: Held, why: str, now: datetime) -> None:
+    def _give_up(self, held: AssignedPartition, why: str, now: datetime) -> None:
         """The log is not the one that was read: what is not being stored yet is dropped, and it is asked anew where to
         begin. What is archived is never dropped: there the partition is held."""
         log.error("log_not_the_same", extra=held.fields | {log_fields.REASON: why})
@@ -306,7 +306,7 @@ class EgressController:
                 return
             run = rest
 
-    def _tick(self, held: Held, now: datetime) -> None:
+    def _tick(self, held: AssignedPartition, now: datetime) -> None:
         if (core := held.going) is None:
             self._storing(held)
             return
@@ -314,7 +314,9 @@ class EgressController:
             self._seek(held, held.seek, now)
         self._apply(held, core.tick(now), now)
 
-    def _apply(self, held: Held, effects: list[Effect], now: datetime, run: Run | None = None, start: int = 0) -> None:
+    def _apply(
+        self, held: AssignedPartition, effects: list[Effect], now: datetime, run: Run | None = None, start: int = 0
+    ) -> None:
         for effect in effects:
             match effect:
                 case Append():
@@ -334,7 +336,7 @@ class EgressController:
                 case _:
                     assert_never(effect)
 
-    def _seek(self, held: Held, seek: Seek, now: datetime) -> None:
+    def _seek(self, held: AssignedPartition, seek: Seek, now: datetime) -> None:
         assert held.core is not None
         held.retry_at = None
         try:
@@ -351,7 +353,7 @@ class EgressController:
 
     # --- what the pools answer ---
 
-    def _finished(self, outcome: Outcome, now: datetime) -> None:
+    def _finished(self, outcome: UploadOutcome, now: datetime) -> None:
         held = self._holdings.of(outcome.source)
         if held is None or held.core is None:
             return  # moved away since
@@ -368,14 +370,14 @@ class EgressController:
             case SpoolLost(start=start, reason=reason):
                 why = f"the spool lost the segment that begins at {start}: {reason}; mend egress.spool_dir or its disk"
                 self._read_again(held, start, why, now)
-            case Refused(error=SegmentsDiffer(forked=OffsetRange()) as differ):
+            case UploadConflict(error=SegmentsDiffer(forked=OffsetRange()) as differ):
                 # Read once more: it may have been read before the log forked, by a process that slept since. Only what
                 # the log holds now says that the archive is of another one.
                 if held.doubted:
                     held.evidence = from_contradiction(differ, held.core.committable)
                 held.doubted = not held.doubted
                 self._give_up(held, str(differ), now)
-            case Refused(offsets=offsets, error=error):
+            case UploadConflict(offsets=offsets, error=error):
                 if isinstance(error, TargetError):  # a question about it was refused: it is read and compared again
                     # reading begins anew and lifts the stop, so the failure is kept until a comparison succeeds
                     held.failing.failed(Attempt.COMPARISON, str(error), now, is_refusal=True)
@@ -385,14 +387,14 @@ class EgressController:
                     held.contested = held.beside(offsets) or (Segment(held.source, LEVEL_STREAMING, offsets),)
                 self.parts.assembly.discard(held.source)
                 self._holdings.stop(held, str(error), now)
-            case Foreign(offsets=offsets):
+            case TopicRecreated(offsets=offsets):
                 self._holdings.reopen(held, f"another topic, or none, once {offsets} was read")
-            case Unstored(offsets=offsets, error=error):
+            case UploadFailed(offsets=offsets, error=error):
                 self._read_again(held, offsets.start, f"the segment {offsets} was not stored: {error}", now)
             case _:
                 assert_never(outcome)
 
-    def _read_again(self, held: Held, start: int, why: str, now: datetime) -> None:
+    def _read_again(self, held: AssignedPartition, start: int, why: str, now: datetime) -> None:
         assert held.core is not None
         effects = held.core.spool_lost(start)
         if effects:  # else it was given up already
@@ -426,7 +428,7 @@ class EgressController:
                 if heavy is not None and (core := heavy.going) is not None:
                     self._apply(heavy, core.relieve(), now)
 
-    def _origin(self, held: Held, now: datetime) -> SegmentOrigin:
+    def _origin(self, held: AssignedPartition, now: datetime) -> SegmentOrigin:
         assert held.life is not None
         selected = self.parts.watcher.topics.get(held.partition.topic)
         return SegmentOrigin(

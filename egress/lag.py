@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from egress.open_transactions import OpenTail, StuckTransactions
-from egress.segments.builder import Assembly
+from egress.segments.builder import SegmentBuilder
 from formats.errors import ReplicatorError
 from formats.segment import SourcePartition
 from infra.contracts.cluster import ClusterAdmin, TopicPartition, Watermarks
@@ -30,7 +30,7 @@ class LagGauge:
     """The poll thread calls."""
 
     admin: ClusterAdmin
-    assembly: Assembly
+    assembly: SegmentBuilder
     metrics: Metrics
     interval: timedelta
     pool: Executor

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from egress.assigned_partition import Held
+from egress.assigned_partition import AssignedPartition
 from formats.errors import ReplicatorError
 from infra.contracts.cluster import Committed, TopicPartition
 from infra.contracts.consumer import SourceConsumer
@@ -34,7 +34,7 @@ class Commits:
     def forget(self, partition: TopicPartition) -> None:
         self._waiting.pop(partition, None)
 
-    def turn(self, held: Mapping[TopicPartition, Held], now: datetime) -> Mapping[TopicPartition, int]:
+    def turn(self, held: Mapping[TopicPartition, AssignedPartition], now: datetime) -> Mapping[TopicPartition, int]:
         """Send what waits. Answers what was sent."""
         for partition, refused in self.consumer.commit_answers().items():
             asked = held.get(partition)

@@ -8,9 +8,9 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from egress.assigned_partition import Held
-from egress.start.resolver import Begin, Resolver, Unknown, Wanted
-from egress.topics.claims import Hold
+from egress.assigned_partition import AssignedPartition
+from egress.start.resolver import StartAt, StartQuery, StartResolver, Unknown
+from egress.topics.claims import Blocked
 from egress.topics.watcher import Selected
 from formats.errors import ReplicatorError
 from infra.contracts.cluster import TopicPartition
@@ -21,23 +21,23 @@ log = logging.getLogger(__name__)
 
 RETRY = timedelta(seconds=1)
 
-_Answers = Mapping[TopicPartition, Begin | Hold | Unknown]
+_Answers = Mapping[TopicPartition, StartAt | Blocked | Unknown]
 
 
 @dataclass(slots=True)
-class Positioning:
+class StartLookup:
     """The poll thread calls; the questions run on `pool`, and list the archive on `listing_pool`."""
 
-    resolver: Resolver
+    resolver: StartResolver
     pool: Executor
     listing_pool: Executor
-    _asked: list[tuple[list[Held], Future[_Answers]]] = field(default_factory=list)
+    _asked: list[tuple[list[AssignedPartition], Future[_Answers]]] = field(default_factory=list)
 
     def turn(
-        self, helds: Iterable[Held], topics: Mapping[str, Selected], now: datetime
-    ) -> list[tuple[Held, Begin | Hold]]:
+        self, helds: Iterable[AssignedPartition], topics: Mapping[str, Selected], now: datetime
+    ) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
         """Answers that came; of partitions that moved away since, too. Then asks for all that wait."""
-        found: list[tuple[Held, Begin | Hold]] = []
+        found: list[tuple[AssignedPartition, StartAt | Blocked]] = []
         for asked in [a for a in self._asked if a[1].done()]:
             self._asked.remove(asked)
             found += self._answered(*asked, now)
@@ -50,7 +50,9 @@ class Positioning:
             self._asked.append(([h for h, _ in waiting], future))
         return found
 
-    def _answered(self, helds: list[Held], future: Future[_Answers], now: datetime) -> list[tuple[Held, Begin | Hold]]:
+    def _answered(
+        self, helds: list[AssignedPartition], future: Future[_Answers], now: datetime
+    ) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
         for held in helds:
             held.resolving, held.retry_at = False, None
         try:
@@ -58,7 +60,7 @@ class Positioning:
         except ReplicatorError as error:
             _unknown(helds, str(error), now)
             return []
-        found: list[tuple[Held, Begin | Hold]] = []
+        found: list[tuple[AssignedPartition, StartAt | Blocked]] = []
         for held in helds:
             match answers[held.partition]:
                 case Unknown(reason=reason):
@@ -69,14 +71,14 @@ class Positioning:
         return found
 
 
-def _unknown(helds: Sequence[Held], why: str, now: datetime) -> None:
+def _unknown(helds: Sequence[AssignedPartition], why: str, now: datetime) -> None:
     log.warning("positions_unknown", extra={log_fields.ERROR: why, log_fields.COUNT: len(helds)})
     for held in helds:
         held.failing.failed(Attempt.POSITION, why, now)
         held.retry_at = now + RETRY
 
 
-def _question(held: Held, topics: Mapping[str, Selected], now: datetime) -> Wanted | None:
+def _question(held: AssignedPartition, topics: Mapping[str, Selected], now: datetime) -> StartQuery | None:
     """None while it need not, or must not yet, be asked."""
     selected = topics.get(held.partition.topic)
     if held.resolving or held.going is not None or held.storing or (held.retry_at is not None and now < held.retry_at):
@@ -84,7 +86,7 @@ def _question(held: Held, topics: Mapping[str, Selected], now: datetime) -> Want
     # the group may know a new partition before our own look at the topics does
     if selected is None or held.partition.partition >= selected.facts.partition_count:
         return None
-    return Wanted(
+    return StartQuery(
         held.partition,
         selected.settings,
         selected.appeared,

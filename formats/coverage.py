@@ -24,7 +24,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class SegmentSlice:
     """Read these offsets of `segment`, no others."""
 
     segment: Segment
@@ -86,7 +86,7 @@ def from_first(segments: Iterable[Segment]) -> Iterator[Piece | Gap]:
     return steps(known, min((segment.offsets.start for segment in known), default=0))
 
 
-def parts(segments: Iterable[Segment], within: OffsetRange) -> Iterator[Part | Gap]:
+def parts(segments: Iterable[Segment], within: OffsetRange) -> Iterator[SegmentSlice | Gap]:
     """`steps`, cut to `within`. What lies before the first segment is no gap: there the archive begins."""
     segments = list(segments)
     first = min((segment.offsets.start for segment in segments), default=0)
@@ -94,7 +94,7 @@ def parts(segments: Iterable[Segment], within: OffsetRange) -> Iterator[Part | G
         if step.offsets.start > within.end:
             return
         offsets = OffsetRange(step.offsets.start, min(step.offsets.end, within.end))
-        yield Part(step.segment, offsets) if isinstance(step, Piece) else Gap(offsets)
+        yield SegmentSlice(step.segment, offsets) if isinstance(step, Piece) else Gap(offsets)
 
 
 def remaining(pieces: Sequence[Piece], next_offset: int) -> tuple[Piece, ...]:

@@ -8,22 +8,22 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class IntRange:
     """Whole numbers from `low` to `high`, both inclusive; none when `low` is greater."""
 
     low: int = INT64_MIN
     high: int = INT64_MAX
 
-    def cut(self, other: Span) -> Span:
+    def cut(self, other: IntRange) -> IntRange:
         """What both hold."""
-        return Span(max(self.low, other.low), min(self.high, other.high))
+        return IntRange(max(self.low, other.low), min(self.high, other.high))
 
     @property
     def is_bounded(self) -> bool:
-        return self != Span()
+        return self != IntRange()
 
     def overlaps(self, low: int, high: int) -> bool:
         return max(self.low, low) <= min(self.high, high)
 
 
-ANY_OFFSET, ANY_TIME = Span(0), Span()
+ANY_OFFSET, ANY_TIME = IntRange(0), IntRange()

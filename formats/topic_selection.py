@@ -69,7 +69,7 @@ class TopicRule(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict(Generic[T]):
+class TopicMatch(Generic[T]):
     """What became of one name: `rule` is the one that selected it, None when none did."""
 
     topic: str
@@ -107,21 +107,21 @@ def select(names: Iterable[str], rules: Sequence[TopicRule[T]], own: Collection[
     return chosen
 
 
-def explain(name: str, rules: Sequence[TopicRule[T]], own: Collection[str]) -> Verdict[T]:
+def explain(name: str, rules: Sequence[TopicRule[T]], own: Collection[str]) -> TopicMatch[T]:
     """The choice `select` makes for `name`, with its reason and with the rules that lost."""
     if is_internal(name, own):
-        return Verdict(name, None, _why_internal(name, own))
+        return TopicMatch(name, None, _why_internal(name, own))
     matching = [rule for rule in rules if rule.pattern.matches(name)]
     if not matching:
         tried = ", ".join(str(rule.pattern) for rule in rules) or "there are none"
-        return Verdict(name, None, f"because no name or expression matches it (tried: {tried})")
+        return TopicMatch(name, None, f"because no name or expression matches it (tried: {tried})")
     rule = next((rule for rule in matching if not rule.pattern.is_expression), matching[0])
     losers = [str(other.pattern) for other in matching if other is not rule]
     if not rule.pattern.is_expression:
         beaten = f"; a name beats {', '.join(losers)}" if losers else ""
-        return Verdict(name, rule, f"by its name{beaten}")
+        return TopicMatch(name, rule, f"by its name{beaten}")
     beaten = f"; it comes before {', '.join(losers)}, the first in the file wins" if losers else ""
-    return Verdict(name, rule, f"by the expression {rule.pattern}{beaten}")
+    return TopicMatch(name, rule, f"by the expression {rule.pattern}{beaten}")
 
 
 def _why_internal(name: str, own: Collection[str]) -> str:

@@ -13,7 +13,7 @@ from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from infra.runtime import log_fields
 from infra.runtime.failures import Failures
 from infra.runtime.metrics import Metrics
-from ingress.delivery.events import Assignment
+from ingress.delivery.events import DeliveryTarget
 from ingress.segment_view import SegmentView
 from ingress.sequencer import LatePolicy, Sequencer
 from ingress.settings import IngressSource
@@ -47,10 +47,10 @@ LATE_ALARM = timedelta(minutes=5)  # replication may bring segments out of order
 
 
 @dataclass(slots=True, eq=False)
-class Held:
+class AssignedPartition:
     """Compared by identity: the same partition assigned again is another holding."""
 
-    assignment: Assignment
+    assignment: DeliveryTarget
     policy: LatePolicy
     view: SegmentView = field(default_factory=SegmentView)
     sequencer: Sequencer | None = None  # None until its checkpoint was read

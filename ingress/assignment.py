@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from formats.messages.delivery_checkpoint import Parked
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.internal_topics import ParkedNotes
+from infra.contracts.internal_topics import ParkedReporter
 from infra.runtime import log_fields
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock
 from infra.runtime.metrics import Metrics
-from ingress.assigned_partition import Held, late_policy
-from ingress.delivery.events import Assignment, labels_of
+from ingress.assigned_partition import AssignedPartition, late_policy
+from ingress.delivery.events import DeliveryTarget, labels_of
 from ingress.routing.destinations import Route
 from ingress.undelivered import Undelivered, behind_end
 
@@ -24,46 +24,48 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class Holdings:
+class Assignment:
     """The controller thread's. Iterating may be interrupted by changes: it goes over what was held when it began."""
 
-    notes: ParkedNotes
+    notes: ParkedReporter
     clock: Clock
     metrics: Metrics
     health: Health
-    _held: dict[SourcePartition, Held] = field(default_factory=dict)
-    _after: dict[SourcePartition, Held] = field(default_factory=dict)  # by an earlier incarnation of what is held
+    _held: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)
+    _after: dict[SourcePartition, AssignedPartition] = field(
+        default_factory=dict
+    )  # by an earlier incarnation of what is held
     _epochs: int = 0
 
-    def __iter__(self) -> Iterator[Held]:
+    def __iter__(self) -> Iterator[AssignedPartition]:
         return iter(list(self._held.values()))
 
-    def __contains__(self, held: Held) -> bool:
+    def __contains__(self, held: AssignedPartition) -> bool:
         """This very holding; the same partition assigned again is another one."""
         return self._held.get(held.assignment.source) is held
 
-    def of(self, source: SourcePartition) -> Held | None:
+    def of(self, source: SourcePartition) -> AssignedPartition | None:
         return self._held.get(source)
 
-    def at(self, targets: Collection[TopicPartition]) -> list[Held]:
+    def at(self, targets: Collection[TopicPartition]) -> list[AssignedPartition]:
         gone = set(targets)
         return [held for held in self if held.assignment.target in gone]
 
-    def add(self, source: SourcePartition, target: TopicPartition, route: Route, topic_id: str) -> Held:
+    def add(self, source: SourcePartition, target: TopicPartition, route: Route, topic_id: str) -> AssignedPartition:
         self._epochs += 1
-        assignment = Assignment(
+        assignment = DeliveryTarget(
             source,
             target,
             topic_id,
             self._epochs,
             clamp_timestamps=route.settings.on_timestamp == "clamp",
         )
-        held = self._held[source] = Held(assignment, late_policy(route.settings))
+        held = self._held[source] = AssignedPartition(assignment, late_policy(route.settings))
         self.health.resumed(str(source))  # it may have been refused until now
         self._count()
         return held
 
-    def forget(self, helds: Iterable[Held]) -> None:
+    def forget(self, helds: Iterable[AssignedPartition]) -> None:
         for held in helds:
             source = held.assignment.source
             del self._held[source]
@@ -82,11 +84,11 @@ class Holdings:
     def turn_to(
         self,
         source: SourcePartition,
-        held: Held,
+        held: AssignedPartition,
         route: Route,
         topic_id: str,
         finished: Mapping[SourcePartition, int],
-    ) -> Held:
+    ) -> AssignedPartition:
         """Replace the incarnation that is delivered. `finished`: next offsets of those that are left behind."""
         self.forget([held])
         new = self.add(source, held.assignment.target, route, topic_id)
@@ -96,11 +98,13 @@ class Holdings:
         self._after |= dict.fromkeys(new.left_behind, new)
         return new
 
-    def after(self, source: SourcePartition) -> Held | None:
+    def after(self, source: SourcePartition) -> AssignedPartition | None:
         """What is held of a later incarnation, to which delivery has turned."""
         return self._after.get(source)
 
-    def stop(self, held: Held, reason: str, offset: int | None = None, *, blames_target: bool = False) -> None:
+    def stop(
+        self, held: AssignedPartition, reason: str, offset: int | None = None, *, blames_target: bool = False
+    ) -> None:
         """Waits for an operator, or for the cause to go: it is tried again from time to time. `offset` is that of the
         record at fault, if it is known; `blames_target`: none is."""
         if held.stopped != reason:
@@ -112,7 +116,7 @@ class Holdings:
         self.health.stopped(str(held.assignment.source), reason)
         self._count()
 
-    def resume(self, held: Held) -> None:
+    def resume(self, held: AssignedPartition) -> None:
         if held.stopped:
             held.stopped = held.alarm = ""
             self.notes.going(held.assignment.key)

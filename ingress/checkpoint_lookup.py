@@ -15,7 +15,7 @@ from infra.contracts.consumer import Placement
 from infra.contracts.internal_topics import CheckpointStore
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
-from ingress.assigned_partition import Held
+from ingress.assigned_partition import AssignedPartition
 from ingress.group_ownership import GroupOwnership
 
 log = logging.getLogger(__name__)
@@ -24,25 +24,25 @@ Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 
 
 @dataclass(slots=True)
-class Positioning:
+class CheckpointLookup:
     """The controller's thread calls; the questions run on `pool`."""
 
     placement: Placement
     checkpoints: CheckpointStore
     ownership: GroupOwnership
     pool: Executor
-    _asked: list[tuple[list[Held], Future[Positions]]] = field(default_factory=list)
+    _asked: list[tuple[list[AssignedPartition], Future[Positions]]] = field(default_factory=list)
 
-    def answers(self, now: datetime) -> list[tuple[Held, Positions]]:
+    def answers(self, now: datetime) -> list[tuple[AssignedPartition, Positions]]:
         """Those that came; of partitions that moved away since, too. Raises OtherGroup when the checkpoint topic is
         another group's by now."""
-        found: list[tuple[Held, Positions]] = []
+        found: list[tuple[AssignedPartition, Positions]] = []
         for asked in [a for a in self._asked if a[1].done()]:
             self._asked.remove(asked)
             found += self._answered(*asked, now)
         return found
 
-    def ask(self, helds: Iterable[Held], now: datetime) -> None:
+    def ask(self, helds: Iterable[AssignedPartition], now: datetime) -> None:
         """For all that wait, at once."""
         waiting = [
             h for h in helds if h.sequencer is None and not h.resolving and (h.retry_at is None or now >= h.retry_at)
@@ -53,7 +53,9 @@ class Positioning:
             targets = list(dict.fromkeys(h.assignment.target for h in waiting))  # several sources may share one
             self._asked.append((waiting, self.pool.submit(self._read, targets)))
 
-    def _answered(self, helds: list[Held], future: Future[Positions], now: datetime) -> list[tuple[Held, Positions]]:
+    def _answered(
+        self, helds: list[AssignedPartition], future: Future[Positions], now: datetime
+    ) -> list[tuple[AssignedPartition, Positions]]:
         for held in helds:
             held.resolving = False
         try:
@@ -81,7 +83,7 @@ class Positioning:
         return positions
 
 
-def unusable(held: Held, checkpoint: Checkpoint | CheckpointConflict) -> str:
+def unusable(held: AssignedPartition, checkpoint: Checkpoint | CheckpointConflict) -> str:
     """Why it is no position, or is not about the topic that is there now; empty when it is."""
     if isinstance(checkpoint, CheckpointConflict):
         return str(checkpoint)
@@ -96,13 +98,13 @@ def unusable(held: Held, checkpoint: Checkpoint | CheckpointConflict) -> str:
     )
 
 
-def has_only_begun_elsewhere(held: Held, word: Checkpoint | CheckpointConflict | None) -> bool:
+def has_only_begun_elsewhere(held: AssignedPartition, word: Checkpoint | CheckpointConflict | None) -> bool:
     """Whether nothing but its first checkpoint was written, and of another topic than the one that is there now."""
     if not isinstance(word, Checkpoint) or word.next_offset != word.begun_at:
         return False
     return _is_of_another_topic(held, word)
 
 
-def _is_of_another_topic(held: Held, checkpoint: Checkpoint) -> bool:
+def _is_of_another_topic(held: AssignedPartition, checkpoint: Checkpoint) -> bool:
     then, now = checkpoint.destination_topic_id, held.assignment.target_topic_id
     return bool(then) and bool(now) and then != now

@@ -22,31 +22,31 @@ from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import TargetRecords, TopicPartition
 from infra.contracts.consumer import Placement
-from infra.contracts.internal_topics import CheckpointStore, EventLog, LogReset, ParkedNotes
-from infra.contracts.producer import Fate
+from infra.contracts.internal_topics import CheckpointStore, EventLog, LogReset, ParkedReporter
+from infra.contracts.producer import FailureKind
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
 from ingress import partition_log as tell
-from ingress.assigned_partition import Held
-from ingress.assignment import Holdings
-from ingress.checkpoint_lookup import Positioning, Positions, has_only_begun_elsewhere, unusable
+from ingress.assigned_partition import AssignedPartition
+from ingress.assignment import Assignment
+from ingress.checkpoint_lookup import CheckpointLookup, Positions, has_only_begun_elsewhere, unusable
 from ingress.checkpoint_watch import CheckpointWatch
-from ingress.delivery.events import Corrupt, Failed, Progressed, Report, Vanished
+from ingress.delivery.events import Corrupt, DeliveryEvent, Failed, Progressed, Vanished
 from ingress.delivery.rounds import Delivery
-from ingress.foreign_data_check import FirstCheckpoints, foreign_data
+from ingress.foreign_data_check import ForeignDataCheck, foreign_data
 from ingress.group_ownership import GroupOwnership
-from ingress.partition_metrics import Measuring
+from ingress.partition_metrics import PartitionMetrics
 from ingress.routing.destinations import DestinationFinder, Route
 from ingress.routing.succession import Turn, at_hand, turn
 from ingress.routing.watcher import DestinationWatcher
-from ingress.segment_lister import Listings
+from ingress.segment_lister import SegmentLister
 from ingress.segment_view import SegmentView
 from ingress.sequencer import Begin, Deliver, Effect, Finished, Late, Lost, Passed, Relist, Sequencer, Waits
 from ingress.stored_lag import StoredLag
-from ingress.undelivered_metrics import LeftBehind
+from ingress.undelivered_metrics import UndeliveredMetrics
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class IngressParts:
     checkpoint_problems: Callable[[], Sequence[str]]  # of the topic's settings
     ownership: GroupOwnership
     target_records: TargetRecords
-    notes: ParkedNotes
+    notes: ParkedReporter
     store: SegmentStore
     control: ControlStore
     finder: DestinationFinder
@@ -92,12 +92,12 @@ class IngressController:
     parts: IngressParts
     _checkpoints: CheckpointWatch = field(init=False)
     _watcher: DestinationWatcher = field(init=False)
-    _positioning: Positioning = field(init=False)
-    _firsts: FirstCheckpoints = field(init=False)
-    _listings: Listings = field(init=False)
-    _holdings: Holdings = field(init=False)
-    _left_behind: LeftBehind = field(init=False)
-    _measuring: Measuring = field(init=False)
+    _positioning: CheckpointLookup = field(init=False)
+    _firsts: ForeignDataCheck = field(init=False)
+    _listings: SegmentLister = field(init=False)
+    _holdings: Assignment = field(init=False)
+    _left_behind: UndeliveredMetrics = field(init=False)
+    _measuring: PartitionMetrics = field(init=False)
     _assigned: set[TopicPartition] = field(default_factory=set)
     _measure_at: datetime | None = None
     _halted: str = ""  # why delivery was, at the last look
@@ -113,8 +113,8 @@ class IngressController:
             interval=parts.refresh_interval,
             health=parts.health,
         )
-        self._positioning = Positioning(parts.placement, parts.checkpoints, parts.ownership, parts.checkpoint_pool)
-        self._firsts = FirstCheckpoints(
+        self._positioning = CheckpointLookup(parts.placement, parts.checkpoints, parts.ownership, parts.checkpoint_pool)
+        self._firsts = ForeignDataCheck(
             records=parts.target_records,
             checkpoints=parts.checkpoints,
             accounts=self._accounts,
@@ -122,9 +122,9 @@ class IngressController:
             delivery=parts.delivery,
             holds=lambda held: held in self._holdings,
         )
-        self._holdings = Holdings(parts.notes, parts.clock, parts.metrics, parts.health)
-        self._left_behind = LeftBehind(self._holdings, parts.metrics, parts.health)
-        self._measuring = Measuring(
+        self._holdings = Assignment(parts.notes, parts.clock, parts.metrics, parts.health)
+        self._left_behind = UndeliveredMetrics(self._holdings, parts.metrics, parts.health)
+        self._measuring = PartitionMetrics(
             holdings=self._holdings,
             watcher=self._watcher,
             checkpoints=self._checkpoints,
@@ -133,7 +133,7 @@ class IngressController:
                 parts.store, parts.metrics, parts.pool, parts.refresh_interval, renewed_after=parts.relist_interval
             ),
         )
-        self._listings = Listings(
+        self._listings = SegmentLister(
             store=parts.store,
             control=parts.control,
             pool=parts.pool,
@@ -232,7 +232,7 @@ class IngressController:
         destination = self._watcher.found.destinations.get(partition.topic)
         return destination is not None and all(self._held_of(route, partition) for route in destination.routes)
 
-    def _held_of(self, route: Route, target: TopicPartition) -> Held | None:
+    def _held_of(self, route: Route, target: TopicPartition) -> AssignedPartition | None:
         found = (self._holdings.of(source) for source in route.sources(target.partition))
         return next((held for held in found if held is not None and held.assignment.target == target), None)
 
@@ -275,7 +275,7 @@ class IngressController:
             if self._held_of(route, partition) is None:
                 self._holdings.add(route.sources(partition.partition)[0], partition, route, destination.facts.topic_id)
 
-    def _take(self, partitions: Collection[TopicPartition]) -> list[Held]:
+    def _take(self, partitions: Collection[TopicPartition]) -> list[AssignedPartition]:
         self._assigned -= set(partitions)
         leaving = self._holdings.at(partitions)
         self._holdings.forget(leaving)
@@ -291,7 +291,7 @@ class IngressController:
                 self._position(chosen, None if has_only_begun_elsewhere(chosen, word) else word)
         self._positioning.ask(self._holdings, now)
 
-    def _position(self, held: Held, checkpoint: Checkpoint | CheckpointConflict | None) -> None:
+    def _position(self, held: AssignedPartition, checkpoint: Checkpoint | CheckpointConflict | None) -> None:
         reason = self._forgotten(held) if checkpoint is None else unusable(held, checkpoint)
         held.is_forgotten = checkpoint is None and bool(reason)
         if reason:
@@ -331,7 +331,7 @@ class IngressController:
             self._listings.begin(held, full=False, reason="start")
 
     @staticmethod
-    def _forgotten(held: Held) -> str:
+    def _forgotten(held: AssignedPartition) -> str:
         """Why a partition without a checkpoint must not begin anew; empty when it never had one here."""
         if held.checkpointed is None:
             return ""
@@ -341,25 +341,27 @@ class IngressController:
             f"{seed_at_the_end_of(held.assignment.source)}"
         )
 
-    def _park(self, held: Held, reason: str, offset: int | None, now: datetime, *, blames_target: bool) -> None:
+    def _park(
+        self, held: AssignedPartition, reason: str, offset: int | None, now: datetime, *, blames_target: bool
+    ) -> None:
         """Tried again from time to time, from the checkpoint as it is then: an operator may have set it."""
         self._holdings.stop(held, reason, offset, blames_target=blames_target)
         pause = held.policy.pause(held.refusals, refused=True)
         held.refusals += 1
         self._reposition(held, now + pause)
 
-    def _reposition(self, held: Held, at: datetime) -> None:
+    def _reposition(self, held: AssignedPartition, at: datetime) -> None:
         """What was delivered is not known, or somebody may have decided about it: the checkpoint says."""
         held.sequencer, held.resolving, held.retry_at = None, False, at
 
-    def _accounts(self, held: Held, positions: Positions) -> bool:
+    def _accounts(self, held: AssignedPartition, positions: Positions) -> bool:
         """Whether records in its target partition are of an incarnation before it, or of another that goes there."""
         target = held.assignment.target
         routes = self._watcher.found.destinations[target.topic].routes
         keys = [CheckpointKey(life, target.topic) for route in routes for life in route.sources(target.partition)]
         return any(isinstance(word := positions.get(key), Checkpoint) and not unusable(held, word) for key in keys)
 
-    def _begin(self, held: Held) -> None:
+    def _begin(self, held: AssignedPartition) -> None:
         self._firsts.begin(held, appends=self._route(held).settings.on_foreign_data == "append")
 
     def _refuse_to_begin(self, now: datetime) -> None:
@@ -398,7 +400,7 @@ class IngressController:
 
     # --- lives of a topic that follow each other ---
 
-    def _of_life_at_hand(self, held: Held, checkpoints: Positions) -> Held:
+    def _of_life_at_hand(self, held: AssignedPartition, checkpoints: Positions) -> AssignedPartition:
         assignment, sources = held.assignment, self._lives(held)
         keys = {source: CheckpointKey(source, assignment.target.topic) for source in sources}
         known = {
@@ -413,25 +415,29 @@ class IngressController:
         finished = {s: c.next_offset for s in before if isinstance(c := known.get(s), Checkpoint)}
         return self._change_life(held, source, dict.fromkeys(before, 0) | finished)
 
-    def _lives(self, held: Held) -> Sequence[SourcePartition]:
+    def _lives(self, held: AssignedPartition) -> Sequence[SourcePartition]:
         """All lives of its topic that go where it goes, in order."""
         return self._route(held).sources(held.assignment.target.partition)
 
-    def _route(self, held: Held) -> Route:
+    def _route(self, held: AssignedPartition) -> Route:
         """What is held and has none any more is dropped as soon as a look says so."""
         route = self._watcher.found.destinations[held.assignment.target.topic].route_of(held.assignment.source)
         assert route is not None
         return route
 
-    def _change_life(self, held: Held, source: SourcePartition, finished: Mapping[SourcePartition, int]) -> Held:
+    def _change_life(
+        self, held: AssignedPartition, source: SourcePartition, finished: Mapping[SourcePartition, int]
+    ) -> AssignedPartition:
         self.parts.delivery.release([held.assignment.epoch], timedelta())  # nothing of it is under way
         return self._hold_anew(held, source, finished)
 
-    def _hold_anew(self, held: Held, source: SourcePartition, finished: Mapping[SourcePartition, int]) -> Held:
+    def _hold_anew(
+        self, held: AssignedPartition, source: SourcePartition, finished: Mapping[SourcePartition, int]
+    ) -> AssignedPartition:
         topic_id = self._watcher.found.destinations[held.assignment.target.topic].facts.topic_id
         return self._holdings.turn_to(source, held, self._route(held), topic_id, finished)
 
-    def _follow(self, held: Held, now: datetime) -> None:
+    def _follow(self, held: AssignedPartition, now: datetime) -> None:
         """Turn to the next life when this one is delivered."""
         if not self._watcher.found.destinations[held.assignment.target.topic].has_later_lives:
             return
@@ -473,11 +479,11 @@ class IngressController:
                     held_.view.removed(segment)
             self._changed(held_, now)
 
-    def _changed(self, held: Held, now: datetime) -> None:
+    def _changed(self, held: AssignedPartition, now: datetime) -> None:
         if held.sequencer is not None:
             self._apply(held, held.sequencer.changed(now))
 
-    def _tick(self, held: Held, now: datetime) -> None:
+    def _tick(self, held: AssignedPartition, now: datetime) -> None:
         if held.sequencer is None:
             return  # a listing under way waits, too
         was_listing = held.listing
@@ -494,7 +500,7 @@ class IngressController:
 
     # --- what is delivered ---
 
-    def _apply(self, held: Held, effects: list[Effect]) -> None:
+    def _apply(self, held: AssignedPartition, effects: list[Effect]) -> None:
         metrics = self.parts.metrics
         for effect in effects:
             match effect:
@@ -526,9 +532,9 @@ class IngressController:
                 case _:
                     assert_never(effect)
 
-    def _reports(self) -> list[Report]:
+    def _reports(self) -> list[DeliveryEvent]:
         """What the delivery thread did; the loop's only wait, so that a delivered piece is followed at once."""
-        found: list[Report] = []
+        found: list[DeliveryEvent] = []
         try:
             found.append(self.parts.delivery.reports.get(timeout=POLL.total_seconds()))
             while True:
@@ -536,7 +542,7 @@ class IngressController:
         except Empty:
             return found
 
-    def _reported(self, report: Report, now: datetime) -> None:
+    def _reported(self, report: DeliveryEvent, now: datetime) -> None:
         held = self._holdings.of(report.assignment.source)
         if held is None or held.assignment.epoch != report.assignment.epoch or held.sequencer is None:
             return  # of an ownership that has ended
@@ -551,11 +557,11 @@ class IngressController:
             case Failed(reason=reason, fate=fate, offset=offset):
                 log.warning("delivery_failed", extra=held.fields | {log_fields.REASON: reason})
                 before = held.failures.failed(Attempt.DELIVERY, reason, now)
-                if fate is Fate.UNKNOWN:
+                if fate is FailureKind.UNKNOWN:
                     self._reposition(held, now + held.policy.pause(before, refused=False))
                     return
-                if fate in (Fate.REFUSED, Fate.DENIED, Fate.STALLED):
-                    self._park(held, reason, offset, now, blames_target=fate is not Fate.REFUSED)
+                if fate in (FailureKind.REJECTED, FailureKind.DENIED, FailureKind.STALLED):
+                    self._park(held, reason, offset, now, blames_target=fate is not FailureKind.REJECTED)
                     return
                 self._apply(held, sequencer.failed(now))
             case Vanished(segment=segment):
@@ -570,7 +576,7 @@ class IngressController:
 
     # --- what fails ---
 
-    def _watch_failures(self, held: Held, now: datetime) -> None:
+    def _watch_failures(self, held: AssignedPartition, now: datetime) -> None:
         """A failure in a row that lasts stops the partition for operators; it is tried as before. A wait for a segment
         that lasts is a problem."""
         self.parts.health.problem(held.lateness, held.late_since(now))

@@ -22,7 +22,7 @@ from infra.contracts.cluster import Occupancy, TargetRecords, TopicPartition
 from infra.contracts.internal_topics import CheckpointStore
 from infra.runtime.failures import Attempt
 from ingress import partition_log as tell
-from ingress.assigned_partition import Held
+from ingress.assigned_partition import AssignedPartition
 from ingress.checkpoint_lookup import Positions, has_only_begun_elsewhere
 from ingress.delivery.rounds import Delivery
 from ingress.sequencer import Sequencer
@@ -30,7 +30,7 @@ from ingress.sequencer import Sequencer
 EMPTY = Occupancy(holds_records=False)
 GONE = Occupancy(None, "there is no such partition")
 
-_Asked = Sequence[tuple[Held, Sequencer]]
+_Asked = Sequence[tuple[AssignedPartition, Sequencer]]
 Refusal = Occupancy | ReplicatorError | None
 """What the target holds, or that it is not known; None: somebody gave the partition a position meanwhile."""
 
@@ -42,19 +42,21 @@ class _Seen:
 
 
 @dataclass(slots=True, kw_only=True)
-class FirstCheckpoints:
+class ForeignDataCheck:
     """The controller's thread calls; the questions run on `pool`."""
 
     records: TargetRecords
     checkpoints: CheckpointStore
-    accounts: Callable[[Held, Positions], bool]  # whether one of the positions says whose records its target holds
-    holds: Callable[[Held], bool]  # whether it is assigned still
+    accounts: Callable[
+        [AssignedPartition, Positions], bool
+    ]  # whether one of the positions says whose records its target holds
+    holds: Callable[[AssignedPartition], bool]  # whether it is assigned still
     pool: Executor
     delivery: Delivery
-    _wanted: list[tuple[Held, Sequencer]] = field(default_factory=list)
+    _wanted: list[tuple[AssignedPartition, Sequencer]] = field(default_factory=list)
     _asked: list[tuple[_Asked, Future[_Seen]]] = field(default_factory=list)
 
-    def begin(self, held: Held, *, appends: bool) -> None:
+    def begin(self, held: AssignedPartition, *, appends: bool) -> None:
         """The sequencer of `held` has said `Begin`. `appends`: whatever its target partition holds."""
         assert held.sequencer is not None
         if appends:
@@ -62,7 +64,7 @@ class FirstCheckpoints:
         else:
             self._wanted.append((held, held.sequencer))
 
-    def turn(self) -> list[tuple[Held, Refusal]]:
+    def turn(self) -> list[tuple[AssignedPartition, Refusal]]:
         """Asks for all that want to begin, at once, but each by itself of which the last question had no answer: one
         partition without a leader fails them all. Of the answers that came, those that do not allow it."""
         alone = [one for one in self._wanted if one[0].failures.fails(Attempt.TARGET)]
@@ -71,7 +73,7 @@ class FirstCheckpoints:
             targets = {held.assignment.target for held, _ in asking}
             self._asked.append((asking, self.pool.submit(self._look, targets)))
         self._wanted = []
-        refused: list[tuple[Held, Refusal]] = []
+        refused: list[tuple[AssignedPartition, Refusal]] = []
         for asked in [a for a in self._asked if a[1].done()]:
             self._asked.remove(asked)
             for held, answer in self._answers(*asked):
@@ -88,7 +90,7 @@ class FirstCheckpoints:
         occupancies = self.records.look(targets)
         return _Seen(occupancies, self.checkpoints.read())
 
-    def _answers(self, asked: _Asked, future: Future[_Seen]) -> Iterator[tuple[Held, Refusal]]:
+    def _answers(self, asked: _Asked, future: Future[_Seen]) -> Iterator[tuple[AssignedPartition, Refusal]]:
         """Of those that still want to begin."""
         still = [h for h, sequencer in asked if self.holds(h) and h.sequencer is sequencer and sequencer.beginning]
         try:
@@ -105,7 +107,7 @@ class FirstCheckpoints:
             else:
                 yield held, seen.occupancies.get(held.assignment.target, GONE)
 
-    def _write(self, held: Held) -> None:
+    def _write(self, held: AssignedPartition) -> None:
         assert held.sequencer is not None
         assert held.sequencer.next_offset is not None
         held.begins(held.sequencer.next_offset)
@@ -113,7 +115,7 @@ class FirstCheckpoints:
         self.delivery.begin(held.assignment, ())
 
 
-def foreign_data(held: Held, checkpoint_topic: str, occupancy: Occupancy) -> str:
+def foreign_data(held: AssignedPartition, checkpoint_topic: str, occupancy: Occupancy) -> str:
     """Why nothing is delivered there, and what to do."""
     source, target = held.assignment.source, held.assignment.target
     if occupancy.holds_records:

@@ -8,12 +8,12 @@ from formats.coverage import Piece
 from formats.segment import OffsetRange, Segment
 from infra.runtime import log_fields
 from infra.runtime.metrics import Metrics
-from ingress.assigned_partition import Held
+from ingress.assigned_partition import AssignedPartition
 
 log = logging.getLogger(__name__)
 
 
-def finished(metrics: Metrics, held: Held, piece: Piece) -> None:
+def finished(metrics: Metrics, held: AssignedPartition, piece: Piece) -> None:
     metrics.count("ingress_segments", 1, **held.labels)
     skipped = piece.from_offset - piece.segment.offsets.start
     if skipped:
@@ -30,24 +30,24 @@ def finished(metrics: Metrics, held: Held, piece: Piece) -> None:
     )
 
 
-def late(metrics: Metrics, held: Held, offsets: OffsetRange) -> None:
+def late(metrics: Metrics, held: AssignedPartition, offsets: OffsetRange) -> None:
     metrics.count("late_segments", 1, **held.labels)
     log.warning("segment_late", extra=held.fields | _ends(offsets))
 
 
-def passed(metrics: Metrics, held: Held, offsets: OffsetRange) -> None:
+def passed(metrics: Metrics, held: AssignedPartition, offsets: OffsetRange) -> None:
     metrics.count("passed_gaps", 1, **held.labels)
     metrics.count("passed_offsets", offsets.end - offsets.start + 1, **held.labels)
     log.warning("recorded_gap_passed", extra=held.fields | _ends(offsets))
 
 
-def lost(metrics: Metrics, held: Held, offsets: OffsetRange, *, skipped: bool) -> None:
+def lost(metrics: Metrics, held: AssignedPartition, offsets: OffsetRange, *, skipped: bool) -> None:
     metrics.count("lost_segments", 1, **held.labels)
     metrics.count("lost_offsets", offsets.end - offsets.start + 1, **held.labels)
     log.error("segment_lost", extra=held.fields | _ends(offsets) | {"skipped": skipped})
 
 
-def begins(held: Held, offset: int) -> None:
+def begins(held: AssignedPartition, offset: int) -> None:
     log.info("delivery_begins", extra=held.fields | {log_fields.OFFSET: offset})
 
 

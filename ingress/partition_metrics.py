@@ -1,6 +1,6 @@
 """Which partitions do not go on, and how far each is behind, as metrics.
 
-held, with a view ────────────────────────> `Held.measure`
+held, with a view ────────────────────────> `AssignedPartition.measure`
 held and stopped, not all in view ─┐
 later incarnations of what is held ┼──> `StoredLag`, by what the archive lists
 refused: no process holds them ────┘
@@ -14,18 +14,18 @@ from datetime import datetime
 
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from infra.runtime.metrics import Metrics
-from ingress.assigned_partition import Held
-from ingress.assignment import Holdings
+from ingress.assigned_partition import AssignedPartition
+from ingress.assignment import Assignment
 from ingress.checkpoint_watch import CheckpointWatch
 from ingress.routing.watcher import DestinationWatcher
 from ingress.stored_lag import StoredLag
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measuring:
+class PartitionMetrics:
     """The controller thread's."""
 
-    holdings: Holdings
+    holdings: Assignment
     watcher: DestinationWatcher
     checkpoints: CheckpointWatch
     metrics: Metrics
@@ -40,7 +40,7 @@ class Measuring:
                 held.measure(self.metrics, now)
 
     def count(self) -> None:
-        """Refused partitions, which `Holdings` does not count."""
+        """Refused partitions, which `Assignment` does not count."""
         self.metrics.gauge("stopped_partitions", len(self._unheld()), held="false")
 
     def _unheld(self) -> Sequence[CheckpointKey]:
@@ -72,7 +72,7 @@ class Measuring:
         return word.next_offset if isinstance(word, Checkpoint) else None
 
 
-def _is_measured_by_view(held: Held) -> bool:
+def _is_measured_by_view(held: AssignedPartition) -> bool:
     """A view is capped. While something is delivered it is filled again and again, and so is what it shows; of what is
     stopped the archive is asked, which costs nothing while no checkpoint moves."""
     return held.is_seen and not (held.stopped and (held.view.truncated or held.is_forgotten))

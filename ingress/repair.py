@@ -50,7 +50,7 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
+class CheckpointRepair:
     """One thread. Planning reads only; raises BrokerUnavailable, StoreUnavailable, and TargetError for what must not be
     done."""
 

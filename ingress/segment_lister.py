@@ -24,7 +24,7 @@ from infra.runtime.lifecycle import Clock
 from infra.runtime.metrics import Metrics
 
 if TYPE_CHECKING:
-    from ingress.assigned_partition import Held
+    from ingress.assigned_partition import AssignedPartition
     from ingress.sequencer import Effect
 
 from ingress.assigned_partition import Listing, Stored
@@ -36,7 +36,7 @@ TAKEN_IN = 10_000  # segments in one turn
 
 
 @dataclass(slots=True, kw_only=True)
-class Listings:
+class SegmentLister:
     """Called on the controller's thread, whose turns begin with `turn`; asks on `pool`."""
 
     store: SegmentStore
@@ -51,7 +51,7 @@ class Listings:
     def turn(self) -> None:
         self._room = TAKEN_IN
 
-    def begin(self, held: Held, *, full: bool, reason: str) -> None:
+    def begin(self, held: AssignedPartition, *, full: bool, reason: str) -> None:
         """`full`: every key of the partition is looked at, which alone proves that something is missing. Else from the
         position on."""
         self.metrics.count("relists", 1, reason=reason)
@@ -72,12 +72,12 @@ class Listings:
         held.listing = Listing(answer=answer, token=token, full=full, begun_at=now)
         held.relist_at = now + self.jitter(self.interval)
 
-    def by_timer(self, held: Held, now: datetime) -> None:
+    def by_timer(self, held: AssignedPartition, now: datetime) -> None:
         """The last segment of a quiet topic leaves no gap when its notification is lost."""
         if held.sequencer is not None and held.listing is None and held.relist_at is not None and now >= held.relist_at:
             self.begin(held, full=False, reason="timer")
 
-    def taken_in(self, held: Held, now: datetime) -> list[Effect]:
+    def taken_in(self, held: AssignedPartition, now: datetime) -> list[Effect]:
         """What follows from the answer, if there is one. When many come at once, those that this turn has no room for
         are taken in by the next one: the group is to be polled in between."""
         listing = held.listing

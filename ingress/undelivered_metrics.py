@@ -1,6 +1,7 @@
 """Stored offsets that the delivery of held partitions has left behind, as a metric and as problems.
 
-events, full listings ──> `Held.passed`, `Held.left_behind` ──less what an operator gave up──> health, metrics
+events, full listings ──> `passed`, `left_behind` of each AssignedPartition
+                                  └──less what an operator gave up──> health, metrics
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ from formats.segment import Segment
 from infra.runtime.health import Health
 from infra.runtime.metrics import Metrics
 from ingress import partition_log as tell
-from ingress.assigned_partition import Held
-from ingress.assignment import Holdings, subject_of
+from ingress.assigned_partition import AssignedPartition
+from ingress.assignment import Assignment, subject_of
 from ingress.delivery.events import labels_of
 from ingress.undelivered import told_before_begin, told_behind_end
 
 
 @dataclass(slots=True)
-class LeftBehind:
+class UndeliveredMetrics:
     """The controller thread's."""
 
-    holdings: Holdings
+    holdings: Assignment
     metrics: Metrics
     health: Health
     given_up: Sequence[Skipped] = ()  # by operators, as far as known
@@ -40,7 +41,7 @@ class LeftBehind:
             tell.behind_its_life(segment)
             self.show(later)
 
-    def show(self, held: Held) -> None:
+    def show(self, held: AssignedPartition) -> None:
         source, destination = held.assignment.source, held.assignment.target.topic
         passed = {} if held.passed is None else {source: held.passed}
         if not passed:

@@ -16,18 +16,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from formats.errors import BrokerUnavailable, ReplicatorError, TargetError
-from formats.int_range import Span
+from formats.int_range import IntRange
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.runtime.lifecycle import Stop, SystemClock
 from infra.runtime.prometheus import PrometheusMetrics
 from replicator.config import Config
-from replicator.restore.progress import Outcome
-from replicator.restore.restore import Objection, Options, Restore, Wishes
+from replicator.restore.progress import RestoreOutcome
+from replicator.restore.restore import ConflictKind, Options, Restore, TargetOptions
 from replicator.selection import Selection
 from replicator.verify.report import entry_of, line_of
-from replicator.verify.spark_task import TARGET, Look, Work, on_spark
+from replicator.verify.spark_task import TARGET, VerifyScope, VerifyTask, on_spark
 from replicator.verify.verify import Verification
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Drill:
         selection = self._sampled(stop)
         into = replace(self.config, kafka=self.scratch.cluster)
         # gaps are told as differences: they must not keep the rest from being tried
-        wishes = Wishes(accept=[Objection.MISSING, Objection.FORKED, Objection.PARTITION_COUNT])
+        wishes = TargetOptions(accept=[ConflictKind.MISSING, ConflictKind.FORKED, ConflictKind.PARTITION_COUNT])
         options = Options(restore_id=f"drill-{at:%Y%m%d%H%M%S}", spark=self.spark)
         began = time.monotonic()
         with Restore(into, selection, wishes, options, stop=stop) as restore:
@@ -93,7 +93,7 @@ class Drill:
         restored = time.monotonic()
         differences = list(_differences(outcomes))
         # the archive may have more by now; what was planned is what was restored
-        planned = {p.source: Span(p.offsets.start, p.offsets.end) for p in plan.partitions if p.offsets is not None}
+        planned = {p.source: IntRange(p.offsets.start, p.offsets.end) for p in plan.partitions if p.offsets is not None}
         entries = self._compared(into, selection, planned, stop)
         differences += [line_of(entry) for entry in entries if not entry["equal"]]
         bad = {o.source for o in outcomes if not (o.is_whole and o.is_done)} | {
@@ -116,7 +116,7 @@ class Drill:
         )
 
     def _compared(
-        self, into: Config, selection: Selection, planned: Mapping[SourcePartition, Span], stop: Stop
+        self, into: Config, selection: Selection, planned: Mapping[SourcePartition, IntRange], stop: Stop
     ) -> Sequence[Mapping[str, Any]]:
         """What was restored beside the archive, where it was restored: here, or by tasks of Spark."""
         if self.spark is None:
@@ -131,7 +131,7 @@ class Drill:
             if stop.is_set():
                 raise DrillStopped("stopped before everything was compared: nothing was measured")
 
-        work = Work(into, selection, Look(kind=TARGET, cluster=into))
+        work = VerifyTask(into, selection, VerifyScope(kind=TARGET, cluster=into))
         return [entry for entry, _ in on_spark(self.spark, work, {}, go_on, delivered=planned)]
 
     def _sampled(self, stop: Stop) -> Selection:
@@ -189,7 +189,7 @@ def write_metrics(file: Path, drilled: Drilled) -> None:
     metrics.write(file)
 
 
-def _differences(outcomes: Sequence[Outcome]) -> Sequence[str]:
+def _differences(outcomes: Sequence[RestoreOutcome]) -> Sequence[str]:
     found = [f"{o.source}: {o.failed}" for o in outcomes if o.failed]
     found += [f"corrupt: {what}" for o in outcomes for what in o.corrupt]
     return found + [f"{o.source}: missing [{start},{end}]" for o in outcomes for start, end in o.missing]

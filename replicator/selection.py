@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from formats.int_range import ANY_OFFSET, ANY_TIME, Span
+from formats.int_range import ANY_OFFSET, ANY_TIME, IntRange
 from formats.topic_selection import LEGAL_NAME, TopicPattern, is_internal
 
 TOPIC_SIGN = "{topic}"
@@ -46,8 +46,8 @@ class Selection:
     incarnation: str | None = None  # of each topic; empty: the plain place; None: the last life
     partitions: Collection[int] | None = None  # None: all
     only: Collection[tuple[str, int]] | None = None  # of those, only these: topic and partition
-    offsets: Span = ANY_OFFSET
-    stamps: Span = ANY_TIME  # of timestamps, in milliseconds
+    offsets: IntRange = ANY_OFFSET
+    stamps: IntRange = ANY_TIME  # of timestamps, in milliseconds
     renaming: Renaming = field(default_factory=Renaming)
     transforms: Sequence[str] = ()  # names of what changes the records, in order
     on_spark: bool = False

@@ -21,8 +21,8 @@ from queue import Empty, Queue
 from typing import TYPE_CHECKING
 
 from egress.partition import Seal
-from egress.segments.open_segment import Building, Strand
-from egress.segments.outcomes import Foreign, Outcome, Refused, SpoolLost, Stored, Unstored
+from egress.segments.open_segment import OpenSegment, SerialExecutor
+from egress.segments.outcomes import SpoolLost, Stored, TopicRecreated, UploadConflict, UploadFailed, UploadOutcome
 from egress.segments.spool import Spool, as_binary
 from egress.topics.incarnation_check import Confirm
 from formats.errors import DataError, TargetError, TransientError
@@ -41,7 +41,7 @@ ROW_GROUP_BYTES = 8 * 1024 * 1024  # raw; encoded as soon as a segment has so mu
 SPOOLED = 8  # times the memory for raw records: what encoded segments may take
 
 
-class Assembly:
+class SegmentBuilder:
     """One poll thread calls; `close` from there too."""
 
     def __init__(
@@ -60,14 +60,14 @@ class Assembly:
         self._limit = memory_bytes
         self._encoders = ThreadPoolExecutor(encode_threads, "encode")
         self._uploads = ThreadPoolExecutor(upload_threads, "upload")
-        self._open: dict[SourcePartition, Building] = {}
-        self._sealed: dict[tuple[SourcePartition, OffsetRange], Building] = {}
+        self._open: dict[SourcePartition, OpenSegment] = {}
+        self._sealed: dict[tuple[SourcePartition, OffsetRange], OpenSegment] = {}
         self._pending_bytes = 0
         self._encoding_bytes = 0
         self._mutex = threading.Lock()
         self._idle = threading.Condition(self._mutex)
         self._uploading: Counter[SourcePartition] = Counter()
-        self._outcomes: Queue[Outcome] = Queue()  # see Delivery.reports
+        self._outcomes: Queue[UploadOutcome] = Queue()  # see Delivery.reports
 
     @property
     def held_bytes(self) -> int:
@@ -128,7 +128,9 @@ class Assembly:
         """`start`: of the open range, in case this is its first run."""
         building = self._open.get(source)
         if building is None:
-            building = self._open[source] = Building(source, start, self._spool.file(), Strand(self._encoders))
+            building = self._open[source] = OpenSegment(
+                source, start, self._spool.file(), SerialExecutor(self._encoders)
+            )
         if building.oldest_ms is None:
             building.oldest_ms = int(run.batch.column(1)[0].value)
         building.pending.append(run.batch)
@@ -146,7 +148,7 @@ class Assembly:
         building = self._open.pop(source, None)
         if building is None:  # a range without a record
             start = seal.offsets.start
-            building = Building(source, start, self._spool.file(), Strand(self._encoders))
+            building = OpenSegment(source, start, self._spool.file(), SerialExecutor(self._encoders))
         building.beside = tuple(beside)
         building.behind = next(
             (b for (s, _), b in reversed(self._sealed.items()) if s == source and b.beside and not b.stored), None
@@ -168,7 +170,7 @@ class Assembly:
         buildings = [self._sealed.pop(key) for key in list(self._sealed) if key[0] == source]
         self._drop(source, [b for b in buildings if not b.uploading])
 
-    def _drop(self, source: SourcePartition, buildings: list[Building]) -> None:
+    def _drop(self, source: SourcePartition, buildings: list[OpenSegment]) -> None:
         if source in self._open:
             buildings.append(self._open.pop(source))
         for building in buildings:
@@ -182,9 +184,9 @@ class Assembly:
         with self._mutex:
             return self._uploading[source] > 0
 
-    def outcomes(self, timeout_seconds: float = 0) -> list[Outcome]:
+    def outcomes(self, timeout_seconds: float = 0) -> list[UploadOutcome]:
         """What finished since the last call; waits for the first one at most `timeout_seconds`."""
-        found: list[Outcome] = []
+        found: list[UploadOutcome] = []
         try:
             found.append(
                 self._outcomes.get(timeout=timeout_seconds) if timeout_seconds else self._outcomes.get_nowait()
@@ -215,7 +217,7 @@ class Assembly:
             if self._pending_bytes <= self._limit // 4:
                 break
 
-    def _encode(self, building: Building) -> None:
+    def _encode(self, building: OpenSegment) -> None:
         batches, count = building.take_pending()
         if not batches:
             return
@@ -226,7 +228,7 @@ class Assembly:
 
     # --- encoder threads ---
 
-    def _write(self, building: Building, batches: list[RecordBatch], count: int) -> None:
+    def _write(self, building: OpenSegment, batches: list[RecordBatch], count: int) -> None:
         try:
             if not (building.dropped or building.failed):
                 self._writer(building).write(batches)
@@ -238,7 +240,9 @@ class Assembly:
             with self._mutex:
                 self._encoding_bytes -= count
 
-    def _close(self, building: Building, segment: Segment, seal: Seal, origin: SegmentOrigin, sealed_at: float) -> None:
+    def _close(
+        self, building: OpenSegment, segment: Segment, seal: Seal, origin: SegmentOrigin, sealed_at: float
+    ) -> None:
         if building.dropped or building.failed:
             return
         try:
@@ -256,13 +260,20 @@ class Assembly:
         self._confirm(segment.source.topic, origin, told)
 
     def _confirmed(
-        self, building: Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float, *, same: bool
+        self,
+        building: OpenSegment,
+        segment: Segment,
+        seal: Seal,
+        footer: SegmentFooter,
+        sealed_at: float,
+        *,
+        same: bool,
     ) -> None:
         if building.dropped:
             return
         if not same:
             building.remove()
-            self._outcomes.put(Foreign(building.source, seal.offsets))
+            self._outcomes.put(TopicRecreated(building.source, seal.offsets))
             return
 
         def upload() -> None:
@@ -275,12 +286,12 @@ class Assembly:
                 return
         upload()
 
-    def _writer(self, building: Building) -> SegmentWriter:
+    def _writer(self, building: OpenSegment) -> SegmentWriter:
         if building.writer is None:
             building.writer = self._format.create(as_binary(building.file))
         return building.writer
 
-    def _failed(self, building: Building, error: Exception) -> SpoolLost:
+    def _failed(self, building: OpenSegment, error: Exception) -> SpoolLost:
         building.failed = True
         log.error("segment_lost_before_it_was_stored", exc_info=error)
         building.remove()
@@ -289,7 +300,7 @@ class Assembly:
     # --- upload threads ---
 
     def _upload(
-        self, building: Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
+        self, building: OpenSegment, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
     ) -> None:
         with self._mutex:
             self._uploading[building.source] += 1
@@ -307,7 +318,7 @@ class Assembly:
                 self._uploading += Counter()  # without those at 0
                 self._idle.notify_all()
 
-    def _release(self, building: Building) -> None:
+    def _release(self, building: OpenSegment) -> None:
         with self._mutex:
             building.stored = True
             waiting, building.waiting = building.waiting, []
@@ -316,15 +327,15 @@ class Assembly:
                 upload()
 
     def _uploaded(
-        self, building: Building, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
-    ) -> Outcome:
+        self, building: OpenSegment, segment: Segment, seal: Seal, footer: SegmentFooter, sealed_at: float
+    ) -> UploadOutcome:
         source, size = building.source, building.file.size_bytes
         try:
             new = self._uploader.upload(segment, building.file, footer, building.beside)
         except TransientError as error:
-            return Unstored(source, seal.offsets, error)
+            return UploadFailed(source, seal.offsets, error)
         except (DataError, TargetError) as error:
-            return Refused(source, seal.offsets, error)
+            return UploadConflict(source, seal.offsets, error)
         except Exception as error:  # the spool file cannot be read, most likely
             return self._failed(building, error)
         return Stored(source, seal, footer, size, time.monotonic() - sealed_at, new)

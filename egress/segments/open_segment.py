@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 
-class Strand:
+class SerialExecutor:
     """Runs jobs of one segment one after another on a pool, without holding a thread between them."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
@@ -45,17 +45,19 @@ class Strand:
 
 
 @dataclass(slots=True, eq=False)
-class Building:
+class OpenSegment:
     source: SourcePartition
     start: int
     file: SpoolFile
-    strand: Strand
+    strand: SerialExecutor
     pending: list[RecordBatch] = field(default_factory=list)
     pending_bytes: int = 0
     oldest_ms: int | None = None  # stamp of the first record
     leader_epoch: int | None = None
     beside: tuple[Segment, ...] = ()  # stored, with some of the same offsets: it is stored only if it agrees with them
-    behind: Building | None = None  # one that has to be stored first: else this may be of another log than the archive
+    behind: OpenSegment | None = (
+        None  # one that has to be stored first: else this may be of another log than the archive
+    )
     stored: bool = False
     waiting: list[Callable[[], None]] = field(default_factory=list)  # uploads of those behind it
     writer: SegmentWriter | None = None  # encoder threads only, from here on

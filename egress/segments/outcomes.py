@@ -30,7 +30,7 @@ class SpoolLost:
 
 
 @dataclass(frozen=True, slots=True)
-class Refused:
+class UploadConflict:
     """The store holds something that contradicts this segment, under its key or beside it."""
 
     source: SourcePartition
@@ -39,7 +39,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True)
-class Foreign:
+class TopicRecreated:
     """The topic is gone, or was created again, since the segment was opened. It was not stored: nobody knows of which
     life its records are."""
 
@@ -48,7 +48,7 @@ class Foreign:
 
 
 @dataclass(frozen=True, slots=True)
-class Unstored:
+class UploadFailed:
     """The store, or who was asked about what it holds, gave no answer until the retries ended: read it again."""
 
     source: SourcePartition
@@ -56,4 +56,4 @@ class Unstored:
     error: TransientError
 
 
-Outcome = Stored | SpoolLost | Refused | Foreign | Unstored
+UploadOutcome = Stored | SpoolLost | UploadConflict | TopicRecreated | UploadFailed

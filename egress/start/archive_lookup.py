@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from egress.start.choice import LastRecord
-from egress.topics.claims import Hold
+from egress.topics.claims import Blocked
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
 from formats.errors import CorruptSegment, DataError, SegmentNotFound
@@ -102,7 +102,7 @@ class ArchiveLookup:
     def holds(self, segments: Iterable[Segment]) -> bool:
         return all(self.store.stat(segment) is not None for segment in segments)
 
-    def last_record(self, source: SourcePartition, known: Archived, next_offset: int) -> LastRecord | Hold | None:
+    def last_record(self, source: SourcePartition, known: Archived, next_offset: int) -> LastRecord | Blocked | None:
         """The last record before `next_offset`, if everything between is covered; None when the archive does not hold
         it, or FOOTERS segments before hold no record. Hold where it cannot be read: what the archive knows of the log
         is not known to be nothing."""
@@ -112,7 +112,7 @@ class ArchiveLookup:
             if info is None:
                 return None
             if info.is_frozen:
-                return Hold(
+                return Blocked(
                     f"{_unread(info.segment)}: its storage class is {info.storage_class}. Have the store make it "
                     "readable; this looks again by itself"
                 )
@@ -120,7 +120,7 @@ class ArchiveLookup:
                 with closing(self.format.open(self.store.open(info.segment), info.segment)) as reader:
                     footer = reader.footer
             except CorruptSegment as error:
-                return Hold(
+                return Blocked(
                     f"{_unread(info.segment)}: {error}. Put a good copy in its place: an earlier version of the object,"
                     " or that of another bucket; or remove it, and what the source still has of it is archived again"
                 )
@@ -133,7 +133,7 @@ class ArchiveLookup:
                     return None
                 return LastRecord(footer.last_offset, footer.origin.last_leader_epoch)
             wanted, gone = info.segment.offsets.start, ""
-        return Hold(gone) if gone else None
+        return Blocked(gone) if gone else None
 
     def _holding(self, source: SourcePartition, known: Archived, offset: int) -> SegmentInfo | None:
         """The last segment that holds it; of those that can be read at once, if there is any."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from egress.start.commit_metadata import Note, read_note
-from egress.topics.claims import Hold
+from egress.start.commit_metadata import CommitMetadata, read_commit_metadata
+from egress.topics.claims import Blocked
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
 from formats.coverage import uncovered
@@ -21,14 +21,14 @@ ARCHIVE_END = "end of the archive"
 def is_of(committed: Committed, life: str, *, is_first: bool) -> bool:
     """Whether the offset belongs to this life of the topic. One without a note is an operator's or the ancestor's word
     for the topic as it is; a note without a life is older than later lives are."""
-    note = read_note(committed)
+    note = read_commit_metadata(committed)
     return note is None or note.life == life or (not note.life and is_first)
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
     next_offset: int
-    note: Note  # for every commit of this partition
+    note: CommitMetadata  # for every commit of this partition
     why: str
     lost: tuple[OffsetRange, ...] = ()  # nowhere any more: written down as gaps before anything behind them is stored
     point: LogPoint | None = None  # of the log that was archived: what is read has to be the same one
@@ -47,7 +47,7 @@ class LastRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class StartFacts:
     """What group, archive and source say of one partition of one life of a topic."""
 
     committed: Committed | None
@@ -72,8 +72,8 @@ class Facts:
         behind no record, and proves nothing."""
         return max(accepted_until(self.forks, self.gaps), 0)
 
-    def note(self, begun_at: int) -> Note:
-        return Note(begun_at, self.partition_count, self.life)
+    def note(self, begun_at: int) -> CommitMetadata:
+        return CommitMetadata(begun_at, self.partition_count, self.life)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +84,14 @@ class Rules:
     record_gaps: bool = False  # `on_gap`
 
 
-def added_later(partition: int, notes: Collection[Note]) -> bool:
+def added_later(partition: int, notes: Collection[CommitMetadata]) -> bool:
     """Whether the topic had been positioned before this partition existed. `notes` are of all its partitions."""
     return bool(notes) and partition >= min(n.partition_count for n in notes)
 
 
-def choose_start(facts: Facts, rules: Rules) -> Start | Hold:
+def choose_start(facts: StartFacts, rules: Rules) -> Start | Blocked:
     if waiting := unresolved(facts.forks, facts.gaps, facts.archived):
-        return Hold(explain(waiting[0]))
+        return Blocked(explain(waiting[0]))
     if facts.committed is not None:
         return _from_commit(facts.committed, facts, rules)
     if facts.covered:
@@ -100,7 +100,7 @@ def choose_start(facts: Facts, rules: Rules) -> Start | Hold:
     return _begin(Start(begin, facts.note(begin), why), begin, facts, rules)
 
 
-def again(start: Start, last: LastRecord | None, facts: Facts) -> Start:
+def again(start: Start, last: LastRecord | None, facts: StartFacts) -> Start:
     """Without a commit, the last record archived is read once more: it is stored beyond the start then, so that it is
     compared, which tells of a fork that no leader epoch tells of."""
     is_there = last is not None and last.offset >= max(facts.marks.low, facts.fork_until)
@@ -109,7 +109,7 @@ def again(start: Start, last: LastRecord | None, facts: Facts) -> Start:
     return replace(start, next_offset=last.offset)
 
 
-def on_the_same_log(start: Start, archived: LogPoint | None, facts: Facts) -> Start | Hold:
+def on_the_same_log(start: Start, archived: LogPoint | None, facts: StartFacts) -> Start | Blocked:
     """`archived`: what the commit or the archive says of the log at `start`, or near it. The consumer reads on only
     where the broker confirms it, however long the log is by then."""
     high = facts.marks.high
@@ -120,11 +120,11 @@ def on_the_same_log(start: Start, archived: LogPoint | None, facts: Facts) -> St
         epoch = facts.marks.leader_epoch
         return start if epoch is None else replace(start, point=LogPoint(start.next_offset, epoch))
     if start.next_offset <= facts.fork_until:
-        return Hold(
+        return Blocked(
             f"the fork of its log was accepted up to {start.next_offset}, where the archive goes on, and the log ends "
             f"at {high} now: this waits until it has grown there"
         )
-    return Hold(
+    return Blocked(
         f"{start.why} says {start.next_offset}, but the topic ends at {high}: it was truncated. Records that were "
         "archived are no longer in the log, and their offsets will be given to others; no leader epoch of them is "
         "known, so once the log has grown nothing will tell them apart. Find out which of them count; then give the "
@@ -132,8 +132,8 @@ def on_the_same_log(start: Start, archived: LogPoint | None, facts: Facts) -> St
     )
 
 
-def _from_commit(committed: Committed, facts: Facts, rules: Rules) -> Start | Hold:
-    next_offset, told = committed.next_offset, read_note(committed)
+def _from_commit(committed: Committed, facts: StartFacts, rules: Rules) -> Start | Blocked:
+    next_offset, told = committed.next_offset, read_commit_metadata(committed)
     begun = told.begun_at if told is not None else facts.begun
     if begun is None:
         begun = min((o.start for o in facts.covered), default=next_offset)
@@ -142,7 +142,7 @@ def _from_commit(committed: Committed, facts: Facts, rules: Rules) -> Start | Ho
         note = replace(note, partition_count=told.partition_count)
     archive_end = max((o.next_offset for o in facts.covered), default=None)
     if next_offset < begun:
-        return Hold(
+        return Blocked(
             f"the group committed {next_offset}, but the archive of this partition begins at {begun}, and its readers "
             f"begin there: nothing below would be delivered. Set the group's offset to {begun} or later"
         )
@@ -152,7 +152,7 @@ def _from_commit(committed: Committed, facts: Facts, rules: Rules) -> Start | Ho
     if not (nothing_expected or gone) and (archive_end is None or archive_end < next_offset):
         what = "the archive holds nothing" if archive_end is None else f"the archive ends before {archive_end}"
         if not rules.accept_missing_archive:
-            return Hold(
+            return Blocked(
                 f"the group committed {next_offset}, but {what}: another bucket or prefix, or objects were "
                 "removed. Point s3.bucket and s3.prefix at the archive, or set the group's offset back to archive "
                 "again from there, or accept the loss with egress.on_archive_behind = 'continue'"
@@ -165,7 +165,7 @@ def _from_commit(committed: Committed, facts: Facts, rules: Rules) -> Start | Ho
     return _begin(Start(next_offset, note, "committed offset"), known_until, facts, rules)
 
 
-def _from_archive(facts: Facts, rules: Rules) -> Start | Hold:
+def _from_archive(facts: StartFacts, rules: Rules) -> Start | Blocked:
     """Behind the archive, but not over a hole in it that the source can still fill."""
     covered, low = facts.covered, facts.marks.low
     begun = min(o.start for o in covered) if facts.begun is None else facts.begun
@@ -176,7 +176,7 @@ def _from_archive(facts: Facts, rules: Rules) -> Start | Hold:
     return _begin(Start(max(next_offset, begun), facts.note(begun), why), begun, facts, rules)
 
 
-def _begin(wanted: Start, known_until: int, facts: Facts, rules: Rules) -> Start | Hold:
+def _begin(wanted: Start, known_until: int, facts: StartFacts, rules: Rules) -> Start | Blocked:
     """As wanted, or behind an accepted fork, or where the source begins if that is later; nothing from `known_until` on
     is passed over in silence."""
     next_offset, why = wanted.next_offset, wanted.why
@@ -186,7 +186,7 @@ def _begin(wanted: Start, known_until: int, facts: Facts, rules: Rules) -> Start
     lost = uncovered(facts.covered, OffsetRange(known_until, low - 1)) if known_until < low else []
     if lost and not rules.record_gaps:
         which = ", ".join(map(str, lost))
-        return Hold(
+        return Blocked(
             f"{why} says {next_offset}, but the topic now begins at {low}: retention, or a deletion of records, "
             f"overtook the egress and {which} is gone at the source. To go on without it, set on_gap = 'record' for "
             f"this topic, which writes down what is missing; or set the group's offset to {low}"

@@ -15,7 +15,7 @@ from infra.contracts.cluster import Committed
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class CommitMetadata:
     begun_at: int  # first offset this archive was ever meant to hold
     partition_count: int
     life: str = ""  # the topic id, or what stands for it; empty: written before notes had it
@@ -28,7 +28,7 @@ class Note:
 _NOTE = re.compile(r"start=(\d{1,19}) partitions=(\d{1,9})(?: topic=([A-Za-z0-9_-]{1,64}))?")
 
 
-def read_note(committed: Committed) -> Note | None:
+def read_commit_metadata(committed: Committed) -> CommitMetadata | None:
     """None when somebody else (the ancestor, an operator) made the commit."""
     match = _NOTE.fullmatch(committed.metadata)
-    return Note(int(match[1]), int(match[2]), match[3] or "") if match else None
+    return CommitMetadata(int(match[1]), int(match[2]), match[3] or "") if match else None

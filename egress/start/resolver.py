@@ -10,19 +10,19 @@ from dataclasses import dataclass, field, replace
 from egress.settings import EgressTopicSettings
 from egress.start.archive_lookup import Archived, ArchiveLookup
 from egress.start.choice import (
-    Facts,
     LastRecord,
     Rules,
     Start,
+    StartFacts,
     added_later,
     again,
     choose_start,
     is_of,
     on_the_same_log,
 )
-from egress.start.commit_metadata import Note, read_note
+from egress.start.commit_metadata import CommitMetadata, read_commit_metadata
 from egress.start.log_lookup import compared, marks_of
-from egress.topics.claims import Hold, Life, Places, another_cluster
+from egress.topics.claims import Blocked, Incarnation, TopicClaims, another_cluster
 from egress.topics.log_identity import ForkEvidence, from_lost_end, from_truncation
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.fork import LogFork
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class StartQuery:
     """One partition to position, with what is known of its topic."""
 
     partition: TopicPartition
@@ -64,10 +64,10 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Begin:
+class StartAt:
     """Read this partition of this life; what `start` says is lost is written down, and where its archive begins."""
 
-    life: Life
+    life: Incarnation
     source: SourcePartition
     start: Start
     beyond: tuple[Segment, ...] = ()  # stored already, behind `start`: what is read again has to agree with them
@@ -95,14 +95,14 @@ class _Known:
     def with_(self, source: SourcePartition, archived: Archived) -> _Known:
         return replace(self, archived={**self.archived, source: archived})
 
-    def notes(self, life: Life) -> list[Note]:
+    def notes(self, life: Incarnation) -> list[CommitMetadata]:
         """Of the commits of all partitions of the topic."""
         of_topic = (c for p, c in self.committed.items() if p.topic == life.facts.name)
-        return [n for c in of_topic if _believed(c, life) and (n := read_note(c))]
+        return [n for c in of_topic if _believed(c, life) and (n := read_commit_metadata(c))]
 
 
 @dataclass(frozen=True, slots=True)
-class Resolver:
+class StartResolver:
     """Runs on a pool. Raises what its parts raise. It claims places, records gaps, forks and where archives begin, all
     of which may be repeated."""
 
@@ -113,18 +113,20 @@ class Resolver:
     probe: LogProbe
     archive: ArchiveLookup
     control: ControlStore
-    places: Places
+    places: TopicClaims
     clock: Clock
     accept_missing_archive: bool
 
-    def resolve(self, wanted: Collection[Wanted], pool: Executor) -> Mapping[TopicPartition, Begin | Hold | Unknown]:
+    def resolve(
+        self, wanted: Collection[StartQuery], pool: Executor
+    ) -> Mapping[TopicPartition, StartAt | Blocked | Unknown]:
         """`pool` asks the archive about partitions side by side; not the one this runs on."""
         lives = self._lives({w.partition.topic for w in wanted}, pool)
-        answers: dict[TopicPartition, Begin | Hold | Unknown] = {}
-        known: list[tuple[Wanted, Life]] = []
+        answers: dict[TopicPartition, StartAt | Blocked | Unknown] = {}
+        known: list[tuple[StartQuery, Incarnation]] = []
         for one in wanted:
             life = lives[one.partition.topic]
-            if isinstance(life, Hold):
+            if isinstance(life, Blocked):
                 answers[one.partition] = life
             else:
                 known.append((one, life))
@@ -148,30 +150,34 @@ class Resolver:
         found = pool.map(lambda pair: self._one(pair[0], pair[1], facts), known)
         return answers | {one.partition: answer for (one, _), answer in zip(known, found, strict=True)}
 
-    def _lives(self, topics: Collection[str], pool: Executor) -> Mapping[str, Life | Hold]:
+    def _lives(self, topics: Collection[str], pool: Executor) -> Mapping[str, Incarnation | Blocked]:
         cluster_id = self.admin.cluster_id()
         if cluster_id != self.cluster_id:
-            return dict.fromkeys(topics, Hold(another_cluster(cluster_id, self.cluster_id)))
+            return dict.fromkeys(topics, Blocked(another_cluster(cluster_id, self.cluster_id)))
         facts, refused = describe_each(self.admin, topics)
-        lives: dict[str, Life | Hold] = {topic: Hold(f"{topic} is not in the cluster any more") for topic in topics}
-        lives |= {topic: Hold(str(error)) for topic, error in refused.items()}
+        lives: dict[str, Incarnation | Blocked] = {
+            topic: Blocked(f"{topic} is not in the cluster any more") for topic in topics
+        }
+        lives |= {topic: Blocked(str(error)) for topic, error in refused.items()}
         claimed = self.places.claimed()
         return lives | dict(
             zip(facts, pool.map(lambda f: self.places.life(f, cluster_id, claimed), facts.values()), strict=True)
         )
 
-    def _source(self, wanted: Wanted, life: Life) -> SourcePartition:
+    def _source(self, wanted: StartQuery, life: Incarnation) -> SourcePartition:
         return life.source(self.region, wanted.partition.partition)
 
     @staticmethod
-    def _archived_until(wanted: Wanted, life: Life, committed: Mapping[TopicPartition, Committed]) -> int | None:
+    def _archived_until(
+        wanted: StartQuery, life: Incarnation, committed: Mapping[TopicPartition, Committed]
+    ) -> int | None:
         """What the group says, if it also says where the archive begins; None where all of the archive is needed."""
         said = _believed(committed.get(wanted.partition), life)
-        if said is None or read_note(said) is None or wanted.evidence is not None or life.before is not None:
+        if said is None or read_commit_metadata(said) is None or wanted.evidence is not None or life.before is not None:
             return None
         return said.next_offset
 
-    def _one(self, wanted: Wanted, life: Life, known: _Known) -> Begin | Hold:
+    def _one(self, wanted: StartQuery, life: Incarnation, known: _Known) -> StartAt | Blocked:
         """Objects of one partition that cannot be read hold up no other. They say something, and least of all that
         there is nothing to say."""
         source = self._source(wanted, life)
@@ -182,15 +188,15 @@ class Resolver:
                 return self._answer(wanted, life, known)
         except DataError as error:
             unreadable = [str(error)]
-        return Hold(f"{source}: {unreadable[0]}. Restore that object of the archive, below _control/v1/")
+        return Blocked(f"{source}: {unreadable[0]}. Restore that object of the archive, below _control/v1/")
 
-    def _answer(self, wanted: Wanted, life: Life, known: _Known) -> Begin | Hold:
+    def _answer(self, wanted: StartQuery, life: Incarnation, known: _Known) -> StartAt | Blocked:
         if wanted.partition not in known.marks:
-            return Hold(f"{wanted.partition} is not in the cluster any more")
+            return Blocked(f"{wanted.partition} is not in the cluster any more")
         source = self._source(wanted, life)
         here = known.archived[source]
         if wanted.contested and self.archive.holds(wanted.contested):
-            return Hold(wanted.contest)  # going on behind them would accept them unseen
+            return Blocked(wanted.contest)  # going on behind them would accept them unseen
         found_now = wanted.evidence if wanted.forked == source else None
         # a deeper loss first: it contests all that the others do, of which one may be what was accepted meanwhile
         evidence = self._deeper(wanted, life, known) or found_now or self._lost_end(wanted, life, known)
@@ -198,13 +204,13 @@ class Resolver:
         if fork is not None:
             known = self._forked(fork, here, known)
         start = self._start(wanted, life, known)
-        if fork is None and not here.is_whole and (isinstance(start, Hold) or start.lost):
+        if fork is None and not here.is_whole and (isinstance(start, Blocked) or start.lost):
             # something seems to be missing, which only all that is archived can say
             return self._answer(wanted, life, known.with_(source, self.archive.whole(source, here)))
-        if isinstance(start, Hold):
+        if isinstance(start, Blocked):
             return start
         if wanted.partition in known.agreed and wanted.partition not in known.compared:
-            return Hold(
+            return Blocked(
                 f"{source}: the fork of its log was accepted, and the brokers do not say whether the log has lost more "
                 "since. They are asked again"
             )
@@ -216,9 +222,9 @@ class Resolver:
                 return self._answer(wanted, life, known.with_(source, replace(here, has_begin=True)))
         for offsets in start.lost:
             self._record(source, offsets, start, known.marks[wanted.partition])
-        return Begin(life, source, start, tuple(self.archive.beyond(source, here, start.next_offset)))
+        return StartAt(life, source, start, tuple(self.archive.beyond(source, here, start.next_offset)))
 
-    def _agreed(self, wanted: Wanted, life: Life, known: _Known) -> LogPoint | None:
+    def _agreed(self, wanted: StartQuery, life: Incarnation, known: _Known) -> LogPoint | None:
         """What to have confirmed of a log whose fork was accepted: what is archived up to there has no point that says
         anything of it, and it may lose more while the operator decides or just after. The consumer is not asked to: it
         takes a record between the point and its start for a fork."""
@@ -231,13 +237,13 @@ class Resolver:
             return None  # what was archived behind the fork is of the new log, and tells more
         return point
 
-    def _deeper(self, wanted: Wanted, life: Life, known: _Known) -> ForkEvidence | None:
+    def _deeper(self, wanted: StartQuery, life: Incarnation, known: _Known) -> ForkEvidence | None:
         """That a log whose fork was accepted has lost more."""
         truncated = known.compared.get(wanted.partition)
         committed = _believed(known.committed.get(wanted.partition), life)
         return None if truncated is None else from_truncation(truncated, committed.next_offset if committed else 0)
 
-    def _lost_end(self, wanted: Wanted, life: Life, known: _Known) -> ForkEvidence | None:
+    def _lost_end(self, wanted: StartQuery, life: Incarnation, known: _Known) -> ForkEvidence | None:
         """Of a partition whose last segments were stored and not committed: no leader epoch of theirs is known to the
         group, and records that follow may be a long time in coming."""
         here, marks = known.archived[self._source(wanted, life)], known.marks[wanted.partition]
@@ -249,23 +255,23 @@ class Resolver:
             return None  # of the log before, and accepted
         return from_lost_end(end, marks.high, committed.next_offset)
 
-    def _start(self, wanted: Wanted, life: Life, known: _Known) -> Start | Hold:
+    def _start(self, wanted: StartQuery, life: Incarnation, known: _Known) -> Start | Blocked:
         """In the place of `life`. May read the begin of its archive, and the footer of its last segment."""
         partition, source = wanted.partition, self._source(wanted, life)
         here, marks = known.archived[source], known.marks[partition]
         committed = _believed(known.committed.get(partition), life)
-        note = None if committed is None else read_note(committed)
+        note = None if committed is None else read_commit_metadata(committed)
         begun = None if note is None else note.begun_at
         if begun is None and here.has_begin:
             recorded = self.control.begin(source)
             begun = None if recorded is None else recorded.offset
         if begun is None and life.before is not None:
             behind = self._behind_fork(wanted, life.before, known)
-            if isinstance(behind, Hold):
+            if isinstance(behind, Blocked):
                 return behind
             begun = behind
         is_new = committed is None and begun is None and not here.stored and not here.gaps
-        facts = Facts(
+        facts = StartFacts(
             committed=committed,
             archived=here.stored,
             recorded=here.gaps,
@@ -281,21 +287,21 @@ class Resolver:
             accept_missing_archive=self.accept_missing_archive, record_gaps=wanted.settings.on_gap == "record"
         )
         start = choose_start(facts, rules)
-        if isinstance(start, Hold):
+        if isinstance(start, Blocked):
             return start
         has_epoch = committed is not None and committed.leader_epoch is not None
         last = None if has_epoch else self.archive.last_record(source, here, start.next_offset)
-        if isinstance(last, Hold):
+        if isinstance(last, Blocked):
             return last
         start = again(start, last, facts)
-        point: LogPoint | Hold | None = None if last is None else last.point
+        point: LogPoint | Blocked | None = None if last is None else last.point
         if committed is not None and committed.leader_epoch is not None:
             point = LogPoint(committed.next_offset, committed.leader_epoch)
         elif life.before is not None and not here.stored:
             point = self._fork_point(start, self._source(wanted, life.before), known)
-        return point if isinstance(point, Hold) else on_the_same_log(start, point, facts)
+        return point if isinstance(point, Blocked) else on_the_same_log(start, point, facts)
 
-    def _fork_point(self, start: Start, before: SourcePartition, known: _Known) -> LogPoint | Hold | None:
+    def _fork_point(self, start: Start, before: SourcePartition, known: _Known) -> LogPoint | Blocked | None:
         """What the place before knows of the log at the begin of the one behind a fork."""
         there = known.archived[before]
         for fork in there.waiting:
@@ -304,7 +310,7 @@ class Resolver:
         last = self.archive.last_record(before, there, start.next_offset)
         return last.point if isinstance(last, LastRecord) else last
 
-    def _behind_fork(self, wanted: Wanted, before: Life, known: _Known) -> int | Hold | None:
+    def _behind_fork(self, wanted: StartQuery, before: Incarnation, known: _Known) -> int | Blocked | None:
         """Where the archive of a place behind a fork begins: where the logs differ. Of a partition whose log did not
         fork, behind what is archived in the place before. So the two hold everything, and nothing twice. None for a
         partition that the place before never had: it was added since."""
@@ -315,7 +321,7 @@ class Resolver:
             return min(fork.contested.start for fork in there.waiting)
         start = self._start(wanted, before, known)
         # a commit may be on its way still, and what is stored there is not to be stored here too
-        if isinstance(start, Hold):
+        if isinstance(start, Blocked):
             return start
         if start.lost:
             return min(offsets.start for offsets in start.lost)  # so that it is this place that records the gap
@@ -365,7 +371,7 @@ class Resolver:
             },
         )
 
-    def _policy_offset(self, wanted: Wanted, life: Life, known: _Known) -> int:
+    def _policy_offset(self, wanted: StartQuery, life: Incarnation, known: _Known) -> int:
         """Partitions that appeared after their topic was first positioned are read from their beginning, whatever the
         policy, and so are later lives of a topic: what was written before we noticed them is not to be lost."""
         start, partition, marks = wanted.settings.start, wanted.partition.partition, known.marks[wanted.partition]
@@ -376,6 +382,6 @@ class Resolver:
         return self.admin.offsets_at([wanted.partition], start).get(wanted.partition, marks.low)
 
 
-def _believed(committed: Committed | None, life: Life) -> Committed | None:
+def _believed(committed: Committed | None, life: Incarnation) -> Committed | None:
     """None for the commit of an earlier incarnation: an offset of a log that is gone."""
     return committed if committed is not None and is_of(committed, life.name, is_first=life.is_first) else None

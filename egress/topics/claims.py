@@ -19,7 +19,7 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from formats.control.claim import Place, incarnations, newest_stand_in, stand_in
+from formats.control.claim import TopicClaim, incarnations, newest_stand_in, stand_in
 from formats.errors import DataError, TargetError
 from formats.forks import fork_name, fork_number, newest_fork
 from formats.segment import SourcePartition
@@ -31,7 +31,7 @@ from infra.runtime.lifecycle import Clock
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class Blocked:
     """Reading would lose or mix records without anybody noticing: an operator decides."""
 
     reason: str
@@ -41,14 +41,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class Incarnation:
     """One life of a topic, from its creation to its deletion."""
 
     facts: TopicFacts  # its topic id is empty where brokers have none
     cluster_id: str
     name: str  # the topic id, or what stands for it, with the number of a fork; no two lives share it
     incarnation: str = ""  # of its source partitions; empty: the plain place
-    before: Life | None = None  # the place it goes on from, behind a fork
+    before: Incarnation | None = None  # the place it goes on from, behind a fork
 
     @property
     def topic_id(self) -> str:
@@ -63,7 +63,7 @@ class Life:
         return SourcePartition(region, self.facts.name, partition, self.incarnation)
 
 
-def behind_fork(life: Life, number: int) -> Life:
+def behind_fork(life: Incarnation, number: int) -> Incarnation:
     """Where the archive of `life` goes on behind the `number`-th fork of its log; behind 0 of them: `life`."""
     if not number:
         return life
@@ -71,7 +71,7 @@ def behind_fork(life: Life, number: int) -> Life:
     return replace(life, name=name, incarnation=name, before=replace(behind_fork(life, number - 1), before=None))
 
 
-def is_last(life: Life, claimed: Collection[str]) -> bool:
+def is_last(life: Incarnation, claimed: Collection[str]) -> bool:
     """Whether no operator has let the archive of the topic go on in a later place."""
     later = incarnations(claimed, life.facts.name)
     if life.facts.topic_id:
@@ -80,19 +80,19 @@ def is_last(life: Life, claimed: Collection[str]) -> bool:
 
 
 @dataclass(slots=True)
-class Places:
+class TopicClaims:
     """Safe to call from several threads; raises what the store raises."""
 
     region: str
     control: ControlStore
     clock: Clock
-    _known: dict[tuple[str, str, str], Life] = field(default_factory=dict)  # a claim never changes
+    _known: dict[tuple[str, str, str], Incarnation] = field(default_factory=dict)  # a claim never changes
 
     def claimed(self) -> frozenset[str]:
         """Every place that is claimed now, for `life`; by one listing."""
         return frozenset(self.control.places(self.region))
 
-    def life(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> Life | Hold:
+    def life(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> Incarnation | Blocked:
         """The life that the cluster shows now, its place claimed; or why an operator must say which one it is."""
         key = (facts.name, facts.topic_id, cluster_id)
         try:
@@ -101,38 +101,38 @@ class Places:
             known = self._known.get(key)
             life = self._with_id(facts, cluster_id) if known is None else replace(known, facts=facts)
         except DataError as error:  # a claim that cannot be read says nothing: least of all that there is none
-            return Hold(f"{facts.name}: {error}. Restore that object, or remove it and run `{_adopt(facts.name)}`")
-        if isinstance(life, Hold):
+            return Blocked(f"{facts.name}: {error}. Restore that object, or remove it and run `{_adopt(facts.name)}`")
+        if isinstance(life, Blocked):
             return life
         self._known[key] = life
         return behind_fork(life, newest_fork(incarnations(claimed, facts.name), life.name))
 
-    def _with_id(self, facts: TopicFacts, cluster_id: str) -> Life | Hold:
+    def _with_id(self, facts: TopicFacts, cluster_id: str) -> Incarnation | Blocked:
         first = self._first(facts, facts.topic_id, cluster_id)
-        if isinstance(first, Hold):
+        if isinstance(first, Blocked):
             return first
         if first.topic_id == facts.topic_id:
-            return Life(facts=facts, cluster_id=cluster_id, name=facts.topic_id)
+            return Incarnation(facts=facts, cluster_id=cluster_id, name=facts.topic_id)
         own = self.control.place(self.region, f"{facts.name}@{facts.topic_id}")
         if own is None:
             if first.cluster_id != cluster_id:
                 return _other_cluster(facts, first, cluster_id)
             if first.topic_id == stand_in(first.cluster_id, first.number):
-                return Hold(
+                return Blocked(
                     f"{facts.name}: its archive was begun when the brokers had no topic ids, and now they say "
                     f"{facts.topic_id}: nothing tells whether it is the same topic. `{_adopt(facts.name)}` begins a "
                     "place of its own for it"
                 )
             self._claim(facts, f"{facts.name}@{facts.topic_id}", facts.topic_id, cluster_id)
-        return Life(facts=facts, cluster_id=cluster_id, name=facts.topic_id, incarnation=facts.topic_id)
+        return Incarnation(facts=facts, cluster_id=cluster_id, name=facts.topic_id, incarnation=facts.topic_id)
 
-    def _without_id(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> Life | Hold:
+    def _without_id(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> Incarnation | Blocked:
         first = self._first(facts, stand_in(cluster_id, 0), cluster_id)
-        if isinstance(first, Hold):
+        if isinstance(first, Blocked):
             return first
         newest = newest_stand_in(incarnations(claimed, facts.name), cluster_id)
         if newest:
-            life = Life(facts=facts, cluster_id=cluster_id, name=newest, incarnation=newest)
+            life = Incarnation(facts=facts, cluster_id=cluster_id, name=newest, incarnation=newest)
             claim = self.control.place(self.region, f"{facts.name}@{newest}")
             if claim is None or not claim.fork:
                 return life
@@ -142,29 +142,29 @@ class Places:
         if first.cluster_id != cluster_id:
             return _other_cluster(facts, first, cluster_id)
         if first.topic_id != stand_in(cluster_id, 0):
-            return Hold(
+            return Blocked(
                 f"{facts.name}: its archive was begun for topic id {first.topic_id}, and now the brokers tell none. "
                 f"Is kafka.bootstrap.servers right? `{_adopt(facts.name)}` begins a place of its own for it"
             )
-        return Life(facts=facts, cluster_id=cluster_id, name=first.topic_id)
+        return Incarnation(facts=facts, cluster_id=cluster_id, name=first.topic_id)
 
-    def _first(self, facts: TopicFacts, name: str, cluster_id: str) -> Place | Hold:
+    def _first(self, facts: TopicFacts, name: str, cluster_id: str) -> TopicClaim | Blocked:
         """Whose the plain place is; ours from now on, if it was nobody's and nothing lies there."""
         claimed = self.control.place(self.region, facts.name)
         if claimed is None and self.control.occupied(self.region, facts.name):
             # looked at again: another process claims, and then stores, while we look
             claimed = self.control.place(self.region, facts.name)
             if claimed is None:
-                return Hold(
+                return Blocked(
                     f"{facts.name}: segments lie in its place of the archive, and nothing says which life of the topic "
                     f"they are of. If they are of the topic that is there now (topic id {facts.topic_id or 'unknown'}),"
                     f" run `{_adopt(facts.name)}`; if not, move them away"
                 )
         return claimed or self._claim(facts, facts.name, name, cluster_id)
 
-    def _claim(self, facts: TopicFacts, place: str, name: str, cluster_id: str) -> Place:
+    def _claim(self, facts: TopicFacts, place: str, name: str, cluster_id: str) -> TopicClaim:
         number = _lives(self.control, self.region, facts.name)
-        claim = Place(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=self.clock.now())
+        claim = TopicClaim(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=self.clock.now())
         # claimed, then stored: a place that holds segments says whose they are, wherever we stop
         with durable(Step.CLAIM_PLACE):
             stands = self.control.claim(self.region, place, claim)
@@ -175,7 +175,7 @@ class Places:
         return stands
 
 
-def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, clock: Clock) -> Life:
+def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, clock: Clock) -> Incarnation:
     """Files the topic as it is now, by an operator's word: in the plain place with all that lies there, if nobody
     claimed it; else in a place of its own, whatever cluster or life the plain one is of.
 
@@ -187,11 +187,13 @@ def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, c
     plain = control.place(region, topic)
     number = len(later) + (plain is not None)
     name = facts.topic_id or stand_in(cluster_id, number)
-    claim = Place(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=clock.now())
+    claim = TopicClaim(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=clock.now())
     if plain is None:
         with durable(Step.CLAIM_PLACE):
             plain = control.claim(region, topic, claim)
-    life = Life(facts=facts, cluster_id=cluster_id, name=name, incarnation="" if plain.topic_id == name else name)
+    life = Incarnation(
+        facts=facts, cluster_id=cluster_id, name=name, incarnation="" if plain.topic_id == name else name
+    )
     if life.incarnation:
         with durable(Step.CLAIM_PLACE):
             control.claim(region, f"{topic}@{name}", claim)
@@ -215,8 +217,8 @@ def another_cluster(found: str, wanted: str) -> str:
     )
 
 
-def _other_cluster(facts: TopicFacts, first: Place, cluster_id: str) -> Hold:
-    return Hold(
+def _other_cluster(facts: TopicFacts, first: TopicClaim, cluster_id: str) -> Blocked:
+    return Blocked(
         f"{facts.name}: its archive is of cluster {first.cluster_id}, topic id {first.topic_id}; the cluster at "
         f"kafka.bootstrap.servers is {cluster_id or 'unnamed'} with topic id {facts.topic_id or 'unknown'}. Point the "
         f"address at the right cluster, give this one a region or prefix of its own, or `{_adopt(facts.name)}` files "

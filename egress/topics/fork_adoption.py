@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from egress.topics.claims import Hold, Life, Places, facts_of
-from formats.control.claim import Place, incarnations, stand_in
+from egress.topics.claims import Blocked, Incarnation, TopicClaims, facts_of
+from formats.control.claim import TopicClaim, incarnations, stand_in
 from formats.control.fork import LogFork
 from formats.errors import TargetError
 from formats.forks import fork_name, newest_fork, unresolved
@@ -18,7 +18,7 @@ from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Clock
 
 
-def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str, clock: Clock) -> Life:
+def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str, clock: Clock) -> Incarnation:
     """Lets the archive go on behind the forks of a topic's log in a new place, for every partition of the topic: see
     `formats.forks`. A running egress follows within minutes.
 
@@ -29,8 +29,8 @@ def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str
     facts, cluster_id = facts_of(admin, topic)
     control = ControlStore(store.objects, store.prefix)
     claimed = control.places(region)
-    life = Places(region, control, clock).life(facts, cluster_id, claimed)
-    if isinstance(life, Hold):
+    life = TopicClaims(region, control, clock).life(facts, cluster_id, claimed)
+    if isinstance(life, Blocked):
         raise TargetError(f"adopt --fork {topic}: {life.reason}")
     place = life.source(region, 0).place
     forked = {s.partition for s in control.fork_sources(region, place) if waiting_forks(store, control, s)}
@@ -59,7 +59,7 @@ def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str
         current = control.place(region, place)
         forks = 1 + (0 if current is None else current.fork)
         name = stand_in(cluster_id, number)
-    claim = Place(
+    claim = TopicClaim(
         topic_id=facts.topic_id or name,
         cluster_id=cluster_id,
         number=number,

@@ -14,7 +14,7 @@ _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TopicClaim:
     """The life of a topic that a place was claimed for. `number` counts the places of one name, from 0."""
 
     topic_id: str
@@ -42,7 +42,7 @@ def incarnations(places: Iterable[str], topic: str) -> list[str]:
     return [place[len(topic) + 1 :] for place in places if place.startswith(f"{topic}@")]
 
 
-def encode_place(place: Place) -> bytes:
+def encode_place(place: TopicClaim) -> bytes:
     said: dict[str, object] = {
         "claimed_at": place.claimed_at.isoformat(),
         "cluster_id": place.cluster_id,
@@ -53,11 +53,11 @@ def encode_place(place: Place) -> bytes:
     return dump(said | {"fork": place.fork, "forked_from": place.forked_from} if place.fork else said)
 
 
-def decode_place(data: bytes) -> Place:
+def decode_place(data: bytes) -> TopicClaim:
     """Raises MalformedEvent, also for a newer version."""
     try:
         d = load(data)
-        return Place(
+        return TopicClaim(
             topic_id=str(d["topic_id"]),
             cluster_id=str(d["cluster_id"]),
             number=int(d["number"]),

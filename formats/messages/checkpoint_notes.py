@@ -29,7 +29,7 @@ from formats.messages.group_claim import GROUP, GroupClaim, decode_claim
 
 
 @dataclass(slots=True)
-class Notes:
+class CheckpointNotes:
     """Not thread safe."""
 
     parked: dict[CheckpointKey, Parked] = field(default_factory=dict)
@@ -48,8 +48,10 @@ class Notes:
         """In the order of the log."""
         return list(self._claims.values())
 
-    def copy(self) -> Notes:
-        return Notes(dict(self.parked), dict(self.waiting), dict(self.owners), dict(self._claims), dict(self._skipped))
+    def copy(self) -> CheckpointNotes:
+        return CheckpointNotes(
+            dict(self.parked), dict(self.waiting), dict(self.owners), dict(self._claims), dict(self._skipped)
+        )
 
     def put(self, key: bytes, value: bytes | None) -> bool:
         """False when the record is a position, and none of ours. Raises MalformedEvent; then nothing changed. A kind

@@ -24,7 +24,7 @@ from formats.parquet.reader import open_parquet, seal
 from formats.records.digest import EMPTY, combine, digest_of
 from formats.records.gather import gathered
 from formats.records.schema import SCHEMA
-from formats.records.statistics import Facts, cut, edges, record_bytes, rises
+from formats.records.statistics import SegmentStatistics, cut, edges, record_bytes, rises
 from formats.registry import SegmentReader
 from formats.segment import Segment
 
@@ -86,7 +86,7 @@ class ParquetSegmentWriter:
         self._sink = _Sink(sink)
         self._options = options
         self._usable = True
-        self._facts = Facts()
+        self._facts = SegmentStatistics()
         self._row_groups: list[bytes] = []  # packed: thousands of writers may be open
         self._digest = EMPTY
         self._parquet = pq.ParquetWriter(

@@ -8,17 +8,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from formats.footer import SegmentFooter
-from formats.int_range import ANY_OFFSET, ANY_TIME, INT64_MAX, Span
+from formats.int_range import ANY_OFFSET, ANY_TIME, INT64_MAX, IntRange
 from formats.records.statistics import edges, within
 from formats.segment import OffsetRange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scope:
+class RecordFilter:
     """`stamps`: timestamps in milliseconds; they are not ordered, so this is a filter and no position."""
 
-    offsets: Span = ANY_OFFSET
-    stamps: Span = ANY_TIME
+    offsets: IntRange = ANY_OFFSET
+    stamps: IntRange = ANY_TIME
 
     def may_hold(self, footer: SegmentFooter) -> bool:
         """Whether any record of the segment can be wanted; the ancestor's do not tell their timestamps."""

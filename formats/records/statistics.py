@@ -12,7 +12,7 @@ from formats.records.digest import counts, lengths
 from formats.segment import OffsetRange
 
 
-class Facts:
+class SegmentStatistics:
     """Grows by batches, in offset order. Not thread safe."""
 
     __slots__ = (

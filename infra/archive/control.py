@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from formats.control.archive_begin import ArchiveBegin, decode_begin, encode_begin
-from formats.control.claim import Place, decode_place, encode_place
+from formats.control.claim import TopicClaim, decode_place, encode_place
 from formats.control.fork import LogFork, decode_fork, encode_fork
 from formats.control.gap import RecordedGap, decode_gap, encode_gap
 from formats.control.keys import (
@@ -48,7 +48,7 @@ class ControlStore:
 
     # --- places: {topic}, or {topic}@{topic id} for a later life ---
 
-    def place(self, region: str, place: str) -> Place | None:
+    def place(self, region: str, place: str) -> TopicClaim | None:
         """None when, and only when, nobody claimed it."""
         try:
             data = self._read(place_key(self.prefix, region, place))
@@ -56,7 +56,7 @@ class ControlStore:
             return None
         return decode_place(data)
 
-    def claim(self, region: str, place: str, claim: Place) -> Place:
+    def claim(self, region: str, place: str, claim: TopicClaim) -> TopicClaim:
         """The claim that stands: `claim`, or the one that was there first."""
         key, data = place_key(self.prefix, region, place), encode_place(claim)
         try:

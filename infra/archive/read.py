@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from formats.coverage import Part, joined, parts, uncovered
+from formats.coverage import SegmentSlice, joined, parts, uncovered
 from formats.errors import SegmentNotFound
-from formats.read_splits import Stretch
-from formats.records.scope import Scope
+from formats.read_splits import ReadSplit
+from formats.records.scope import RecordFilter
 from formats.records.statistics import edges, records_within
 from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
@@ -20,15 +20,15 @@ from infra.archive.segments import SegmentStore
 
 
 @dataclass(frozen=True, slots=True)
-class StretchReader:
+class SplitReader:
     """Of a stretch, what is inside `scope`. A segment whose footer says that it holds nothing of that costs one read of
     its end."""
 
     store: SegmentStore
     format: SegmentFormat
-    scope: Scope = field(default_factory=Scope)
+    scope: RecordFilter = field(default_factory=RecordFilter)
 
-    def batches(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+    def batches(self, stretch: ReadSplit) -> Iterator[pa.RecordBatch]:
         """The wanted records, in offset order. Holds one row group.
 
         A segment that is gone was replaced by others since the stretch was planned: these are asked for, and reading
@@ -54,15 +54,15 @@ class StretchReader:
 
     def _listed(
         self, source: SourcePartition, left: Sequence[OffsetRange], gone: set[Segment]
-    ) -> Sequence[Part] | None:
+    ) -> Sequence[SegmentSlice] | None:
         """What is to be read now for what is left; None when some of that is not stored any more."""
         segments = [info.segment for info in self.store.list(source) if info.segment not in gone]
         steps = parts(segments, OffsetRange(left[0].start, left[-1].end))
-        found = [step for step in steps if isinstance(step, Part)]
+        found = [step for step in steps if isinstance(step, SegmentSlice)]
         lost = [lost for run in joined(left).runs for lost in uncovered((part.offsets for part in found), run)]
         return None if lost else found
 
-    def _records(self, part: Part) -> Iterator[pa.RecordBatch]:
+    def _records(self, part: SegmentSlice) -> Iterator[pa.RecordBatch]:
         """Never empty ones."""
         with closing(self.format.open(self.store.open(part.segment), part.segment)) as reader:
             if self.scope.may_hold(reader.footer):

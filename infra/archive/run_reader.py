@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 from formats.coverage import Piece
 from formats.errors import ReplicatorError
 from formats.footer import SegmentFooter
-from formats.int_range import INT64_MAX, Span
-from formats.records.scope import Scope
+from formats.int_range import INT64_MAX, IntRange
+from formats.records.scope import RecordFilter
 from formats.registry import SegmentFormat
 from formats.segment import SourcePartition
 from infra.archive.segments import SegmentStore
@@ -71,7 +71,7 @@ class _Gathered:
         return run
 
 
-EVERYTHING = Scope()
+EVERYTHING = RecordFilter()
 MOST_PASSED = 5_000_000  # offsets of a run
 
 
@@ -103,7 +103,7 @@ class PieceReader:
     format: SegmentFormat
     max_records: int
     max_bytes: int
-    scope: Scope = EVERYTHING
+    scope: RecordFilter = EVERYTHING
     change: Callable[[RecordBatch, SourcePartition], RecordBatch] = unchanged
     last_offset: Callable[[SourcePartition], int] = no_end
     expect: Callable[[SegmentFooter], None] = anything  # raises ForeignSegment for a segment that does not belong here
@@ -146,7 +146,7 @@ class PieceReader:
             self.expect(reader.footer)
             if not self.scope.may_hold(reader.footer):
                 return
-            bound = EVERYTHING if last == piece.offsets.end else Scope(offsets=Span(0, last))
+            bound = EVERYTHING if last == piece.offsets.end else RecordFilter(offsets=IntRange(0, last))
             for batch in reader.batches(piece.from_offset):
                 if self.scope.is_past(batch) or bound.is_past(batch):
                     return

@@ -47,7 +47,7 @@ class Uploader:
 
     store: SegmentStore
     format: SegmentFormat
-    may_thin: Callable[[Segment], bool]  # compacted, or trimmed since: records may be missing in one copy
+    source_compacted: Callable[[Segment], bool]  # compacted, or trimmed since: records may be missing in one copy
 
     def upload(self, segment: Segment, file: Encoded, footer: SegmentFooter, beside: Collection[Segment] = ()) -> bool:
         """True: stored by this call. False: an equal, or at least not contradicting, segment stood there already.
@@ -103,14 +103,14 @@ class Uploader:
                 result = compare(
                     records_within(there.batches(both.start), both), records_within(ours.batches(both.start), both)
                 )
-        if not epochs and (result.equal or (result.thinned and self.may_thin(segment))):
+        if not epochs and (result.equal or (result.thinned and self.source_compacted(segment))):
             if not result.equal:
                 log.warning(
                     "segment_stands",
                     extra={log_fields.SEGMENT: str(other), log_fields.REASON: "same offsets, thinner log"},
                 )
             return
-        first = [o for o in (result.offset, None if self.may_thin(segment) else result.alone) if o is not None]
+        first = [o for o in (result.offset, None if self.source_compacted(segment) else result.alone) if o is not None]
         same_isolation = theirs.origin.isolation_level == footer.origin.isolation_level
         # in one log no record changes, none comes, and none leaves unless it is compacted or trimmed
         is_fork = bool(epochs) or result.offset is not None or same_isolation

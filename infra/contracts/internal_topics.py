@@ -88,7 +88,7 @@ class CheckpointEditor(Protocol):
     def close(self) -> None: ...
 
 
-class ParkedNotes(Protocol):
+class ParkedReporter(Protocol):
     """Tells operators, in the target, which partitions wait for them. Never waits and never raises: a note may come
     late, and the last word about a partition wins. Called by the controller's thread."""
 

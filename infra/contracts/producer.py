@@ -29,12 +29,12 @@ class TargetRun:
     skipped: Sequence[Skipped] = ()
 
 
-class Fate(Enum):
+class FailureKind(Enum):
     """What became of runs that are not known to be in the target, and what to do about it."""
 
-    RETRY = "retry"  # not there; the same may work a little later
-    AT_ONCE = "at once"  # not there, and nothing is wrong with them: they shared another's fate, or go differently
-    REFUSED = "refused"  # a record of them is refused, and will be again; which one is not said
+    RETRY_LATER = "retry"  # not there; the same may work a little later
+    RETRY_NOW = "at once"  # not there, and nothing is wrong with them: they shared another's fate, or go differently
+    REJECTED = "refused"  # a record of them is refused, and will be again; which one is not said
     DENIED = "denied"  # not there; the target takes no record at all for this topic until somebody mends that
     APART = "apart"  # not there; one topic of the call is to blame, and which is not said: deliver each by itself
     STALLED = "stalled"  # the target takes nothing for this partition now; waiting for it holds up the others
@@ -48,7 +48,7 @@ class RunFailed:
     partition: TopicPartition
     code: str
     reason: str
-    fate: Fate
+    fate: FailureKind
 
 
 class TargetWriter(Protocol):
@@ -58,7 +58,7 @@ class TargetWriter(Protocol):
     def author(self) -> Author:
         """What its checkpoints prove."""
 
-    def lane(self, topic: str) -> int:
+    def batch_size_class(self, topic: str) -> int:
         """Only topics of one lane go into one call of `deliver`."""
 
     def deliver(

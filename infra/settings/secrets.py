@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 MASK = "********"
 
 Path = tuple[str | int, ...]
-Report = Callable[[Path, str], None]
+ProblemSink = Callable[[Path, str], None]
 
 # Of a dotted or underscored name, and so that "sasl.oauthbearer.token.endpoint.url" is none.
 _SECRET = re.compile(r"secret|passw(?:or)?d|passphrase|(?:^|[._])token$|private\.key|key\.pem$", re.IGNORECASE)
@@ -31,8 +31,8 @@ def masked(table: Mapping[str, str]) -> dict[str, str]:
 def substitute(
     tree: object,
     environment: Mapping[str, str],
-    report: Report,
-    unset: Report,
+    report: ProblemSink,
+    unset: ProblemSink,
     *,
     literal_secrets: bool,
     path: Path = (),
@@ -79,7 +79,7 @@ def _variable_for(path: Path) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "_", str(path[-1])).strip("_").upper() or "SECRET"
 
 
-def _replaced(text: str, environment: Mapping[str, str], report: Report, unset: Report, path: Path) -> str:
+def _replaced(text: str, environment: Mapping[str, str], report: ProblemSink, unset: ProblemSink, path: Path) -> str:
     def value(match: re.Match[str]) -> str:
         whole, name = match[0], match[1]
         if whole.startswith("$$"):

@@ -8,7 +8,7 @@ from formats.errors import CorruptSegment
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import Segment, SourcePartition
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.producer import Fate
+from infra.contracts.producer import FailureKind
 
 
 def labels_of(source: SourcePartition) -> dict[str, str]:
@@ -17,7 +17,7 @@ def labels_of(source: SourcePartition) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class DeliveryTarget:
     """One partition's way: where its pieces go. `epoch` tells this ownership from an earlier one."""
 
     source: SourcePartition
@@ -40,7 +40,7 @@ class Assignment:
 class Progressed:
     """Runs are in the target, and so is their checkpoint."""
 
-    assignment: Assignment
+    assignment: DeliveryTarget
     next_offset: int
     done: bool  # the pieces are delivered to their end
     count: int = field(default=0, compare=False)  # records, with this report
@@ -52,23 +52,23 @@ class Failed:
     """What lies behind the last Progressed is not in the target. REFUSED, DENIED and STALLED: trying again at once will
     not help. UNKNOWN: it may be there, read the position again."""
 
-    assignment: Assignment
+    assignment: DeliveryTarget
     reason: str
-    fate: Fate
+    fate: FailureKind
     offset: int | None = None  # of the one record that is refused
 
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    assignment: Assignment
+    assignment: DeliveryTarget
     segment: Segment
 
 
 @dataclass(frozen=True, slots=True)
 class Corrupt:
-    assignment: Assignment
+    assignment: DeliveryTarget
     segment: Segment
     error: CorruptSegment
 
 
-Report = Progressed | Failed | Vanished | Corrupt
+DeliveryEvent = Progressed | Failed | Vanished | Corrupt

@@ -17,7 +17,7 @@ from formats.messages.delivery_checkpoint import Skipped
 from formats.segment import Segment
 from infra.archive.run_reader import PieceRun, RunReader
 from infra.contracts.cluster import TopicPartition
-from ingress.delivery.events import Assignment
+from ingress.delivery.events import DeliveryTarget
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ class Narrow:
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    assignment: Assignment
+    assignment: DeliveryTarget
     pieces: Sequence[Piece]  # they adjoin; none: only the first checkpoint is to be written
     narrow: Narrow | None = None
     skipped: Sequence[Skipped] = ()  # right before them
 
 
 @dataclass(slots=True, eq=False)
-class Reading:
-    assignment: Assignment
+class SegmentRead:
+    assignment: DeliveryTarget
     pieces: Sequence[Piece]
     narrow: Narrow | None
     runs: Generator[PieceRun, None, None]
@@ -54,7 +54,7 @@ class Reading:
 
 
 @dataclass(slots=True)
-class Readings:
+class ReadAhead:
     """The delivery thread's, but for `begin` and `release`. `changed` guards what waits; it is notified when something
     begins, and when a run is read."""
 
@@ -64,12 +64,12 @@ class Readings:
     changed: threading.Condition
     _waiting: deque[_Waiting] = field(default_factory=deque)
     _released: set[int] = field(default_factory=set)  # epochs whose partitions are not ours any more
-    _open: dict[int, Reading] = field(default_factory=dict)  # by epoch
+    _open: dict[int, SegmentRead] = field(default_factory=dict)  # by epoch
     _served: dict[Hashable, int] = field(default_factory=dict)  # group of partitions -> its last round
     _apart: set[str | TopicPartition] = field(default_factory=set)  # topics and partitions that may spoil a round
     _rounds: int = 0
 
-    def begin(self, assignment: Assignment, pieces: Sequence[Piece], skipped: Sequence[Skipped]) -> None:
+    def begin(self, assignment: DeliveryTarget, pieces: Sequence[Piece], skipped: Sequence[Skipped]) -> None:
         with self.changed:
             self._waiting.append(_Waiting(assignment, pieces, skipped=skipped))
             self.changed.notify_all()
@@ -82,7 +82,7 @@ class Readings:
     def is_any_at_hand(self) -> bool:
         return any(reading.ahead.done() for reading in self._open.values())
 
-    def members(self, lane: Callable[[str], Hashable]) -> list[Reading]:
+    def members(self, batch_size_class: Callable[[str], Hashable]) -> list[SegmentRead]:
         """Under `changed`. Who shares the next round: of one lane, and nobody who may spoil it for the others; groups
         take turns. Opens what waits."""
         for epoch in self._released.intersection(self._open):
@@ -91,12 +91,12 @@ class Readings:
             waiting = self._waiting.popleft()
             if waiting.assignment.epoch not in self._released:
                 self._begin_reading(waiting)
-        groups: dict[Hashable, list[Reading]] = {}
+        groups: dict[Hashable, list[SegmentRead]] = {}
         for reading in self._open.values():
             target = reading.assignment.target
             alone = reading.assignment.epoch if reading.narrow else 0
             apart = next((one for one in (target, target.topic) if one in self._apart), "")
-            groups.setdefault((lane(target.topic), alone, apart), []).append(reading)
+            groups.setdefault((batch_size_class(target.topic), alone, apart), []).append(reading)
         ready = [group for group, readings in groups.items() if any(r.ahead.done() for r in readings)]
         if not ready:
             return []
@@ -114,13 +114,13 @@ class Readings:
         """Records of it were delivered."""
         self._apart -= {partition, partition.topic}
 
-    def next_run(self, reading: Reading, run: PieceRun) -> None:
+    def next_run(self, reading: SegmentRead, run: PieceRun) -> None:
         """`run` was taken; the next one is read meanwhile."""
         reading.next_offset = run.next_offset
         if not run.last:
             reading.ahead = self._read_ahead(reading.runs)
 
-    def again(self, reading: Reading, from_offset: int, narrow: Narrow | None) -> None:
+    def again(self, reading: SegmentRead, from_offset: int, narrow: Narrow | None) -> None:
         """Read once more, from there; before anything that waits."""
         self.drop(reading.assignment.epoch)
         # once the first run is delivered, what was skipped before it is said
@@ -147,7 +147,7 @@ class Readings:
             at = assignment.begun_at or 0
             runs = _first_run(at)
         ahead = self._read_ahead(runs)
-        self._open[assignment.epoch] = Reading(assignment, pieces, narrow, runs, ahead, at, at, waiting.skipped)
+        self._open[assignment.epoch] = SegmentRead(assignment, pieces, narrow, runs, ahead, at, at, waiting.skipped)
 
     def _read_ahead(self, runs: Generator[PieceRun, None, None]) -> Future[PieceRun]:
         future = self.pool.submit(next, runs)

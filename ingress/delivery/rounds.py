@@ -37,13 +37,13 @@ from formats.errors import (
 )
 from formats.messages.delivery_checkpoint import Checkpoint, Skipped
 from infra.archive.run_reader import PieceRun, RunReader
-from infra.contracts.producer import Fate, RunFailed, TargetRun, TargetWriter, TimestampRule
+from infra.contracts.producer import FailureKind, RunFailed, TargetRun, TargetWriter, TimestampRule
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock, Stop
 from infra.runtime.metrics import Metrics
-from ingress.delivery.events import Assignment, Corrupt, Failed, Progressed, Report, Vanished
+from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryTarget, Failed, Progressed, Vanished
 from ingress.delivery.pace import Pace
-from ingress.delivery.read_ahead import Narrow, Reading, Readings
+from ingress.delivery.read_ahead import Narrow, ReadAhead, SegmentRead
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ GIVING_UP = timedelta(seconds=5)  # for a round that was told to stop: to abort 
 class _Part:
     """What one partition has in the round under way."""
 
-    reading: Reading
+    reading: SegmentRead
     from_offset: int
     count: int = 0
     size_bytes: int = 0
@@ -66,7 +66,7 @@ class _Part:
     newest_ms: float | None = None  # stamp of the last record
     ended: bool = False  # nothing more of it in this round
     done: bool = False  # the pieces, to their end
-    then: Report | _Refusal | None = None  # why it ended, to be told once what came before is delivered
+    then: DeliveryEvent | _Refusal | None = None  # why it ended, to be told once what came before is delivered
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class Delivery:
     round_records: int = 1  # a round takes what is at hand, and goes on until it has so many
     linger: timedelta = timedelta()  # how long it waits for them
     # no SimpleQueue: its `get` waits for ever when a signal interrupts it as its timeout ends (CPython 3.11; seen)
-    reports: Queue[Report] = field(default_factory=Queue)
-    _readings: Readings = field(init=False)
+    reports: Queue[DeliveryEvent] = field(default_factory=Queue)
+    _readings: ReadAhead = field(init=False)
     _pace: Pace = field(init=False)
     _in_round: frozenset[int] = frozenset()
     _held_back: bool = False  # what is at hand may not go out now
@@ -109,9 +109,9 @@ class Delivery:
 
     def __post_init__(self) -> None:
         self._pace = Pace(self.round_records)
-        self._readings = Readings(self.reader, self.pool, self.width, self._mutex)
+        self._readings = ReadAhead(self.reader, self.pool, self.width, self._mutex)
 
-    def begin(self, assignment: Assignment, pieces: Sequence[Piece], skipped: Sequence[Skipped] = ()) -> None:
+    def begin(self, assignment: DeliveryTarget, pieces: Sequence[Piece], skipped: Sequence[Skipped] = ()) -> None:
         """Pieces that adjoin. The reports tell how far it got; where one is at fault, what came before is delivered.
         Without a piece: only a checkpoint at `assignment.begun_at`, the partition's first. `skipped` are offsets before
         them that were given up: written down with the first position behind them."""
@@ -146,7 +146,7 @@ class Delivery:
             self._held_back = self._halted_until is not None and self.clock.now() < self._halted_until
             if self._held_back:
                 return False
-            members = self._readings.members(self.writer.lane)
+            members = self._readings.members(self.writer.batch_size_class)
             if not members:
                 return False
             if self._halted:
@@ -182,7 +182,7 @@ class Delivery:
 
     # --- a round ---
 
-    def _round(self, members: list[Reading], fence: object) -> None:
+    def _round(self, members: list[SegmentRead], fence: object) -> None:
         began = self._round_began = time.monotonic()
         parts: dict[int, _Part] = {}  # by epoch: several sources may go to one partition
         runs = self._runs(members, parts, began)
@@ -196,7 +196,7 @@ class Delivery:
         except BrokerUnavailable as error:
             # not everything was taken, perhaps; the rest of it was not produced, and is read again
             targets = {part.reading.assignment.target for part in parts.values()}
-            failures = [RunFailed(p, "UNAVAILABLE", str(error), Fate.UNKNOWN) for p in targets]
+            failures = [RunFailed(p, "UNAVAILABLE", str(error), FailureKind.UNKNOWN) for p in targets]
         else:
             if parts:
                 self._halt("")
@@ -220,7 +220,9 @@ class Delivery:
         self._halted, self._halts = reason, self._halts + 1 if reason else 0
         self._halted_until = self.clock.now() + pause if reason else None
 
-    def _runs(self, members: list[Reading], parts: dict[int, _Part], began: float) -> Generator[TargetRun, None, None]:
+    def _runs(
+        self, members: list[SegmentRead], parts: dict[int, _Part], began: float
+    ) -> Generator[TargetRun, None, None]:
         """What is at hand of every member, again and again until it is enough for a round."""
         total = 0
         while True:
@@ -240,10 +242,10 @@ class Delivery:
             if total >= self._pace.limit or self.stop.is_set() or not self._more(members, parts, began):
                 return
 
-    def _more(self, members: list[Reading], parts: dict[int, _Part], began: float) -> bool:
+    def _more(self, members: list[SegmentRead], parts: dict[int, _Part], began: float) -> bool:
         """Waits for a member's next run. False when none comes, or not soon enough."""
 
-        def coming() -> list[Reading]:
+        def coming() -> list[SegmentRead]:
             return [m for m in members if (p := parts.get(m.assignment.epoch)) is None or not p.ended]
 
         with self._mutex:
@@ -252,7 +254,7 @@ class Delivery:
                 lambda: not coming() or any(m.ahead.done() for m in coming()) or self._should_stop(), max(left, 0)
             ) and any(m.ahead.done() for m in coming())
 
-    def _take(self, reading: Reading, part: _Part) -> TargetRun | None:
+    def _take(self, reading: SegmentRead, part: _Part) -> TargetRun | None:
         """The run that was read ahead, made fit for the target; the next one is read meanwhile."""
         assignment = reading.assignment
         try:
@@ -263,9 +265,9 @@ class Delivery:
         except CorruptSegment as error:
             part.then = Corrupt(assignment, reading.segment, error)
         except TransientError as error:
-            part.then = Failed(assignment, str(error), Fate.RETRY)
+            part.then = Failed(assignment, str(error), FailureKind.RETRY_LATER)
         except (ForeignSegment, TargetError, TransformFailed) as error:
-            part.then = Failed(assignment, str(error), Fate.REFUSED)
+            part.then = Failed(assignment, str(error), FailureKind.REJECTED)
         else:
             if checked.refused:
                 part.then = _Refusal(checked.refused, run.count, _last_offset(run))
@@ -308,19 +310,19 @@ class Delivery:
                 self._measure(assignment, part, seconds)
                 self.reports.put(Progressed(assignment, reading.next_offset, part.done, part.count, part.size_bytes))
             self._after(part)
-        elif failure.fate in (Fate.AT_ONCE, Fate.APART):
-            if failure.fate is Fate.APART:
+        elif failure.fate in (FailureKind.RETRY_NOW, FailureKind.APART):
+            if failure.fate is FailureKind.APART:
                 self._readings.set_apart(assignment.target.topic)
             self._readings.again(reading, part.from_offset, reading.narrow)
-        elif failure.fate is Fate.REFUSED and in_company:  # whose record it is shows when each goes by itself
+        elif failure.fate is FailureKind.REJECTED and in_company:  # whose record it is shows when each goes by itself
             self._readings.again(reading, part.from_offset, Narrow(max(part.count, 1), part.last_offset + 1))
-        elif failure.fate is Fate.REFUSED:
+        elif failure.fate is FailureKind.REJECTED:
             reason = f"{failure.code}: {failure.reason}"
             self._refused(reading, part.from_offset, _Refusal(reason, part.count, part.last_offset))
         else:
-            if failure.fate is Fate.DENIED:
+            if failure.fate is FailureKind.DENIED:
                 self._readings.set_apart(assignment.target.topic)
-            elif failure.fate is Fate.STALLED:
+            elif failure.fate is FailureKind.STALLED:
                 self._readings.set_apart(assignment.target)
             self._readings.drop(assignment.epoch)
             self.reports.put(Failed(assignment, f"{failure.code}: {failure.reason}", failure.fate))
@@ -337,19 +339,19 @@ class Delivery:
         elif reading.narrow is not None and reading.next_offset >= reading.narrow.until:
             self._readings.again(reading, reading.next_offset, None)  # it was refused in company only
 
-    def _refused(self, reading: Reading, from_offset: int, refusal: _Refusal) -> None:
+    def _refused(self, reading: SegmentRead, from_offset: int, refusal: _Refusal) -> None:
         if refusal.count == 0:  # no record of it: its first checkpoint
             self._readings.drop(reading.assignment.epoch)
-            self.reports.put(Failed(reading.assignment, refusal.reason, Fate.REFUSED))
+            self.reports.put(Failed(reading.assignment, refusal.reason, FailureKind.REJECTED))
             return
         if refusal.count == 1:
             self._readings.drop(reading.assignment.epoch)
             reason = f"the record at offset {refusal.last_offset} is refused: {refusal.reason}"
-            self.reports.put(Failed(reading.assignment, reason, Fate.REFUSED, refusal.last_offset))
+            self.reports.put(Failed(reading.assignment, reason, FailureKind.REJECTED, refusal.last_offset))
             return
         self._readings.again(reading, from_offset, Narrow(max(refusal.count // 2, 1), refusal.last_offset + 1))
 
-    def _measure(self, assignment: Assignment, part: _Part, seconds: float) -> None:
+    def _measure(self, assignment: DeliveryTarget, part: _Part, seconds: float) -> None:
         labels = assignment.labels
         self.metrics.count("record_count", part.count, **labels)
         self.metrics.count("record_bytes", part.size_bytes, **labels)

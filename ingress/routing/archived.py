@@ -6,24 +6,24 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
-from formats.control.claim import Place
+from formats.control.claim import TopicClaim
 from formats.errors import DataError
 from formats.forks import fork_number
 from formats.topic_selection import is_internal
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
-from ingress.routing.succession import Life, in_order, life_of
+from ingress.routing.succession import Incarnation, in_order, life_of
 from ingress.settings import IngressSettings, IngressSource
 
 LONGEST_NAME = 249  # Kafka's own rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class ArchivedTopic:
     """What should be delivered to one topic here."""
 
     region: str
-    lives: Sequence[Life]  # in this order; at least one
+    lives: Sequence[Incarnation]  # in this order; at least one
     settings: IngressSource
 
     @property
@@ -36,20 +36,22 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedTopic:
     """A wish that is not granted, with the reason and the remedy."""
 
-    wish: Wish
+    wish: ArchivedTopic
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RoutingPlan:
     """The configuration applied to what the archive holds."""
 
-    chosen: Mapping[str, Sequence[Wish]]  # by destination; several go to one only when each of their sources allows it
-    withheld: Sequence[Refusal]  # incarnations that `on_recreate`, or a claim that is missing, holds back
-    refused: Sequence[Refusal]  # wishes that contradict each other or Kafka's rules
+    chosen: Mapping[
+        str, Sequence[ArchivedTopic]
+    ]  # by destination; several go to one only when each of their sources allows it
+    withheld: Sequence[RefusedTopic]  # incarnations that `on_recreate`, or a claim that is missing, holds back
+    refused: Sequence[RefusedTopic]  # wishes that contradict each other or Kafka's rules
     idle: frozenset[tuple[str, str]]  # region and pattern of sources that match no topic of the archive
 
     @property
@@ -70,29 +72,31 @@ class Plan:
 
 
 @dataclass(slots=True)
-class WishFinder:
+class ArchivedTopics:
     """One call at a time."""
 
     store: SegmentStore
     control: ControlStore
     settings: IngressSettings
     own_topics: Collection[str]
-    _claims: dict[tuple[str, str], Place] = field(default_factory=dict)  # by region and place; they never change
+    _claims: dict[tuple[str, str], TopicClaim] = field(default_factory=dict)  # by region and place; they never change
 
-    def plan(self) -> Plan:
+    def plan(self) -> RoutingPlan:
         """Asks the archive alone. Raises StoreUnavailable."""
-        withheld: list[Refusal] = []
+        withheld: list[RefusedTopic] = []
         idle: set[tuple[str, str]] = set()
-        wanted: dict[str, list[Wish]] = {}
+        wanted: dict[str, list[ArchivedTopic]] = {}
         for region in sorted({s.region for s in self.settings.sources}):
             for wish in self._of_region(region, withheld, idle):
                 wanted.setdefault(wish.destination, []).append(wish)
         chosen, refused = _choose(wanted)
-        return Plan(chosen, withheld, refused, frozenset(idle))
+        return RoutingPlan(chosen, withheld, refused, frozenset(idle))
 
-    def _of_region(self, region: str, withheld: list[Refusal], idle: set[tuple[str, str]]) -> Iterator[Wish]:
+    def _of_region(
+        self, region: str, withheld: list[RefusedTopic], idle: set[tuple[str, str]]
+    ) -> Iterator[ArchivedTopic]:
         """Adds to `withheld` and `idle`."""
-        topics: dict[str, list[Life]] = {}
+        topics: dict[str, list[Incarnation]] = {}
         for life in map(life_of, self.store.topics(region)):
             topics.setdefault(life.topic, []).append(life)
         idle.update(self._idle(region, topics))
@@ -108,15 +112,15 @@ class WishFinder:
                 unreadable: dict[str, str] = {}  # by place
                 ordered, unordered = in_order(self._with_claim(region, place, unreadable) for place in places)
                 for life, reason in unordered.items():
-                    wish = Wish(region=region, lives=(life,), settings=source)
-                    withheld.append(Refusal(wish, unreadable.get(life.place, reason)))
+                    wish = ArchivedTopic(region=region, lives=(life,), settings=source)
+                    withheld.append(RefusedTopic(wish, unreadable.get(life.place, reason)))
                 if ordered:
-                    yield Wish(region=region, lives=ordered, settings=source)
+                    yield ArchivedTopic(region=region, lives=ordered, settings=source)
                 continue
             for life in lives:
-                wish = Wish(region=region, lives=(life,), settings=source)
+                wish = ArchivedTopic(region=region, lives=(life,), settings=source)
                 if life.incarnation and source.on_recreate == "stop":
-                    withheld.append(Refusal(wish, _stopped(life)))
+                    withheld.append(RefusedTopic(wish, _stopped(life)))
                 else:
                     yield wish
 
@@ -125,7 +129,7 @@ class WishFinder:
             if source.region == region and not source.topic.matches_any(topics):
                 yield region, str(source.topic)
 
-    def _with_claim(self, region: str, place: str, unreadable: dict[str, str]) -> Life:
+    def _with_claim(self, region: str, place: str, unreadable: dict[str, str]) -> Incarnation:
         key, life = (region, place), life_of(place)
         if key not in self._claims:
             try:
@@ -139,7 +143,7 @@ class WishFinder:
         return replace(life, claim=self._claims[key])
 
 
-def _stopped(life: Life) -> str:
+def _stopped(life: Incarnation) -> str:
     what = (
         f"topic {life.topic} was deleted and created again at the source: {life.place} is a later life of it, with the "
         f"topic id {life.incarnation}"
@@ -155,15 +159,17 @@ def _stopped(life: Life) -> str:
     )
 
 
-def _choose(wanted: Mapping[str, Sequence[Wish]]) -> tuple[Mapping[str, Sequence[Wish]], Sequence[Refusal]]:
+def _choose(
+    wanted: Mapping[str, Sequence[ArchivedTopic]],
+) -> tuple[Mapping[str, Sequence[ArchivedTopic]], Sequence[RefusedTopic]]:
     """Which wishes for each destination are granted together, and which are not."""
-    chosen: dict[str, Sequence[Wish]] = {}
-    refused: list[Refusal] = []
+    chosen: dict[str, Sequence[ArchivedTopic]] = {}
+    refused: list[RefusedTopic] = []
     for name, rivals in wanted.items():
         if len(name) > LONGEST_NAME:
             for wish in rivals:
                 reason = f"its destination {name} has {len(name)} characters, Kafka's limit is {LONGEST_NAME}"
-                refused.append(Refusal(wish, reason))
+                refused.append(RefusedTopic(wish, reason))
         elif len(rivals) == 1 or all(wish.settings.allow_merge for wish in rivals):
             chosen[name] = rivals
         else:
@@ -173,5 +179,5 @@ def _choose(wanted: Mapping[str, Sequence[Wish]]) -> tuple[Mapping[str, Sequence
                 f"{names} all have the destination {name}: give them different destination_topics, or merge them "
                 "on purpose with allow_merge = true for the source of each"
             )
-            refused += [Refusal(wish, reason) for wish in rivals]
+            refused += [RefusedTopic(wish, reason) for wish in rivals]
     return chosen, refused

@@ -19,8 +19,8 @@ from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
-from ingress.routing.archived import Refusal, Wish, WishFinder
-from ingress.routing.succession import Life
+from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic
+from ingress.routing.succession import Incarnation
 from ingress.settings import IngressSettings, IngressSource
 
 log = logging.getLogger(__name__)
@@ -41,14 +41,14 @@ class Route:
     """One source topic's way to a destination."""
 
     region: str
-    lives: Sequence[Life]  # what is delivered, in this order; at least one, of one source topic
+    lives: Sequence[Incarnation]  # what is delivered, in this order; at least one, of one source topic
     settings: IngressSource
 
     def sources(self, partition: int) -> Sequence[SourcePartition]:
         """What goes to a partition there: of each life, in their order."""
         return [life.source(self.region, partition) for life in self.lives]
 
-    def next_life(self, source: SourcePartition) -> Life | None:
+    def next_life(self, source: SourcePartition) -> Incarnation | None:
         """The one behind that of `source`."""
         later = self.sources(source.partition).index(source) + 1
         return self.lives[later] if later < len(self.lives) else None
@@ -77,7 +77,7 @@ class Destination:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class RoutingTable:
     """The answer of one look."""
 
     destinations: Mapping[str, Destination]  # by the name of the topic here
@@ -98,7 +98,7 @@ class Found:
             return False
         return not topic_id or not found.facts.topic_id or topic_id == found.facts.topic_id
 
-    def with_facts(self, facts: Mapping[str, TopicFacts]) -> Found:
+    def with_facts(self, facts: Mapping[str, TopicFacts]) -> RoutingTable:
         """The same with news of some topics here; what is not there any more is left for the next look."""
         newer = {n: replace(d, facts=facts[n]) for n, d in self.destinations.items() if n in facts}
         return replace(self, destinations={**self.destinations, **newer})
@@ -113,7 +113,7 @@ class DestinationFinder:
     """
 
     store: SegmentStore
-    wishes: WishFinder
+    wishes: ArchivedTopics
     format: SegmentFormat
     admin: ClusterAdmin
     settings: IngressSettings
@@ -122,7 +122,7 @@ class DestinationFinder:
     _idle: frozenset[tuple[str, str]] = frozenset()  # region and pattern: told once
     _stored: dict[tuple[str, str], Sequence[int]] = field(default_factory=dict)  # partitions by region and place
 
-    def look(self, grown: Collection[tuple[str, str]] = ()) -> Found:
+    def look(self, grown: Collection[tuple[str, str]] = ()) -> RoutingTable:
         """`grown`: region and place of what is known to have more partitions than at the last look. Raises
         StoreUnavailable or BrokerUnavailable; then nothing changed that matters."""
         if reason := self._other_cluster():
@@ -150,7 +150,7 @@ class DestinationFinder:
             if n in facts
         }
         wishes = [*(wish for some in chosen.values() for wish in some), *(r.wish for r in plan.refused)]
-        refusals = [Refusal(wish, refused[wish.name]) for wish in wishes if wish.name in refused]
+        refusals = [RefusedTopic(wish, refused[wish.name]) for wish in wishes if wish.name in refused]
         unplaced = self._by_partition(refusals)
         for name, destination in found.items():
             too_few = self._too_few_partitions(destination)
@@ -158,28 +158,28 @@ class DestinationFinder:
             unplaced |= {CheckpointKey(source, name): reason for source, reason in too_few.items()}
         self._looks += 1
         earlier = self._earlier([*refusals, *plan.withheld])
-        return Found(found, refused, unplaced, self._by_partition(plan.withheld), earlier)
+        return RoutingTable(found, refused, unplaced, self._by_partition(plan.withheld), earlier)
 
-    def _elsewhere(self, reason: str) -> Found:
+    def _elsewhere(self, reason: str) -> RoutingTable:
         """Nothing of all that is wanted is delivered to a cluster that is another one."""
         try:
             plan = self.wishes.plan()
             wishes = [wish for some in plan.chosen.values() for wish in some]
-            refusals = [*plan.withheld, *plan.refused, *(Refusal(wish, reason) for wish in wishes)]
+            refusals = [*plan.withheld, *plan.refused, *(RefusedTopic(wish, reason) for wish in wishes)]
             withheld, earlier = self._by_partition(refusals), self._earlier(refusals)
-            return Found({}, {"cluster": reason}, {}, withheld, earlier)
+            return RoutingTable({}, {"cluster": reason}, {}, withheld, earlier)
         except StoreUnavailable:  # must not keep what was found in the cluster before
-            return Found({}, {"cluster": reason})
+            return RoutingTable({}, {"cluster": reason})
 
-    def _by_partition(self, refusals: Iterable[Refusal]) -> dict[CheckpointKey, str]:
+    def _by_partition(self, refusals: Iterable[RefusedTopic]) -> dict[CheckpointKey, str]:
         """By what is stored of each, in the last incarnation that has the partition: which one is delivered is known
         once it has a place."""
         return {keys[-1]: refusal.reason for refusal in refusals for keys in self._keys(refusal.wish)}
 
-    def _earlier(self, refusals: Iterable[Refusal]) -> Collection[CheckpointKey]:
+    def _earlier(self, refusals: Iterable[RefusedTopic]) -> Collection[CheckpointKey]:
         return [key for refusal in refusals for keys in self._keys(refusal.wish) for key in keys[:-1]]
 
-    def _keys(self, wish: Wish) -> Iterable[Sequence[CheckpointKey]]:
+    def _keys(self, wish: ArchivedTopic) -> Iterable[Sequence[CheckpointKey]]:
         """Of each partition that is stored: the incarnations that have it, in order."""
         found: dict[int, list[CheckpointKey]] = {}
         for life in wish.lives:
@@ -212,13 +212,15 @@ class DestinationFinder:
             "restart: a cluster without this one's checkpoint topic gets everything from the archive's beginning"
         )
 
-    def _facts(self, chosen: Mapping[str, Sequence[Wish]], refused: dict[str, str]) -> Mapping[str, TopicFacts]:
+    def _facts(
+        self, chosen: Mapping[str, Sequence[ArchivedTopic]], refused: dict[str, str]
+    ) -> Mapping[str, TopicFacts]:
         """Of those that exist. One that we may not see is refused alone."""
         facts, errors = describe_each(self.admin, chosen)
         refused |= {wish.name: str(error) for name, error in errors.items() for wish in chosen[name]}
         return facts
 
-    def _create(self, name: str, wishes: Sequence[Wish]) -> None:
+    def _create(self, name: str, wishes: Sequence[ArchivedTopic]) -> None:
         """With as many partitions as the largest source has, or as is said for it."""
         count = max(self._partition_count(name, wish) for wish in wishes)
         with durable(Step.CREATE_TOPIC):
@@ -228,7 +230,7 @@ class DestinationFinder:
         if created:
             log.info("destination_created", extra={log_fields.DESTINATION: name, log_fields.COUNT: count})
 
-    def _partition_count(self, name: str, wish: Wish) -> int:
+    def _partition_count(self, name: str, wish: ArchivedTopic) -> int:
         if wish.settings.partitions is not None:
             return wish.settings.partitions
         counts = [self._source_partition_count(wish.region, life) for life in wish.lives]
@@ -241,7 +243,7 @@ class DestinationFinder:
             )
         return count
 
-    def _source_partition_count(self, region: str, life: Life) -> int | None:
+    def _source_partition_count(self, region: str, life: Incarnation) -> int | None:
         """The largest count that the newest segment of any partition tells; a topic never loses partitions."""
         counts: list[int] = []
         partitions = self.store.partitions(region, life.place)
@@ -253,7 +255,7 @@ class DestinationFinder:
                         counts.append(reader.footer.origin.source_partition_count)
         return max(*counts, max(partitions) + 1) if counts else None
 
-    def _partitions(self, region: str, life: Life) -> Sequence[int]:
+    def _partitions(self, region: str, life: Incarnation) -> Sequence[int]:
         where = (region, life.place)
         if where not in self._stored:
             self._stored[where] = self.store.partitions(region, life.place)

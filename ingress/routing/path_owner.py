@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from formats.control.claim import Place
+from formats.control.claim import TopicClaim
 from formats.errors import ForeignSegment, MalformedEvent
 from formats.footer import SegmentFooter
 from infra.archive.control import ControlStore
@@ -21,12 +21,12 @@ ASK_AGAIN = timedelta(minutes=1)  # for the claim of a place that has none
 
 
 @dataclass(slots=True)
-class PlaceOwners:
+class PathOwners:
     """Safe to call from several threads."""
 
     control: ControlStore
     ask_again: timedelta = ASK_AGAIN
-    _claims: dict[tuple[str, str], Place] = field(default_factory=dict)  # by region and place; they never change
+    _claims: dict[tuple[str, str], TopicClaim] = field(default_factory=dict)  # by region and place; they never change
     _absent: dict[tuple[str, str], Deadline] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -46,7 +46,7 @@ class PlaceOwners:
             "own"
         )
 
-    def _claim(self, region: str, place: str, segment: str) -> Place | None:
+    def _claim(self, region: str, place: str, segment: str) -> TopicClaim | None:
         where = (region, place)
         with self._lock:
             known, absent = self._claims.get(where), self._absent.get(where)

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from formats.control.claim import Place
+from formats.control.claim import TopicClaim
 from formats.errors import CheckpointConflict
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import SourcePartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
+class Incarnation:
     """`claim` is None when nobody claimed the place, or nobody needed to know."""
 
     topic: str
     incarnation: str = ""  # empty: the plain place
-    claim: Place | None = None
+    claim: TopicClaim | None = None
     is_readable: bool = True  # the claim, if there is one
 
     @property
@@ -49,14 +49,14 @@ class Life:
         return None if self.claim is None else self.claim.claimed_at + delay
 
 
-def life_of(place: str) -> Life:
+def life_of(place: str) -> Incarnation:
     topic, _, incarnation = place.partition("@")
-    return Life(topic=topic, incarnation=incarnation)
+    return Incarnation(topic=topic, incarnation=incarnation)
 
 
-def in_order(lives: Iterable[Life]) -> tuple[Sequence[Life], Mapping[Life, str]]:
+def in_order(lives: Iterable[Incarnation]) -> tuple[Sequence[Incarnation], Mapping[Incarnation, str]]:
     """The lives whose order is certain, and why it is not for each of the others."""
-    ordered: list[Life] = []
+    ordered: list[Incarnation] = []
     waiting = sorted(lives, key=lambda life: life.place)
     while next_ := [life for life in waiting if life.number == len(ordered)]:
         if len(next_) > 1:
@@ -66,7 +66,7 @@ def in_order(lives: Iterable[Life]) -> tuple[Sequence[Life], Mapping[Life, str]]
     return ordered, {life: _why_unordered(life, len(ordered), waiting) for life in waiting}
 
 
-def _why_unordered(life: Life, missing: int, waiting: Sequence[Life]) -> str:
+def _why_unordered(life: Incarnation, missing: int, waiting: Sequence[Incarnation]) -> str:
     if life.number is None:
         why = f"its claim _control/v1/places/{life.place} is missing, so nothing says when it was"
     elif life.number == missing:

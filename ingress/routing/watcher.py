@@ -16,11 +16,11 @@ from formats.errors import ReplicatorError
 from formats.messages.delivery_checkpoint import Parked
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicFacts, TopicPartition
-from infra.contracts.internal_topics import ParkedNotes
+from infra.contracts.internal_topics import ParkedReporter
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
 from infra.runtime.health import Health
-from ingress.routing.destinations import DestinationFinder, Found
+from ingress.routing.destinations import DestinationFinder, RoutingTable
 
 log = logging.getLogger(__name__)
 
@@ -35,13 +35,13 @@ class DestinationWatcher:
     finder: DestinationFinder
     pool: Executor
     interval: timedelta
-    notes: ParkedNotes
+    notes: ParkedReporter
     health: Health
-    found: Found = field(default_factory=lambda: Found({}, {}))
+    found: RoutingTable = field(default_factory=lambda: RoutingTable({}, {}))
     _failures: Failures = field(default_factory=Failures)
-    _told: Found = field(default_factory=lambda: Found({}, {}))
+    _told: RoutingTable = field(default_factory=lambda: RoutingTable({}, {}))
     _told_as: Mapping[str, str] = field(default_factory=dict)  # in health: subject -> reason
-    _look: Future[Found] | None = None
+    _look: Future[RoutingTable] | None = None
     _look_at: datetime | None = None
     _soon_at: datetime | None = None  # not before then for a new partition: they come in crowds, and looks may fail
     _counts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # of destinations, by region and place
@@ -125,14 +125,14 @@ class DestinationWatcher:
         return partitions
 
 
-def _subjects(found: Found) -> Mapping[str, str]:
+def _subjects(found: RoutingTable) -> Mapping[str, str]:
     """Of health: every partition that is refused, and what is refused without any that is known."""
     partitions = {str(key.source): reason for key, reason in found.stopped.items()}
     places = {f"{k.source.region}/{name}" for k in found.stopped for name in (k.source.place, k.source.topic)}
     return {name: why for name, why in found.refused.items() if name not in places} | partitions
 
 
-def _counts(found: Found) -> Mapping[tuple[str, str], int]:
+def _counts(found: RoutingTable) -> Mapping[tuple[str, str], int]:
     """How many partitions have a place to go: none of a topic that is refused."""
     refused = {(key.source.region, key.source.place): 0 for key in found.stopped}
     delivered = {

@@ -13,7 +13,7 @@ from infra.archive.control import ControlStore
 from infra.contracts.cluster import ClusterAdmin
 from infra.runtime.lifecycle import SystemClock
 from replicator.config import Config
-from replicator.services.clients import Reach
+from replicator.services.clients import Clients
 from replicator.terminal.output import AsJson, ConfigFile, load_config, print_json, print_text
 from replicator.terminal.source_names import of_another_region
 
@@ -36,7 +36,7 @@ def adopt(
     Ingress delivers it as `on_recreate` says of a topic that was created again.
     """
     settings = load_config(config)
-    with Reach(settings) as reach:
+    with Clients(settings) as reach:
         refuse_foreign(reach.control, reach.admin, settings, topic)
         if fork:
             life = adopt_fork(reach.store, reach.admin, settings.region, topic, SystemClock())

@@ -26,7 +26,7 @@ from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.runtime.lifecycle import SystemClock
 from replicator.commands.repair import operator_of
-from replicator.services.clients import Reach
+from replicator.services.clients import Clients
 from replicator.terminal.changes import Written, tell
 from replicator.terminal.interrupt import WRITES_ONCE, interruptible
 from replicator.terminal.output import (
@@ -65,7 +65,7 @@ def show(
     Exit code 3 when two of them cannot both be true.
     """
     wanted = source_name(source) if source else None
-    with Reach(load_config(config)) as reach:
+    with Clients(load_config(config)) as reach:
         said = reach.checkpoints.read()
         parked, waiting = reach.checkpoints.parked(), reach.checkpoints.waiting()
         owner = standing(reach.checkpoints.claims())
@@ -187,7 +187,7 @@ def seed(
             "--group and --source-config go together: a group's offsets are source offsets only in the source's cluster"
         )
     at = instant(timestamp) if timestamp else None
-    with Reach(load_config(config)) as reach:
+    with Clients(load_config(config)) as reach:
         destination = destination_of(reach.ingress, name, to)
         if offset is not None:
             found: Mapping[SourcePartition, int] = dict.fromkeys(_archived(reach, name), offset)
@@ -198,7 +198,7 @@ def seed(
             times = {s: finder.next_offset(s, at) for s in _archived(reach, name)}
             found = {s: n for s, n in times.items() if n is not None}
         elif group_id is not None:
-            with Reach(load_config(source_config)) as there:
+            with Clients(load_config(source_config)) as there:
                 facts = there.admin.describe([name.topic]).get(name.topic)
                 if facts is None:
                     raise TargetError(f"there is no topic {name.topic} in the cluster of {source_config}")
@@ -239,7 +239,7 @@ def _told(word: Checkpoint | CheckpointConflict | None) -> str:
     return "none" if word is None else "a conflict"
 
 
-def _archived(reach: Reach, name: SourceName) -> list[SourcePartition]:
+def _archived(reach: Clients, name: SourceName) -> list[SourcePartition]:
     """The partition named, or every one that the archive has."""
     if name.partition is not None:
         return [name.at(name.partition)]
@@ -247,7 +247,7 @@ def _archived(reach: Reach, name: SourceName) -> list[SourcePartition]:
 
 
 def _foreign(
-    reach: Reach, name: SourceName, ancestor_topic: str | None, connect_offsets: str | None, alias: str
+    reach: Clients, name: SourceName, ancestor_topic: str | None, connect_offsets: str | None, alias: str
 ) -> Mapping[SourcePartition, int]:
     from formats.messages.foreign_positions import ancestor_positions, connect_positions
     from infra.kafka.internal_topics.whole_topic import read_whole

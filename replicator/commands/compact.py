@@ -29,7 +29,7 @@ from replicator.terminal.output import (
 )
 
 if TYPE_CHECKING:
-    from compaction.run import Report
+    from compaction.run import CompactionReport
     from replicator.config import Config
 
 Topic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Only this topic.")]
@@ -85,7 +85,7 @@ def _now(
     quiet: bool,
     dry_run: bool,
     **selection: Any,
-) -> list[Report]:
+) -> list[CompactionReport]:
     from replicator.services.compaction import Compaction
 
     with bars(quiet=quiet or dry_run) as begin, Compaction(settings, progress=begin("plans")) as compaction:
@@ -104,7 +104,7 @@ def _by_the_clock(settings: Config, names: Sequence[str] | None) -> None:
 # --- what is printed
 
 
-def print_report(report: Report, *, dry_run: bool) -> None:
+def print_report(report: CompactionReport, *, dry_run: bool) -> None:
     seen = f"{report.objects:,} segments, {size_text(report.size_bytes)}"
     if dry_run:
         print_text(f"job {report.job}: {seen}; {len(report.plans)} plans, nothing was changed")
@@ -138,7 +138,7 @@ def print_report(report: Report, *, dry_run: bool) -> None:
         )
 
 
-def _by_partition(report: Report) -> Mapping[str, Mapping[str, int]]:
+def _by_partition(report: CompactionReport) -> Mapping[str, Mapping[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for o in report.outcomes:
         if o.error:
@@ -164,7 +164,7 @@ def _described(plan: Any) -> str:
     return f"delete {len(plan.inside):,} segments, {size}, if {plan.keeper} is proved to hold them"
 
 
-def report_json(report: Report) -> Mapping[str, object]:
+def report_json(report: CompactionReport) -> Mapping[str, object]:
     from dataclasses import asdict
 
     from compaction.planner import MergePlan

@@ -17,7 +17,7 @@ from formats.segment import OffsetRange, SourcePartition
 from infra.archive.forward_listing import covered
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import SystemClock
-from replicator.services.clients import Reach
+from replicator.services.clients import Clients
 from replicator.terminal.interrupt import WRITES_ONCE, interruptible
 from replicator.terminal.output import DIFFERENCES, AsJson, ConfigFile, Yes, load_config, print_json, print_text
 from replicator.terminal.source_names import of_another_region, offset_range, one_partition
@@ -46,7 +46,7 @@ def gaps(context: typer.Context, config: ConfigFile = None, as_json: AsJson = Fa
         regions.add(settings.retention.region or settings.region)
     if settings.ingress is not None:
         regions |= {source.region for source in settings.ingress.sources}
-    with Reach(settings) as reach:
+    with Clients(settings) as reach:
         sources = [s for found in reach.pool.map(reach.control.gap_sources, sorted(regions)) for s in found]
         recorded = [gap for found in reach.pool.map(reach.control.gaps, sources) for gap in found]
         skipped: Sequence[Skipped] = ()
@@ -97,7 +97,7 @@ def accept(
             f"{of_another_region(str(partition), partition.region, settings.region)}; replication or sync brings the "
             "record here"
         )
-    with Reach(settings) as reach:
+    with Clients(settings) as reach:
         plan = _plan(reach, partition, wanted, reason)
         key = gap_key(settings.s3.prefix, partition, wanted)
         if plan is not None and yes:
@@ -119,7 +119,7 @@ def accept(
         print_text("nothing was written; to write it, add --yes")
 
 
-def _plan(reach: Reach, source: SourcePartition, wanted: OffsetRange, reason: str) -> RecordedGap | None:
+def _plan(reach: Clients, source: SourcePartition, wanted: OffsetRange, reason: str) -> RecordedGap | None:
     """None when it was accepted before. Raises TargetError for offsets that are not missing."""
     recorded = reach.control.gaps(source)
     stored = covered(reach.store, source)
@@ -146,14 +146,14 @@ def _plan(reach: Reach, source: SourcePartition, wanted: OffsetRange, reason: st
     )
 
 
-def _not_archived(reach: Reach, source: SourcePartition) -> str:
+def _not_archived(reach: Clients, source: SourcePartition) -> str:
     where = f"the archive of region {source.region}"
     if found := reach.store.partitions(source.region, source.place):
         return f"{where} has no partition {source.partition} of {source.place}: the last one is {found[-1]}"
     return f"there is no topic {source.place} in {where}"
 
 
-def _record(reach: Reach, gap: RecordedGap) -> None:
+def _record(reach: Clients, gap: RecordedGap) -> None:
     with durable(Step.RECORD_GAP):
         reach.control.record_gap(gap)
     stands = next((g for g in reach.control.gaps(gap.source) if g.offsets == gap.offsets), None)

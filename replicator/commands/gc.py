@@ -24,9 +24,9 @@ from replicator.terminal.output import (
 )
 
 if TYPE_CHECKING:
-    from compaction.gc import Report
+    from compaction.gc import GcReport
     from compaction.retention import Expiry
-    from compaction.run import Report as CleaningReport
+    from compaction.run import CompactionReport as CleaningReport
     from replicator.config import Config
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed, each with its reason.")]
@@ -77,7 +77,7 @@ def _refuse_topics_without_rule(settings: Config, topics: list[str]) -> None:
 
 def _collect(
     settings: Config, topics: list[str], *, dry_run: bool, allow_large: bool, covered: bool
-) -> tuple[Report, CleaningReport | None]:
+) -> tuple[GcReport, CleaningReport | None]:
     from replicator.services.retention import Retention
 
     with Retention(settings) as retention, ended_by_signal(retention.stop):
@@ -88,7 +88,7 @@ def _collect(
 # --- what is printed
 
 
-def _lines(report: Report, *, dry_run: bool) -> Iterator[str]:
+def _lines(report: GcReport, *, dry_run: bool) -> Iterator[str]:
     yield f"archive of {report.region}: {report.segments:,} segments, {size_text(report.size_bytes)}"
     for plan in report.plans if dry_run else report.removed:
         count, size = len(plan.deletions), size_text(plan.size_bytes)
@@ -111,7 +111,7 @@ def _lines(report: Report, *, dry_run: bool) -> Iterator[str]:
         yield "nothing was removed"
 
 
-def _as_json(report: Report) -> dict[str, object]:
+def _as_json(report: GcReport) -> dict[str, object]:
     return {
         "region": report.region,
         "segments": report.segments,

@@ -15,8 +15,8 @@ from formats.messages.delivery_checkpoint import (
 )
 from formats.segment import OffsetRange
 from infra.runtime.lifecycle import SystemClock
-from ingress.repair import Operator
-from replicator.services.clients import Reach
+from ingress.repair import CheckpointRepair
+from replicator.services.clients import Clients
 from replicator.terminal.changes import Written, tell
 from replicator.terminal.output import AsJson, ConfigFile, Yes, load_config, print_json, print_text
 from replicator.terminal.source_names import is_delivered, key_of, one_partition
@@ -51,7 +51,7 @@ def skip(
         raise typer.BadParameter(f"--through {through} lies before {offset}")
     settings = load_config(config)
     partition = one_partition(source)
-    with Reach(settings) as reach:
+    with Clients(settings) as reach:
         operator = operator_of(reach)
         key = key_of(reach.ingress, partition, to)
         offsets = OffsetRange(offset, offset if through is None else through)
@@ -79,7 +79,7 @@ def release(source: Where, to: To = None, config: ConfigFile = None, yes: Yes = 
     """
     settings = load_config(config)
     partition = one_partition(source)
-    with Reach(settings) as reach:
+    with Clients(settings) as reach:
         operator = operator_of(reach)
         key = key_of(reach.ingress, partition, to)
         parked = operator.plan_release(key, delivered=is_delivered(reach.ingress, key))
@@ -94,8 +94,8 @@ def release(source: Where, to: To = None, config: ConfigFile = None, yes: Yes = 
     tell([what], written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
 
 
-def operator_of(reach: Reach) -> Operator:
-    return Operator(
+def operator_of(reach: Clients) -> CheckpointRepair:
+    return CheckpointRepair(
         checkpoints=reach.checkpoints,
         open_editor=lambda: reach.editor,
         topic=reach.ingress.checkpoint_topic,

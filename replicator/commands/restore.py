@@ -45,9 +45,9 @@ from replicator.terminal.output import (
 )
 
 if TYPE_CHECKING:
-    from replicator.restore.conflicts import Objection
+    from replicator.restore.conflicts import ConflictKind
     from replicator.restore.plan import RestorePlan
-    from replicator.restore.progress import Outcome
+    from replicator.restore.progress import RestoreOutcome
 
 FINISHES = "what is under way is delivered first; a second signal ends it at once"
 SAMPLE = 5  # records that --dry-run shows before and after
@@ -96,7 +96,7 @@ def restore(  # noqa: PLR0917 -- options of a command
     """
     from infra.runtime.lifecycle import Stop
     from infra.settings.units import parse_duration, parse_size
-    from replicator.restore.restore import Options, Restore, RestoreStopped, Wishes
+    from replicator.restore.restore import Options, Restore, RestoreStopped, TargetOptions
 
     settings = load_config(config)
     set_up_work(settings)
@@ -112,7 +112,7 @@ def restore(  # noqa: PLR0917 -- options of a command
         incarnation,
         [*(keep or []), *(change or [])],
     )
-    wishes = Wishes(
+    wishes = TargetOptions(
         accept=[_objection(name) for name in accept or ()],
         partition_count=partition_count,
         replication_factor=replication_factor,
@@ -174,7 +174,7 @@ def restore(  # noqa: PLR0917 -- options of a command
         raise typer.Exit(code)
 
 
-def exit_code(outcomes: Sequence[Outcome], signals: Collection[int], *, follow: bool) -> int:
+def exit_code(outcomes: Sequence[RestoreOutcome], signals: Collection[int], *, follow: bool) -> int:
     """`signals`: those that came. A restore that was over when Ctrl-C came was not ended by it."""
     is_cut_short = follow or not all(outcome.is_done or outcome.failed for outcome in outcomes)
     if signal.SIGINT in signals and is_cut_short:
@@ -196,9 +196,9 @@ def _refuse_empty(plan: RestorePlan, *, follow: bool) -> None:
 # --- what the user says
 
 
-def _objection(name: str) -> Objection:
-    from replicator.restore.conflicts import ACCEPTED, Objection
+def _objection(name: str) -> ConflictKind:
+    from replicator.restore.conflicts import ACCEPTED, ConflictKind
 
     if name not in list(ACCEPTED):
         raise typer.BadParameter(f"--accept {name!r}: may be {', '.join(ACCEPTED)}")
-    return Objection(name)
+    return ConflictKind(name)

@@ -14,10 +14,10 @@ from formats.segment import OffsetRange
 from replicator.terminal.output import count_text, print_text, size_text, table
 
 if TYPE_CHECKING:
-    from replicator.restore.conflicts import Objected
+    from replicator.restore.conflicts import Conflict
     from replicator.restore.partition_plan import PartitionPlan
     from replicator.restore.plan import RestorePlan
-    from replicator.restore.progress import Outcome
+    from replicator.restore.progress import RestoreOutcome
 
 
 def print_plan(plan: RestorePlan, rate: int | None) -> None:
@@ -86,7 +86,9 @@ def _print_given_up(plan: RestorePlan) -> None:
             )
 
 
-def print_result(plan: RestorePlan, outcomes: Sequence[Outcome], transforms: Sequence[str], took: timedelta) -> None:
+def print_result(
+    plan: RestorePlan, outcomes: Sequence[RestoreOutcome], transforms: Sequence[str], took: timedelta
+) -> None:
     rows = [
         [o.source, o.target, count_text(o.records), size_text(o.size_bytes), o.next_offset, _state(o)] for o in outcomes
     ]
@@ -111,7 +113,7 @@ def print_result(plan: RestorePlan, outcomes: Sequence[Outcome], transforms: Seq
         print_text("nothing was left to do")
 
 
-def _state(outcome: Outcome) -> str:
+def _state(outcome: RestoreOutcome) -> str:
     if outcome.failed:
         return "failed"
     return "done" if outcome.is_done else "stopped"
@@ -159,14 +161,14 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
     }
 
 
-def _objected_json(objected: Objected) -> Mapping[str, object]:
+def _objected_json(objected: Conflict) -> Mapping[str, object]:
     from dataclasses import asdict
 
     return asdict(objected)
 
 
 def result_json(
-    plan: RestorePlan, transforms: Sequence[str], outcomes: Sequence[Outcome], took: timedelta
+    plan: RestorePlan, transforms: Sequence[str], outcomes: Sequence[RestoreOutcome], took: timedelta
 ) -> Mapping[str, object]:
     from dataclasses import asdict
 

@@ -18,7 +18,7 @@ from replicator.terminal.output import count_text, size_text
 if TYPE_CHECKING:
     from formats.messages.delivery_checkpoint import CheckpointKey
     from replicator.restore.plan import RestorePlan
-    from replicator.restore.progress import Outcome, Partition
+    from replicator.restore.progress import Partition, RestoreOutcome
 
 LINE_EVERY = 10.0  # seconds, where no terminal shows a bar
 
@@ -65,7 +65,7 @@ class Standing:
         over = f"{self.partitions_done} of {self.partitions} partitions are over"
         return f"{delivered}, {100 * self.done_bytes // self.whole_bytes} %, {over}" if self.is_counted else over
 
-    def stopped(self, outcomes: Sequence[Outcome]) -> str:
+    def stopped(self, outcomes: Sequence[RestoreOutcome]) -> str:
         """What `outcomes` add up to: the last turn does not know what was delivered after it."""
         records, size_bytes = sum(o.records for o in outcomes), sum(o.size_bytes for o in outcomes)
         over = sum(o.is_done or bool(o.failed) for o in outcomes)

@@ -16,9 +16,9 @@ from formats.messages.delivery_checkpoint import SEED
 from infra.archive.proofs import Proof
 from infra.runtime.lifecycle import SystemClock
 from infra.settings.units import format_age
-from ingress.routing.archived import WishFinder
+from ingress.routing.archived import ArchivedTopics
 from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
-from replicator.services.clients import Reach
+from replicator.services.clients import Clients
 from replicator.status.egress import EgressPartition, EgressSources, EgressStatus
 from replicator.status.ingress import IngressPartition, IngressSources, IngressStatus, Planned
 from replicator.terminal.output import (
@@ -50,7 +50,7 @@ def status(
     """
     settings = load_config(config)
     now = SystemClock().now()
-    with Reach(settings) as reach:
+    with Clients(settings) as reach:
         egress = _egress(settings, reach, now)
         ingress = _ingress(settings, reach, now)
         compaction = compaction_status(settings, reach, now)
@@ -107,7 +107,7 @@ def _where(one: IngressPartition) -> list[str]:
     return [str(one.key.source), *([] if one.configured else ["--to", one.key.destination_topic])]
 
 
-def _egress(settings: Config, reach: Reach, now: datetime) -> EgressStatus | None:
+def _egress(settings: Config, reach: Clients, now: datetime) -> EgressStatus | None:
     if settings.egress is None:
         return None
     sources = EgressSources(
@@ -124,7 +124,7 @@ def _egress(settings: Config, reach: Reach, now: datetime) -> EgressStatus | Non
     return sources.look(now, reach.pool)
 
 
-def _ingress(settings: Config, reach: Reach, now: datetime) -> IngressStatus | None:
+def _ingress(settings: Config, reach: Clients, now: datetime) -> IngressStatus | None:
     if settings.ingress is None:
         return None
     sources = IngressSources(
@@ -141,8 +141,8 @@ def _ingress(settings: Config, reach: Reach, now: datetime) -> IngressStatus | N
     return sources.look(now, reach.pool)
 
 
-def _planned(settings: Config, ingress: IngressSettings, reach: Reach) -> Planned:
-    plan = WishFinder(reach.store, reach.control, ingress, settings.own_topics).plan()
+def _planned(settings: Config, ingress: IngressSettings, reach: Clients) -> Planned:
+    plan = ArchivedTopics(reach.store, reach.control, ingress, settings.own_topics).plan()
     return Planned(refused=plan.reasons, followed=plan.followed)
 
 

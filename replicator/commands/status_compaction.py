@@ -16,10 +16,10 @@ from replicator.terminal.output import print_text, table
 
 if TYPE_CHECKING:
     from replicator.config import Config
-    from replicator.services.clients import Reach
+    from replicator.services.clients import Clients
 
 
-def compaction_status(settings: Config, reach: Reach, now: datetime) -> CompactionStatus | None:
+def compaction_status(settings: Config, reach: Clients, now: datetime) -> CompactionStatus | None:
     """None without [compaction]. Raises ConfigError for a cron that is none."""
     if settings.compaction is None:
         return None

@@ -100,7 +100,7 @@ def verify(  # noqa: PLR0917 -- options of a command
     from replicator.verify.proven import load_proven, save_proven
     from replicator.verify.report import line_of
     from replicator.verify.report import report as report_of
-    from replicator.verify.spark_task import ARCHIVE, DIRECT, SOURCE, TARGET, Look, Work, here, on_spark
+    from replicator.verify.spark_task import ARCHIVE, DIRECT, SOURCE, TARGET, VerifyScope, VerifyTask, here, on_spark
 
     key = os.environ.get(KEY_VARIABLE, "").encode()
     if check_report is not None:
@@ -116,10 +116,10 @@ def verify(  # noqa: PLR0917 -- options of a command
     entries: list[Mapping[str, Any]] = []
     began = SystemClock().now()
     looks = [
-        *([Look(kind=ARCHIVE, read_again_after=parsed(parse_duration, read_again))] if archive else []),
-        *([Look(kind=SOURCE, cluster=load_config(source))] if source is not None and not direct else []),
-        *([Look(kind=TARGET, cluster=load_config(target))] if target is not None and not direct else []),
-        *([Look(kind=DIRECT, cluster=load_config(target), beside=load_config(source))] if direct else []),
+        *([VerifyScope(kind=ARCHIVE, read_again_after=parsed(parse_duration, read_again))] if archive else []),
+        *([VerifyScope(kind=SOURCE, cluster=load_config(source))] if source is not None and not direct else []),
+        *([VerifyScope(kind=TARGET, cluster=load_config(target))] if target is not None and not direct else []),
+        *([VerifyScope(kind=DIRECT, cluster=load_config(target), beside=load_config(source))] if direct else []),
     ]
     if not looks:
         raise typer.BadParameter("--no-archive leaves nothing to look at: say --source, --target, or both")
@@ -132,7 +132,7 @@ def verify(  # noqa: PLR0917 -- options of a command
             found = (
                 here(settings, chosen, look, proven, told)
                 if on is None
-                else on_spark(on, Work(settings, chosen, look), proven, told)
+                else on_spark(on, VerifyTask(settings, chosen, look), proven, told)
             )
             for entry, read in found:
                 entries.append(entry)

@@ -1,6 +1,6 @@
 """One TOML file, parsed once to immutable settings; every problem is reported at once, each with its path."""
 
-from compaction.retention_settings import Held, RetentionRule, RetentionSettings
+from compaction.retention_settings import HeldOffsets, RetentionRule, RetentionSettings
 from compaction.settings import CompactionJob, CompactionSettings
 from egress.settings import EgressSettings, EgressTopicSettings, StartPolicy
 from egress.sync_settings import SyncSettings
@@ -16,7 +16,7 @@ __all__ = [
     "Config",
     "EgressSettings",
     "EgressTopicSettings",
-    "Held",
+    "HeldOffsets",
     "IngressSettings",
     "IngressSource",
     "KafkaSettings",

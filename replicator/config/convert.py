@@ -9,7 +9,7 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Literal
 
-from compaction.retention_settings import Held
+from compaction.retention_settings import HeldOffsets
 from egress.settings import StartPolicy
 from formats.topic_selection import TopicPattern
 from infra.settings.field import About, suggestion
@@ -43,15 +43,15 @@ def convert(hint: object, known: About, raw: object) -> object:
         return _size(raw) if known.is_size else _integer(raw)
     if hint is Path and isinstance(raw, Path):
         return raw
-    if hint in (Held, TopicPattern) and isinstance(raw, Held | TopicPattern):
+    if hint in (HeldOffsets, TopicPattern) and isinstance(raw, HeldOffsets | TopicPattern):
         return raw
     text = _text(raw)
     if hint is Path:
         if not text or "\0" in text:
             raise ValueError("must be the path of a directory")
         return Path(text)
-    if hint is Held:
-        return Held.parse(text)
+    if hint is HeldOffsets:
+        return HeldOffsets.parse(text)
     return TopicPattern(text) if hint is TopicPattern else text
 
 

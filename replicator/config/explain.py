@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-from formats.topic_selection import Verdict, explain
+from formats.topic_selection import TopicMatch, explain
 from replicator.config.settings import Config
 from replicator.config.show import table_of
 
@@ -63,7 +63,7 @@ def _retention(config: Config, name: str) -> Iterator[Answer]:
     yield _answer(f"retention of {config.retention.region or config.region}", verdict, None)
 
 
-def _answer(flow: str, verdict: Verdict[S], destination: str | None) -> Answer:
+def _answer(flow: str, verdict: TopicMatch[S], destination: str | None) -> Answer:
     return Answer(
         flow=flow,
         topic=verdict.topic,

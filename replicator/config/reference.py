@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from compaction.retention_settings import Held, RetentionRule, RetentionSettings
+from compaction.retention_settings import HeldOffsets, RetentionRule, RetentionSettings
 from compaction.settings import CompactionJob, CompactionSettings
 from egress.settings import EgressSettings, EgressTopicSettings, StartPolicy
 from egress.sync_settings import SyncSettings
@@ -163,6 +163,6 @@ def _type(hint: object, known: About) -> str:
         timedelta: "duration",
         Path: "directory",
         TopicPattern: "name or ^expression",
-        Held: "partition:first-last",
+        HeldOffsets: "partition:first-last",
     }
     return names[hint]

@@ -7,7 +7,7 @@ from datetime import date, datetime, time, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compaction.retention_settings import Held
+from compaction.retention_settings import HeldOffsets
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.settings.field import dotted, of, quoted, settings_of
 from infra.settings.kafka import ROLES, KafkaSettings
@@ -63,7 +63,7 @@ def _plain(value: object) -> object:
     match value:
         case timedelta():
             return format_duration(value)
-        case Path() | TopicPattern() | Held():
+        case Path() | TopicPattern() | HeldOffsets():
             return str(value)
         case tuple() | list():
             return [_plain(item) for item in value if not isinstance(item, TopicRule)]

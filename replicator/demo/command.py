@@ -23,7 +23,7 @@ from infra.local.jars import KAFKA_VERSION, is_fetched
 from infra.local.stack import LocalStack
 from infra.runtime.logs import TextFormatter
 from replicator.demo.flights import flights
-from replicator.demo.report import Report, show
+from replicator.demo.report import DemoReport, show
 from replicator.demo.screen import Screen
 from replicator.demo.script import Play, Scenario
 from replicator.demo.services import AWS_VARIABLES, SOURCE, TARGET
@@ -75,15 +75,15 @@ class _Demo:
     """One run, in a stack that ends with it or one that goes on. `show` is told the report before anything ends."""
 
     def __init__(
-        self, screen: Screen, scenario: Scenario, limit: int | None, *, show: Callable[[Report], None]
+        self, screen: Screen, scenario: Scenario, limit: int | None, *, show: Callable[[DemoReport], None]
     ) -> None:
         self._screen, self._scenario, self._limit, self._show = screen, scenario, limit, show
         self._since = time.monotonic()
         self.configs: Mapping[str, Path] = {}
-        self._report: Report | None = None
+        self._report: DemoReport | None = None
 
     @property
-    def report(self) -> Report:
+    def report(self) -> DemoReport:
         assert self._report is not None  # the play ended
         return self._report
 

@@ -23,7 +23,7 @@ EQUAL, DIFFERENT = "green", "bold red"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class DemoReport:
     produced: int  # acknowledged by the source
     verdicts: tuple[Verdict, ...]
     latencies: Latencies
@@ -101,7 +101,7 @@ class Report:
         }
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: DemoReport, console: Console) -> None:
     """Fits into 80 columns."""
     console.print()
     console.print(_table(report))
@@ -110,7 +110,7 @@ def show(report: Report, console: Console) -> None:
         console.print(text, soft_wrap=True)
 
 
-def _table(report: Report) -> Table:
+def _table(report: DemoReport) -> Table:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for header in ("part", "records", "offsets a", "offsets b"):
         table.add_column(header, justify="right", no_wrap=True)
@@ -129,7 +129,7 @@ def _table(report: Report) -> Table:
     return table
 
 
-def _summary(report: Report) -> Iterator[Text]:
+def _summary(report: DemoReport) -> Iterator[Text]:
     if report.equal:
         yield Text(
             f"All {report.records:,} records are equal in source, archive and target: keys, values, headers and "

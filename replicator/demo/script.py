@@ -31,7 +31,7 @@ from replicator.demo.judge import judge, read_archive, read_topic
 from replicator.demo.live import Endpoint, Latencies, LiveTraffic
 from replicator.demo.load import create_topic, load
 from replicator.demo.progress import Observer, Standing
-from replicator.demo.report import Report
+from replicator.demo.report import DemoReport
 from replicator.demo.services import SOURCE, TARGET, Names, Segments, Services, write_configs
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Play:
         if self._services is not None:
             self._services.kill()
 
-    def run(self, flights: Future[RecordBatch], *, since: float) -> Report:
+    def run(self, flights: Future[RecordBatch], *, since: float) -> DemoReport:
         """`since`: when the demo began, on the monotonic clock. Raises LocalStackError, TransientError."""
         self._start_services()
         records = flights.result()
@@ -132,7 +132,7 @@ class Play:
             recovery = lose_and_restore(self._stack, self._scenario.names, source)
         assert self._services is not None
         stored = self._services.archived()
-        return Report(
+        return DemoReport(
             produced=records.num_rows + latencies.sent,
             verdicts=verdicts,
             latencies=latencies,

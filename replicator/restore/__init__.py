@@ -6,38 +6,44 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from replicator.restore.conflicts import Objection
-    from replicator.restore.planner import Wishes
+    from replicator.restore.conflicts import ConflictKind
+    from replicator.restore.conflicts import ConflictKind as Objection
+    from replicator.restore.planner import TargetOptions
+    from replicator.restore.planner import TargetOptions as Wishes
     from replicator.restore.restore import Options, Restore, RestoreStopped
     from replicator.selection import Renaming, Selection
 
 _HOMES = {
-    "Objection": "replicator.restore.conflicts",
+    "ConflictKind": "replicator.restore.conflicts",
     "Options": "replicator.restore.restore",
     "Renaming": "replicator.selection",
     "Restore": "replicator.restore.restore",
     "RestoreStopped": "replicator.restore.restore",
     "Selection": "replicator.selection",
-    "Wishes": "replicator.restore.planner",
+    "TargetOptions": "replicator.restore.planner",
 }
+_EARLIER_NAMES = {"Objection": "ConflictKind", "Wishes": "TargetOptions"}
 
 __all__ = [
+    "ConflictKind",
     "Objection",
     "Options",
     "Renaming",
     "Restore",
     "RestoreStopped",
     "Selection",
+    "TargetOptions",
     "Wishes",
 ]
 
 
 def __getattr__(name: str) -> Any:
     """Loaded when it is asked for: a part of the package needs no other."""
-    home = _HOMES.get(name)
+    name_now = _EARLIER_NAMES.get(name, name)
+    home = _HOMES.get(name_now)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    return getattr(import_module(home), name_now)
 
 
 def __dir__() -> list[str]:

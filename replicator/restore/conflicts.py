@@ -12,7 +12,7 @@ from formats.footer import SegmentFooter
 from formats.segment import SegmentInfo
 from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
 from infra.kafka.client.topic_configs import NO_LIMIT
-from ingress.routing.succession import Life, life_of
+from ingress.routing.succession import Incarnation, life_of
 
 if TYPE_CHECKING:
     from replicator.restore.partition_plan import PartitionPlan
@@ -21,7 +21,7 @@ BATCH_OVERHEAD_BYTES = 200  # of a produced batch with one record, generously
 DEFAULT_LARGEST_BYTES = 1_048_588  # Kafka's own max.message.bytes
 
 
-class Objection(StrEnum):
+class ConflictKind(StrEnum):
     """Reasons not to begin. Those that may be accepted say in `ACCEPTED` what happens then."""
 
     MISSING = "missing"
@@ -40,36 +40,38 @@ class Objection(StrEnum):
     CONFLICT = "conflict"
 
 
-ACCEPTED: Mapping[Objection, str] = {
-    Objection.MISSING: "what is missing is passed over",
-    Objection.FORKED: "what was archived before the fork is left out",
-    Objection.FOREIGN_DATA: "records are added behind what the topic holds",
-    Objection.FEWER_PARTITIONS: "partitions that the topic lacks are left out",
-    Objection.PARTITION_COUNT: "it is created with as many as the archive has something of",
-    Objection.LARGE_RECORDS: "a partition stops at the first record that is too large",
-    Objection.TIMESTAMPS: "timestamps are changed to the nearest that the topic takes",
-    Objection.RETENTION: "the broker may delete records soon after they are restored",
-    Objection.COMPACTED: "the broker removes records of which it has a later one",
-    Objection.KEYLESS: "a partition stops at the first record without a key",
+ACCEPTED: Mapping[ConflictKind, str] = {
+    ConflictKind.MISSING: "what is missing is passed over",
+    ConflictKind.FORKED: "what was archived before the fork is left out",
+    ConflictKind.FOREIGN_DATA: "records are added behind what the topic holds",
+    ConflictKind.FEWER_PARTITIONS: "partitions that the topic lacks are left out",
+    ConflictKind.PARTITION_COUNT: "it is created with as many as the archive has something of",
+    ConflictKind.LARGE_RECORDS: "a partition stops at the first record that is too large",
+    ConflictKind.TIMESTAMPS: "timestamps are changed to the nearest that the topic takes",
+    ConflictKind.RETENTION: "the broker may delete records soon after they are restored",
+    ConflictKind.COMPACTED: "the broker removes records of which it has a later one",
+    ConflictKind.KEYLESS: "a partition stops at the first record without a key",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Objected:
-    what: Objection
+class Conflict:
+    what: ConflictKind
     why: str
     accepted: bool = False
 
 
-def against_gaps(partitions: Iterable[PartitionPlan]) -> Iterator[Objected]:
+def against_gaps(partitions: Iterable[PartitionPlan]) -> Iterator[Conflict]:
     gaps = [f"{p.source} {gap}" for p in partitions for gap in p.missing]
     if gaps:
         more = f" and {len(gaps) - 3} more" if len(gaps) > 3 else ""
         why = f"no segment holds {', '.join(gaps[:3])}{more}, though later ones exist, and no gap is recorded there"
-        yield Objected(what=Objection.MISSING, why=f"{why}: look for them in a copy of the bucket, or in its versions")
+        yield Conflict(
+            what=ConflictKind.MISSING, why=f"{why}: look for them in a copy of the bucket, or in its versions"
+        )
 
 
-def against_fork(life: Life, partitions: Iterable[PartitionPlan]) -> Iterator[Objected]:
+def against_fork(life: Incarnation, partitions: Iterable[PartitionPlan]) -> Iterator[Conflict]:
     """`life`: the last one, which nobody chose by name."""
     if life.claim is None or not life.claim.forked_from:
         return
@@ -82,18 +84,18 @@ def against_fork(life: Life, partitions: Iterable[PartitionPlan]) -> Iterator[Ob
         "was archived before. For all of it restore the older part first, partition by partition, with --incarnation "
         f"{incarnation} --partition N --offsets -LAST, and then this one behind it"
     )
-    yield Objected(what=Objection.FORKED, why=why)
+    yield Conflict(what=ConflictKind.FORKED, why=why)
 
 
-def against_frozen(frozen: Sequence[SegmentInfo], thawing: int) -> Iterator[Objected]:
+def against_frozen(frozen: Sequence[SegmentInfo], thawing: int) -> Iterator[Conflict]:
     if frozen:
         size = sum(info.size_bytes for info in frozen)
         why = (
             f"{len(frozen):,} objects, {size:,} bytes, are archived (Glacier): --thaw asks for them, which takes hours"
         )
-        yield Objected(what=Objection.FROZEN, why=why)
+        yield Conflict(what=ConflictKind.FROZEN, why=why)
     if thawing:
-        yield Objected(what=Objection.FROZEN, why=f"{thawing:,} objects were asked for and are not there yet: wait")
+        yield Conflict(what=ConflictKind.FROZEN, why=f"{thawing:,} objects were asked for and are not there yet: wait")
 
 
 def against_topic(
@@ -101,59 +103,60 @@ def against_topic(
     marks: Mapping[TopicPartition, Watermarks],
     partitions: Sequence[PartitionPlan],
     is_ours: bool,
-) -> Iterator[Objected]:
+) -> Iterator[Conflict]:
     """Of a destination that exists. `is_ours`: this restore has begun there before."""
     others = _topic_ids(partitions) - {facts.topic_id, ""}
     if others and facts.topic_id:
         why = f"{facts.name} was created again since this restore began there (topic id {facts.topic_id}, it was "
-        yield Objected(what=Objection.OTHER_TARGET, why=f"{why}{', '.join(sorted(others))}): begin another, by --id")
+        yield Conflict(what=ConflictKind.OTHER_TARGET, why=f"{why}{', '.join(sorted(others))}): begin another, by --id")
     elif not is_ours and (filled := sorted(p.partition for p, mark in marks.items() if mark.high > mark.low)):
         why = f"{facts.name} holds records that this restore did not write, in {_named(filled)}: restore into another "
-        yield Objected(
-            what=Objection.FOREIGN_DATA,
+        yield Conflict(
+            what=ConflictKind.FOREIGN_DATA,
             why=f"{why}topic by --rename, or empty this one; a restore goes on with the selection it began with",
         )
     beyond = [p.target.partition for p in partitions if p.target.partition >= facts.partition_count]
     if beyond:
         why = f"{facts.name} has {facts.partition_count} partitions, and partition i goes to partition i: add "
-        yield Objected(what=Objection.FEWER_PARTITIONS, why=f"{why}partitions, at least {max(beyond) + 1}")
+        yield Conflict(what=ConflictKind.FEWER_PARTITIONS, why=f"{why}partitions, at least {max(beyond) + 1}")
 
 
-def against_creation(name: str, partition_count: int, partitions: Sequence[PartitionPlan]) -> Iterator[Objected]:
+def against_creation(name: str, partition_count: int, partitions: Sequence[PartitionPlan]) -> Iterator[Conflict]:
     """Of a destination that does not exist."""
     if any(p.checkpoint is not None for p in partitions):
         why = f"{name} was deleted since this restore began there, and what it delivered would not be delivered again"
-        yield Objected(what=Objection.OTHER_TARGET, why=f"{why}: begin another, by --id")
+        yield Conflict(what=ConflictKind.OTHER_TARGET, why=f"{why}: begin another, by --id")
     beyond = [p.target.partition for p in partitions if p.target.partition >= partition_count]
     if beyond:
         why = f"{name} would be created with {partition_count} partitions, and partition i goes to partition i: say "
-        yield Objected(what=Objection.FEWER_PARTITIONS, why=f"{why}--partition-count {max(beyond) + 1} or more")
+        yield Conflict(what=ConflictKind.FEWER_PARTITIONS, why=f"{why}--partition-count {max(beyond) + 1} or more")
 
 
 def against_settings(
     name: str, configs: Mapping[str, str], limits_ms: tuple[int, int], footers: Collection[SegmentFooter], now: datetime
-) -> Iterator[Objected]:
+) -> Iterator[Conflict]:
     """Of a destination as it is, or as it would be created; as far as `footers` tell of the records. `limits_ms`: how
     far before and after the broker's clock a record may be stamped."""
     if "compact" in configs.get("cleanup.policy", "delete"):
         why = f"{name} is compacted, so the broker does not keep all that is restored: set its "
-        yield Objected(what=Objection.COMPACTED, why=f"{why}cleanup.policy to delete until you need it")
+        yield Conflict(what=ConflictKind.COMPACTED, why=f"{why}cleanup.policy to delete until you need it")
         keyless = sum(f.keyless_count or 0 for f in footers)
         if keyless:
             why = (
                 f"at least {keyless:,} records have no key, and {name} is compacted, so it takes none of them: set its "
             )
-            yield Objected(
-                what=Objection.KEYLESS, why=f"{why}cleanup.policy to delete, or give them keys (--map MODULE:FUNCTION)"
+            yield Conflict(
+                what=ConflictKind.KEYLESS,
+                why=f"{why}cleanup.policy to delete, or give them keys (--map MODULE:FUNCTION)",
             )
     largest = max((f.largest_record_bytes for f in footers), default=0)
     limit = int(configs.get("max.message.bytes", NO_LIMIT))
     if largest + BATCH_OVERHEAD_BYTES > limit:
         why = f"the largest record has {largest} bytes, and max.message.bytes of {name} is {limit}: raise it"
-        yield Objected(what=Objection.LARGE_RECORDS, why=why)
+        yield Conflict(what=ConflictKind.LARGE_RECORDS, why=why)
     if configs.get("message.timestamp.type", "CreateTime") != "CreateTime":
         why = f"message.timestamp.type of {name} is LogAppendTime, so every record gets the time of the restore"
-        yield Objected(what=Objection.TIMESTAMPS, why=f"{why}: set it to CreateTime")
+        yield Conflict(what=ConflictKind.TIMESTAMPS, why=f"{why}: set it to CreateTime")
         return
     oldest = min((f.min_timestamp_ms for f in footers if f.min_timestamp_ms is not None), default=None)
     newest = max((f.max_timestamp_ms for f in footers if f.max_timestamp_ms is not None), default=None)
@@ -161,19 +164,19 @@ def against_settings(
     before_ms, after_ms = limits_ms
     if oldest is not None and newest is not None and (now_ms - oldest > before_ms or newest - now_ms > after_ms):
         why = f"records are stamped {oldest} to {newest} ms, {name} takes {before_ms} ms before and {after_ms} ms after"
-        yield Objected(
-            what=Objection.TIMESTAMPS,
+        yield Conflict(
+            what=ConflictKind.TIMESTAMPS,
             why=f"{why} now: raise its message.timestamp.before.max.ms and message.timestamp.after.max.ms",
         )
     retention_ms = int(configs.get("retention.ms", "-1"))
     by_age = retention_ms >= 0 and "delete" in configs.get("cleanup.policy", "delete")
     if by_age and oldest is not None and oldest < now_ms - retention_ms:
         why = f"retention.ms of {name} is {retention_ms}, and records are older: the broker would delete them"
-        yield Objected(what=Objection.RETENTION, why=f"{why}: raise it, or set it to -1 until you need it")
+        yield Conflict(what=ConflictKind.RETENTION, why=f"{why}: raise it, or set it to -1 until you need it")
 
 
-def accepted(objections: Iterable[Objected], accept: Collection[Objection]) -> Sequence[Objected]:
-    return [Objected(what=o.what, why=o.why, accepted=o.what in accept and o.what in ACCEPTED) for o in objections]
+def accepted(objections: Iterable[Conflict], accept: Collection[ConflictKind]) -> Sequence[Conflict]:
+    return [Conflict(what=o.what, why=o.why, accepted=o.what in accept and o.what in ACCEPTED) for o in objections]
 
 
 def _topic_ids(partitions: Iterable[PartitionPlan]) -> set[str]:

@@ -24,10 +24,10 @@ from formats.segment import OffsetRange, SegmentInfo
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.internal_topics import CheckpointStore
-from infra.contracts.producer import Fate
+from infra.contracts.producer import FailureKind
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock, Stop
-from ingress.delivery.events import Assignment, Corrupt, Failed, Progressed, Report, Vanished
+from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryTarget, Failed, Progressed, Vanished
 from ingress.delivery.rounds import Delivery
 from ingress.segment_lister import list_stored
 from ingress.segment_view import SegmentView
@@ -90,7 +90,7 @@ class Restorer:
         the order in which they begin."""
         epoch = len(self._partitions) + 1
         begun_at = plan.next_offset if begun is None else begun.begun_at
-        assignment = Assignment(plan.source, plan.target, topic_id, epoch, clamp, begun_at)
+        assignment = DeliveryTarget(plan.source, plan.target, topic_id, epoch, clamp, begun_at)
         now = self.clock.now()
         partition = Partition(plan, assignment, self._sequencer(plan, begun), now, now, given_up=given_up)
         if begun_at is not None and begun_at > plan.wanted_from:
@@ -310,9 +310,9 @@ class Restorer:
                 partition.waiting, partition.is_under_way = None, True
                 free -= 1
 
-    def _reports(self, *, wait: bool = True) -> list[Report]:
+    def _reports(self, *, wait: bool = True) -> list[DeliveryEvent]:
         """The loop's only wait."""
-        found: list[Report] = []
+        found: list[DeliveryEvent] = []
         try:
             if wait:
                 found.append(self.delivery.reports.get(timeout=POLL.total_seconds()))
@@ -321,7 +321,7 @@ class Restorer:
         except Empty:
             return found
 
-    def _reported(self, partition: Partition, report: Report) -> None:
+    def _reported(self, partition: Partition, report: DeliveryEvent) -> None:
         now, sequencer = self.clock.now(), partition.sequencer
         match report:
             case Progressed(next_offset=next_offset, done=done, count=count, size_bytes=size_bytes):
@@ -333,9 +333,9 @@ class Restorer:
             case Failed(reason=reason, fate=fate):
                 partition.is_under_way = False
                 self._warn(partition, "delivery_failed", reason)
-                if fate is Fate.UNKNOWN:
+                if fate is FailureKind.UNKNOWN:
                     self._ask_later(partition)
-                elif fate in (Fate.REFUSED, Fate.DENIED):
+                elif fate in (FailureKind.REJECTED, FailureKind.DENIED):
                     partition.failed = reason
                 else:
                     self._apply(partition, sequencer.failed(now))

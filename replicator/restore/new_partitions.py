@@ -26,7 +26,7 @@ AFTER_REFUSAL = 10  # intervals: a whole plan costs a listing of each partition
 
 
 @dataclass(slots=True)
-class Newcomers:
+class NewPartitions:
     """`turn` is one thread's."""
 
     plan: RestorePlan  # what is carried out

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from formats.coverage import Extent, Gap, explained_until, joined, steps, uncovered
-from formats.int_range import Span
+from formats.int_range import IntRange
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from infra.contracts.cluster import TopicPartition
@@ -80,7 +80,7 @@ def plan_partition(
     target: TopicPartition,
     infos: Iterable[SegmentInfo],
     recorded: Iterable[OffsetRange],
-    wanted: Span,
+    wanted: IntRange,
     listed_at: datetime,
     checkpoint: Checkpoint | None,
     begin: int | None = None,
@@ -138,7 +138,7 @@ def _others(
     return [i for i in infos if i.segment.offsets.overlaps(offsets) and i.segment not in known]
 
 
-def _stored_and_wanted(extent: Extent, wanted: Span) -> OffsetRange | None:
+def _stored_and_wanted(extent: Extent, wanted: IntRange) -> OffsetRange | None:
     if extent.start is None or extent.next_offset is None:
         return None
     low, high = max(wanted.low, extent.start), min(wanted.high, extent.next_offset - 1)

@@ -12,8 +12,8 @@ from datetime import timedelta
 
 from formats.segment import SegmentInfo
 from infra.contracts.cluster import TopicFacts
-from ingress.routing.succession import Life
-from replicator.restore.conflicts import Objected, Objection
+from ingress.routing.succession import Incarnation
+from replicator.restore.conflicts import Conflict, ConflictKind
 from replicator.restore.partition_plan import PartitionPlan
 
 # what one process delivers on two cores that it shares with the broker, about: docs/bench.md
@@ -22,13 +22,13 @@ RECORDS_PER_SECOND, BYTES_PER_SECOND, START = 90_000, 90_000_000, timedelta(seco
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    life: Life
+    life: Incarnation
     destination: str
     facts: TopicFacts | None  # None: it does not exist, and is to be created
     partition_count: int  # of the destination, now or when it is created
     configs: Mapping[str, str]  # to create it with
     partitions: Sequence[PartitionPlan]
-    objections: Sequence[Objected]
+    objections: Sequence[Conflict]
     footers_read: int = 0
     frozen: Sequence[SegmentInfo] = ()  # to be asked for before anything can be read
     thawing: int = 0  # objects that were asked for and are not there yet
@@ -40,7 +40,7 @@ class TopicPlan:
 
     @property
     def clamps(self) -> bool:
-        return any(o.what is Objection.TIMESTAMPS and o.accepted for o in self.objections)
+        return any(o.what is ConflictKind.TIMESTAMPS and o.accepted for o in self.objections)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class RestorePlan:
     id: str
     checkpoint_topic: str
     topics: Sequence[TopicPlan]  # small ones first
-    objections: Sequence[Objected] = ()  # against all of it
+    objections: Sequence[Conflict] = ()  # against all of it
     warnings: Sequence[str] = ()  # what speaks against nothing, and should be known
     is_empty: bool = False  # no record of what is stored is selected; nothing was restored before either
 
@@ -57,7 +57,7 @@ class RestorePlan:
         return [partition for topic in self.topics for partition in topic.partitions]
 
     @property
-    def everything_objected(self) -> Sequence[Objected]:
+    def everything_objected(self) -> Sequence[Conflict]:
         """Against all of it, then against each topic."""
         return [*self.objections, *(o for topic in self.topics for o in topic.objections)]
 

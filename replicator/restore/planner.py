@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from formats.errors import CheckpointConflict, ConfigError, DataError, TargetError
 from formats.footer import SegmentFooter
-from formats.int_range import Span
+from formats.int_range import IntRange
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
-from formats.records.scope import Scope
+from formats.records.scope import RecordFilter
 from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition, format_key
 from formats.topic_selection import is_internal
@@ -23,13 +23,13 @@ from infra.contracts.storage import ColdStore, Thaw
 from infra.kafka.client.topic_configs import limits_ms
 from infra.runtime.lifecycle import Clock
 from ingress.routing.destinations import CREATED_WITH
-from ingress.routing.succession import Life, in_order, life_of
+from ingress.routing.succession import Incarnation, in_order, life_of
 from ingress.segment_lister import list_stored
 from replicator.restore.conflicts import (
     BATCH_OVERHEAD_BYTES,
     DEFAULT_LARGEST_BYTES,
-    Objected,
-    Objection,
+    Conflict,
+    ConflictKind,
     accepted,
     against_creation,
     against_fork,
@@ -56,10 +56,10 @@ class Before:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class TargetOptions:
     """How the target is to be, and what may be as it is."""
 
-    accept: Collection[Objection] = ()
+    accept: Collection[ConflictKind] = ()
     partition_count: int | None = None  # of topics that are created; None: as the archive says
     replication_factor: int = -1  # the cluster's default
     configs: Mapping[str, str] = field(default_factory=dict)  # of topics that are created
@@ -77,7 +77,7 @@ class RestorePlanner:
     _footers: dict[SegmentInfo, SegmentFooter | None] = field(default_factory=dict)  # those that were read
 
     def plan(
-        self, selection: Selection, restore_id: str, wishes: Wishes, checkpoints: CheckpointStore | None
+        self, selection: Selection, restore_id: str, wishes: TargetOptions, checkpoints: CheckpointStore | None
     ) -> RestorePlan:
         """`checkpoints` of this restore from before; None: it begins. One listing of each partition concerned. Raises
         ConfigError when nothing of what is named is stored, StoreUnavailable, BrokerUnavailable."""
@@ -87,14 +87,14 @@ class RestorePlanner:
         topics.sort(key=lambda topic: sum(p.size_bytes for p in topic.partitions))
         names = [topic.destination for topic in topics]
         objections = [
-            Objected(what=Objection.CONFLICT, why=f"several topics would be restored as {name}: use --rename")
+            Conflict(what=ConflictKind.CONFLICT, why=f"several topics would be restored as {name}: use --rename")
             for name in sorted({name for name in names if names.count(name) > 1})
         ]
         topic_name = checkpoint_topic(selection, restore_id)
         strange = sorted(set(checkpoint_topics(restore_id, self.admin.topics())) - {topic_name})
         if strange:
             why = f"the restore {restore_id} was begun with another selection ({', '.join(strange)}): give this one "
-            objections.append(Objected(what=Objection.CONFLICT, why=f"{why}another --id, or repeat the one it had"))
+            objections.append(Conflict(what=ConflictKind.CONFLICT, why=f"{why}another --id, or repeat the one it had"))
         return RestorePlan(
             id=restore_id,
             checkpoint_topic=topic_name,
@@ -112,7 +112,7 @@ class RestorePlanner:
             return not infos
         if len(infos) > STAMPED or any(info.is_frozen for info in infos):
             return False
-        scope = Scope(stamps=selection.stamps)
+        scope = RecordFilter(stamps=selection.stamps)
         infos.sort(key=lambda info: info not in self._footers)  # those that are known first
         for some in (infos[n : n + AT_ONCE] for n in range(0, len(infos), AT_ONCE)):
             if any(footer is None or scope.may_hold(footer) for footer in self.pool.map(self._footer, some)):
@@ -142,9 +142,9 @@ class RestorePlanner:
     def _topic(
         self,
         selection: Selection,
-        life: Life,
+        life: Incarnation,
         sources: Sequence[SourcePartition],
-        wishes: Wishes,
+        wishes: TargetOptions,
         before: Before,
     ) -> TopicPlan:
         destination = selection.renaming(life.topic)
@@ -166,22 +166,24 @@ class RestorePlanner:
             if facts is not None:
                 objections += self._against(selection, facts, partitions, footers)
         except TargetError as error:
-            objections.append(Objected(what=Objection.NOT_ALLOWED, why=str(error)))
+            objections.append(Conflict(what=ConflictKind.NOT_ALLOWED, why=str(error)))
         count = facts.partition_count if facts is not None else wishes.partition_count
         if count is None:
             told = [f.origin.source_partition_count for f in footers if f.origin.source_partition_count is not None]
             if not told and partitions:
                 why = f"{destination} does not exist, and no segment says how many partitions {life.topic} had"
-                objections.append(Objected(what=Objection.PARTITION_COUNT, why=f"{why}: say so with --partition-count"))
+                objections.append(
+                    Conflict(what=ConflictKind.PARTITION_COUNT, why=f"{why}: say so with --partition-count")
+                )
             count = max([*told, *(p.target.partition + 1 for p in partitions)], default=1)
         if facts is None:
             objections += against_creation(destination, count, partitions)
             configs = {**CREATED_WITH, **_room_for(footers), **wishes.configs}
-            if not any(o.what is Objection.NOT_ALLOWED for o in objections):
+            if not any(o.what is ConflictKind.NOT_ALLOWED for o in objections):
                 objections += self._against_creation(destination, count, wishes, configs)
             objections += against_settings(destination, configs, limits_ms(configs), footers, self.clock.now())
         if selection.transforms:  # they may give keys to records that have none
-            objections = [o for o in objections if o.what is not Objection.KEYLESS]
+            objections = [o for o in objections if o.what is not ConflictKind.KEYLESS]
         return TopicPlan(
             life=life,
             destination=destination,
@@ -202,7 +204,7 @@ class RestorePlanner:
         facts: TopicFacts,
         partitions: Sequence[PartitionPlan],
         footers: Sequence[SegmentFooter],
-    ) -> Iterable[Objected]:
+    ) -> Iterable[Conflict]:
         # of a part that was asked for, the rest is somebody else's business
         part = None if selection.is_whole else {p.target.partition for p in partitions}
         numbers = [n for n in range(facts.partition_count) if part is None or n in part]
@@ -214,14 +216,14 @@ class RestorePlanner:
         yield from against_settings(facts.name, configs, limits_ms(configs), footers, self.clock.now())
 
     def _against_creation(
-        self, name: str, count: int, wishes: Wishes, configs: Mapping[str, str]
-    ) -> Iterable[Objected]:
+        self, name: str, count: int, wishes: TargetOptions, configs: Mapping[str, str]
+    ) -> Iterable[Conflict]:
         try:
             self.admin.check_creation(
                 name, partitions=count, replication_factor=wishes.replication_factor, configs=configs
             )
         except TargetError as error:
-            yield Objected(what=Objection.NOT_ALLOWED, why=str(error))
+            yield Conflict(what=ConflictKind.NOT_ALLOWED, why=str(error))
 
     def _cold(self, partitions: Sequence[PartitionPlan]) -> Mapping[SegmentInfo, Thaw]:
         """Objects that cannot be read now."""
@@ -265,10 +267,10 @@ def with_earlier_forks(store: SegmentStore, control: ControlStore, selection: Se
 
 def wanted_of(
     store: SegmentStore, control: ControlStore, selection: Selection
-) -> Mapping[Life, Sequence[SourcePartition]]:
+) -> Mapping[Incarnation, Sequence[SourcePartition]]:
     """Of each topic that is selected the partitions that are, at least one; topics without are left out. Raises as
     `sources_of`, also when that leaves nothing."""
-    found: dict[Life, Sequence[SourcePartition]] = {}
+    found: dict[Incarnation, Sequence[SourcePartition]] = {}
     stored = []
     for life in lives_of(store, control, selection):
         numbers = store.partitions(selection.region, life.place)
@@ -281,9 +283,9 @@ def wanted_of(
     return found
 
 
-def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[Life]:
+def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[Incarnation]:
     """One of each topic that is selected. Raises ConfigError with every name of which nothing is stored."""
-    stored: dict[str, list[Life]] = {}
+    stored: dict[str, list[Incarnation]] = {}
     for life in map(life_of, store.topics(selection.region)):
         if selection.matches(life.topic) and not is_internal(life.topic, ()):
             stored.setdefault(life.topic, []).append(life)
@@ -308,7 +310,7 @@ def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -
     return chosen
 
 
-def _life(control: ControlStore, selection: Selection, topic: str, lives: Sequence[Life]) -> Life:
+def _life(control: ControlStore, selection: Selection, topic: str, lives: Sequence[Incarnation]) -> Incarnation:
     """Raises ValueError when there is none, or when nothing says which is the last."""
     if selection.incarnation is not None:
         found = [life for life in lives if life.incarnation == selection.incarnation]
@@ -321,7 +323,7 @@ def _life(control: ControlStore, selection: Selection, topic: str, lives: Sequen
         place for place in control.places(selection.region) if life_of(place).topic == topic
     }
     claimed = [
-        Life(topic=topic, incarnation=life_of(p).incarnation, claim=control.place(selection.region, p))
+        Incarnation(topic=topic, incarnation=life_of(p).incarnation, claim=control.place(selection.region, p))
         for p in sorted(places)
     ]
     ordered, unordered = in_order(claimed)
@@ -336,7 +338,7 @@ def listed_plan(
     source: SourcePartition,
     target: TopicPartition,
     *,
-    wanted: Span,
+    wanted: IntRange,
     clock: Clock,
     checkpoint: Checkpoint | None = None,
     given_up: Sequence[OffsetRange] = (),
@@ -376,5 +378,5 @@ def _room_for(footers: Collection[SegmentFooter]) -> Mapping[str, str]:
     return {"max.message.bytes": str(largest)} if largest > DEFAULT_LARGEST_BYTES else {}
 
 
-def _named(lives: Sequence[Life]) -> str:
+def _named(lives: Sequence[Incarnation]) -> str:
     return ", ".join(f"{life.incarnation or 'the plain place'!r}" for life in lives)

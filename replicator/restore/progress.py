@@ -13,7 +13,7 @@ from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skip
 from formats.segment import OffsetRange, Segment
 from infra.runtime import log_fields
 from ingress.assigned_partition import Stored
-from ingress.delivery.events import Assignment
+from ingress.delivery.events import DeliveryTarget
 from ingress.sequencer import Deliver, Sequencer
 from ingress.undelivered import Undelivered
 from replicator.restore.partition_plan import PartitionPlan
@@ -24,7 +24,7 @@ class Partition:
     """One source partition on its way."""
 
     plan: PartitionPlan
-    assignment: Assignment
+    assignment: DeliveryTarget
     sequencer: Sequencer
     moved_at: datetime  # when it last made progress, as much later as it waited for its turn since
     waiting_since: datetime
@@ -81,7 +81,7 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class RestoreOutcome:
     """What became of one partition."""
 
     source: str
@@ -98,11 +98,11 @@ class Outcome:
     is_void: bool = False  # the destination is another topic now: nothing that was delivered counts
 
     @staticmethod
-    def of(partition: Partition) -> Outcome:
+    def of(partition: Partition) -> RestoreOutcome:
         wanted, next_offset = partition.plan.offsets, partition.next_offset
         if partition.is_done and wanted is not None:
             next_offset = min(next_offset, wanted.next_offset)  # a segment is read to its end, which may lie behind it
-        outcome = Outcome(
+        outcome = RestoreOutcome(
             source=str(partition.plan.source),
             target=str(partition.plan.target),
             records=partition.records,
@@ -126,11 +126,11 @@ class Outcome:
     def is_whole(self) -> bool:
         return not self.failed and not self.corrupt and not self.missing and not self.given_up
 
-    def void(self, why: str) -> Outcome:
+    def void(self, why: str) -> RestoreOutcome:
         """The destination is not the topic that the records went to."""
         return replace(self, is_void=True, is_done=False, failed=why, records=0, size_bytes=0)
 
-    def behind(self, before: Outcome | None) -> Outcome:
+    def behind(self, before: RestoreOutcome | None) -> RestoreOutcome:
         """This one with what an earlier run of the same partition had found."""
         if before is None:
             return self

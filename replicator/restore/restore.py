@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from formats.errors import ConfigError, ReplicatorError, TargetError
-from formats.records.scope import Scope
+from formats.records.scope import RecordFilter
 from formats.segment import format_key
 from formats.topic_selection import explain
 from infra.contracts.cluster import TopicPartition
@@ -23,14 +23,14 @@ from infra.kafka.internal_topics.ensure import ensure_checkpoint_topic
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Closing, Deadline, Stop, SystemClock
 from replicator.config import Config
-from replicator.restore.conflicts import ACCEPTED, Objection
-from replicator.restore.new_partitions import Newcomers, Settling
+from replicator.restore.conflicts import ACCEPTED, ConflictKind
+from replicator.restore.new_partitions import NewPartitions, Settling
 from replicator.restore.plan import RestorePlan, TopicPlan
-from replicator.restore.planner import RestorePlanner, Wishes, sources_of
-from replicator.restore.progress import Outcome
-from replicator.restore.spark_task import Work, outcome_of, row_of
+from replicator.restore.planner import RestorePlanner, TargetOptions, sources_of
+from replicator.restore.progress import RestoreOutcome
+from replicator.restore.spark_task import RestoreTask, outcome_of, row_of
 from replicator.restore.target_topics import TargetTopics
-from replicator.restore.worker import RestoreWorker, Task, Terms, Told
+from replicator.restore.worker import PartitionTask, Progress, RestoreSettings, RestoreWorker
 from replicator.selection import Selection, checkpoint_topic
 from replicator.services.wiring import for_workers, s3_cold
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
     from infra.spark.runner import SparkRunner
 
-__all__ = ["Objection", "Options", "Restore", "Selection", "Wishes"]
+__all__ = ["ConflictKind", "Options", "Restore", "Selection", "TargetOptions"]
 
 EMPTY = "no record that is stored lies within the partitions, offsets and times that are asked for"
 MARKERS_WITHIN, LOOK_AGAIN = timedelta(seconds=10), timedelta(milliseconds=20)
@@ -67,13 +67,13 @@ class Restore(Closing):
         self,
         config: Config,
         selection: Selection,
-        wishes: Wishes | None = None,
+        wishes: TargetOptions | None = None,
         options: Options | None = None,
         *,
         stop: Stop | None = None,
     ) -> None:
         """`stop` ends it at any moment: the same restore goes on later. Raises ConfigError."""
-        self._config, self._wishes, self._options = config, wishes or Wishes(), options or Options()
+        self._config, self._wishes, self._options = config, wishes or TargetOptions(), options or Options()
         self.stop = stop or Stop()
         # a restore that was begun in one way is not gone on with in the other: each fences its own processes only
         self.selection = replace(selection, on_spark=self._options.spark is not None)
@@ -83,14 +83,14 @@ class Restore(Closing):
         except ValueError as error:
             raise ConfigError([str(error)], source="restore") from error
         self._opened, self._clock = ExitStack(), SystemClock()
-        self._terms = Terms(
+        self._terms = RestoreSettings(
             checkpoint_topic=topic,
-            scope=Scope(offsets=selection.offsets, stamps=selection.stamps),
+            scope=RecordFilter(offsets=selection.offsets, stamps=selection.stamps),
             keep=self._options.keep,
             change=self._options.change,
             max_rate=self._options.max_rate,
             follow=self._options.follow,
-            skip_missing=Objection.MISSING in self._wishes.accept,
+            skip_missing=ConflictKind.MISSING in self._wishes.accept,
         )
         self._worker = RestoreWorker(config, self._terms, topic, self.stop, self._opened)
         self._cold = s3_cold(config.s3, self.stop, self._opened)
@@ -144,9 +144,9 @@ class Restore(Closing):
     def run(
         self,
         plan: RestorePlan,
-        told: Told = lambda _: None,
+        told: Progress = lambda _: None,
         told_on_spark: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
-    ) -> Sequence[Outcome]:
+    ) -> Sequence[RestoreOutcome]:
         """Carry `plan` out. Raises ConfigError when nothing is selected, TargetError when something speaks against it
         that is not accepted, OwnershipLost when the same restore was begun elsewhere, BrokerUnavailable,
         StoreUnavailable; on Spark PlanFailed, SparkUnavailable."""
@@ -156,7 +156,7 @@ class Restore(Closing):
             raise TargetError("this restore would not end well:\n" + "\n".join(objections_text(plan)))
         if self._options.follow is not None:
             plan = self._settling.settled(plan, self._clock.now())
-        outcomes: dict[str, Outcome] = {}
+        outcomes: dict[str, RestoreOutcome] = {}
         while True:
             newcomers = self._newcomers(plan)
             found = self._run(plan, told, told_on_spark, newcomers)
@@ -170,11 +170,11 @@ class Restore(Closing):
         topic = self._terms.checkpoint_topic
         return topic in self._worker.admin.describe([topic])
 
-    def _newcomers(self, plan: RestorePlan) -> Newcomers | None:
+    def _newcomers(self, plan: RestorePlan) -> NewPartitions | None:
         if self._options.follow is None:
             return None
         worker = self._worker
-        return Newcomers(
+        return NewPartitions(
             plan=plan,
             stored=lambda: sources_of(worker.store, worker.control, self.selection),
             make_plan=lambda: self._settling.settled(self.plan(), self._clock.now()),
@@ -186,17 +186,17 @@ class Restore(Closing):
     def _run(
         self,
         plan: RestorePlan,
-        told: Told,
+        told: Progress,
         told_on_spark: Callable[[int, int], None],
-        newcomers: Newcomers | None,
-    ) -> Sequence[Outcome]:
+        newcomers: NewPartitions | None,
+    ) -> Sequence[RestoreOutcome]:
         ids = self._make_topics(plan)
         ensure_checkpoint_topic(
             self._worker.admin, plan.checkpoint_topic, replication_factor=self._wishes.replication_factor
         )
         self._worker.take_over()
         tasks = [
-            Task(plan=partition, topic_id=ids[topic.destination], clamp=topic.clamps)
+            PartitionTask(plan=partition, topic_id=ids[topic.destination], clamp=topic.clamps)
             for topic in plan.topics
             for partition in topic.partitions
             if partition.target.partition < topic.partition_count
@@ -208,7 +208,7 @@ class Restore(Closing):
         if first:
             self._worker.begin(list(first.values()))
         outcomes = (
-            [Outcome.of(p) for p in self._worker.carry_out(tasks, told, newcomers.turn if newcomers else _never)]
+            [RestoreOutcome.of(p) for p in self._worker.carry_out(tasks, told, newcomers.turn if newcomers else _never)]
             if self._options.spark is None
             else self._on_spark(tasks, self._options.spark, told_on_spark)
         )
@@ -230,8 +230,8 @@ class Restore(Closing):
         self._opened.close()
 
     def _on_spark(
-        self, tasks: Sequence[Task], settings: SparkSettings, told: Callable[[int, int], None]
-    ) -> Sequence[Outcome]:
+        self, tasks: Sequence[PartitionTask], settings: SparkSettings, told: Callable[[int, int], None]
+    ) -> Sequence[RestoreOutcome]:
         def go_on(done: int, total: int) -> None:
             if self.stop.is_set():
                 raise RestoreStopped("stopped before the end; the same restore goes on where this one stood")
@@ -240,7 +240,7 @@ class Restore(Closing):
         from infra.spark.runner import SparkRunner  # noqa: PLC0415 -- 30 MB that a restore without Spark does not pay for
 
         self.spark = self.spark or SparkRunner(settings)
-        work = Work(for_workers(self._config, "kafka"), replace(self._terms, follow=None))
+        work = RestoreTask(for_workers(self._config, "kafka"), replace(self._terms, follow=None))
         return [outcome_of(answer) for answer in self.spark.run([*map(row_of, tasks)], work, progress=go_on)]
 
     def _make_topics(self, plan: RestorePlan) -> Mapping[str, str]:

@@ -27,8 +27,8 @@ from infra.runtime import log_fields
 from infra.runtime.lifecycle import Deadline, Stop, SystemClock
 from replicator.config import Config
 from replicator.restore.planner import listed_plan
-from replicator.restore.progress import Outcome
-from replicator.restore.worker import RestoreWorker, Task, Terms
+from replicator.restore.progress import RestoreOutcome
+from replicator.restore.worker import PartitionTask, RestoreSettings, RestoreWorker
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +38,12 @@ LOOK = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class RestoreTask:
     """What a worker of Spark does with a row: the partition from its position to its end, whoever began it. It is
     pickled, credentials written in the configuration with it."""
 
     config: Config
-    terms: Terms
+    terms: RestoreSettings
 
     def __call__(self, row: str) -> str:
         patience = PATIENCE
@@ -90,12 +90,12 @@ class Work:
             plan = listed_plan(
                 worker.control, worker.store, source, target, wanted=self.terms.scope.offsets, clock=SystemClock()
             )
-            task = Task(plan=plan, topic_id=said["topic_id"], clamp=said["clamp"])
+            task = PartitionTask(plan=plan, topic_id=said["topic_id"], clamp=said["clamp"])
             (partition,) = worker.carry_out([task])
-        return json.dumps(asdict(Outcome.of(partition)))
+        return json.dumps(asdict(RestoreOutcome.of(partition)))
 
 
-def row_of(task: Task) -> str:
+def row_of(task: PartitionTask) -> str:
     plan = task.plan
     said = {
         "source": str(plan.source),
@@ -106,5 +106,5 @@ def row_of(task: Task) -> str:
     return json.dumps(said)
 
 
-def outcome_of(answer: str) -> Outcome:
-    return Outcome(**json.loads(answer))
+def outcome_of(answer: str) -> RestoreOutcome:
+    return RestoreOutcome(**json.loads(answer))

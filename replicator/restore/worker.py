@@ -18,7 +18,7 @@ from formats.coverage import Piece
 from formats.errors import BrokerUnavailable, CheckpointConflict, TargetError
 from formats.int_range import INT64_MAX
 from formats.messages.delivery_checkpoint import Author, Checkpoint
-from formats.records.scope import Scope
+from formats.records.scope import RecordFilter
 from formats.records.transform import load as load_transform
 from formats.registry import load as load_format
 from infra.archive.control import ControlStore
@@ -48,15 +48,15 @@ TRANSACTION_TIMEOUT = timedelta(seconds=30)
 TAKE_OVER_WITHIN = timedelta(seconds=60)
 THREADS = 8
 
-Told = Callable[[Sequence[Partition]], None]
+Progress = Callable[[Sequence[Partition]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class RestoreSettings:
     """How partitions are carried out; the same for all of a restore. Can be pickled."""
 
     checkpoint_topic: str
-    scope: Scope
+    scope: RecordFilter
     keep: Sequence[str] = ()  # names of functions that say which records stay
     change: Sequence[str] = ()  # names of functions that change them
     max_rate: int | None = None  # bytes of records a second
@@ -65,7 +65,7 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class PartitionTask:
     """One partition, and where it goes."""
 
     plan: PartitionPlan
@@ -76,7 +76,9 @@ class Task:
 class RestoreWorker:
     """A context manager's resources are `opened`. One thread."""
 
-    def __init__(self, config: Config, terms: Terms, transactional_id: str, stop: Stop, opened: ExitStack) -> None:
+    def __init__(
+        self, config: Config, terms: RestoreSettings, transactional_id: str, stop: Stop, opened: ExitStack
+    ) -> None:
         """Raises ConfigError."""
         self._config, self._terms, self._stop, self._opened = config, terms, stop, opened
         self._clock = SystemClock()
@@ -116,7 +118,7 @@ class RestoreWorker:
             self._writer = writer
         return self._writer
 
-    def begin(self, tasks: Sequence[Task]) -> None:
+    def begin(self, tasks: Sequence[PartitionTask]) -> None:
         """Write down that a restore begins there, one checkpoint for each task, by the writer that a successor fences.
         Raises OwnershipLost, BrokerUnavailable."""
         at = self._clock.now()
@@ -136,7 +138,7 @@ class RestoreWorker:
             raise BrokerUnavailable(f"write the first checkpoints: {failed[0].reason}")
 
     def carry_out(
-        self, tasks: Sequence[Task], told: Told = lambda _: None, until: Callable[[], bool] = lambda: False
+        self, tasks: Sequence[PartitionTask], told: Progress = lambda _: None, until: Callable[[], bool] = lambda: False
     ) -> Sequence[Partition]:
         """Until they are over, told to stop, or `until` says so. Raises OwnershipLost when another process carries them
         out now, CheckpointConflict, BrokerUnavailable, StoreUnavailable."""
@@ -184,7 +186,7 @@ class RestoreWorker:
                     return [(row, changed.get(row["offset"])) for row in before.to_pylist()]
         return []
 
-    def _delivery(self, writer: TransactionalWriter, opened: ExitStack, tasks: Sequence[Task]) -> Delivery:
+    def _delivery(self, writer: TransactionalWriter, opened: ExitStack, tasks: Sequence[PartitionTask]) -> Delivery:
         reading = ThreadPoolExecutor(1, "read")  # another one takes 30 MB, and two cores are busy without it
         opened.callback(reading.shutdown, wait=False, cancel_futures=True)
         # a segment that was merged since the plan was made may reach behind it; a follower wants that, too
@@ -215,7 +217,7 @@ class RestoreWorker:
         )
 
 
-def _same_life(task: Task, begun: Checkpoint | None) -> None:
+def _same_life(task: PartitionTask, begun: Checkpoint | None) -> None:
     """The plan looked, too; but that may be a while ago."""
     if begun is not None and task.topic_id and begun.destination_topic_id not in ("", task.topic_id):
         raise TargetError(

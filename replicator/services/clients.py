@@ -35,7 +35,7 @@ THREADS = 16
 ATTEMPTS = 6  # of a request, some five seconds: somebody waits for the answer
 
 
-class Reach:
+class Clients:
     """A context manager: what was opened is closed at its end. One thread."""
 
     def __init__(self, config: Config) -> None:
@@ -43,7 +43,7 @@ class Reach:
         self.config = config
         self._opened = ExitStack()
 
-    def __enter__(self) -> Reach:
+    def __enter__(self) -> Clients:
         return self
 
     def __exit__(

@@ -18,8 +18,8 @@ from datetime import timedelta
 from compaction.delete_merged import Cleaner
 from compaction.heartbeat import beating
 from compaction.merge import Merger
-from compaction.replicas import Copies
-from compaction.run import CompactionStopped, Compactor, Execute, Report, Selection
+from compaction.replicas import ReplicaCheck
+from compaction.run import CompactionReport, CompactionStopped, Compactor, Execute, Selection
 from compaction.schedule import Schedule
 from compaction.scheduler import Scheduler
 from compaction.task_rows import decode_plan, encode_outcome
@@ -39,7 +39,7 @@ from infra.runtime.service import Service
 from infra.spark.driver import SparkSettings
 from infra.spark.runner import SparkRunner
 from replicator.config import CompactionJob, Config
-from replicator.services.wiring import Surroundings, archive_objects, for_workers, program, require_conditional_writes
+from replicator.services.wiring import ServiceContext, archive_objects, for_workers, program, require_conditional_writes
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Compaction(Closing):
         level: int | None = None,
         jobs: Sequence[CompactionJob] | None = None,
         dry_run: bool = False,
-    ) -> list[Report]:
+    ) -> list[CompactionReport]:
         """Run `jobs` (default: all) now, one after the other, or that part of them. Raises LeaseTaken when another
         process is at it, PlanFailed or SparkUnavailable when Spark cannot go on, StoreUnavailable, CompactionStopped,
         and ConfigError when the bucket lets objects be overwritten."""
@@ -145,7 +145,7 @@ class Compaction(Closing):
     def _on_spark(self, rows: Sequence[str], job: CompactionJob) -> Sequence[str]:
         if self._spark is None:
             self._spark = SparkRunner(spark_settings(self._config))
-        work = Work(for_workers(self._config, "compaction", "sync"), job, program(), uuid.uuid4().hex)
+        work = MergeTask(for_workers(self._config, "compaction", "sync"), job, program(), uuid.uuid4().hex)
         return self._spark.run(rows, work, parallelism=job.parallelism, progress=self._go_on)
 
     def _go_on(self, done: int, total: int) -> None:
@@ -164,7 +164,7 @@ def spark_settings(config: Config) -> SparkSettings:
 
 def build_scheduler(config: Config, names: Sequence[str] | None = None) -> Service:
     """Runs each job by its cron, one at a time, until it is stopped. Raises ConfigError."""
-    around = Surroundings(config)
+    around = ServiceContext(config)
     with around.building():
         compaction = Compaction(config, stop=around.stop)
         around.resources.callback(compaction.close)
@@ -186,7 +186,7 @@ def build_scheduler(config: Config, names: Sequence[str] | None = None) -> Servi
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class MergeTask:
     """What a worker does with a row. It is pickled, credentials written in the configuration with it."""
 
     config: Config
@@ -215,7 +215,7 @@ def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, op
             store=store,
             format=segment_format,
             # what stands at the output's key may be thinner: nothing is deleted but what it is proved to hold
-            uploader=Uploader(store, segment_format, may_thin=lambda _: True),
+            uploader=Uploader(store, segment_format, source_compacted=lambda _: True),
             row_group_bytes=job.row_group_size,
             writer=writer,
             spool_dir=config.compaction.spool_dir if config.compaction else None,
@@ -234,17 +234,17 @@ def merged_format(config: Config, job: CompactionJob) -> SegmentFormat:
     return load_format(config.format, options)
 
 
-def copies_of(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack) -> Copies:
+def copies_of(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack) -> ReplicaCheck:
     sync = config.sync
     if sync is None:
-        return Copies(here=store)
+        return ReplicaCheck(here=store)
     there = SegmentStore(archive_objects(sync.destination, stop, opened), sync.destination.prefix)
 
     def carried(segment: Segment) -> bool:
         by_level = not sync.levels or segment.level in sync.levels
         return by_level and (not sync.topics or any(t.matches(segment.source.topic) for t in sync.topics))
 
-    return Copies(here=store, there=there, carried=carried)
+    return ReplicaCheck(here=store, there=there, carried=carried)
 
 
 def in_process(config: Config, opened: ExitStack) -> Execute:

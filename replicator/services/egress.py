@@ -8,12 +8,12 @@ from datetime import timedelta
 from egress.controller import EgressController, EgressParts
 from egress.lag import LagGauge
 from egress.open_transactions import StuckTransactions
-from egress.segments.builder import Assembly
+from egress.segments.builder import SegmentBuilder
 from egress.segments.spool import Spool
 from egress.start.archive_lookup import ArchiveLookup
-from egress.start.resolver import Resolver
-from egress.start_lookup import Positioning
-from egress.topics.claims import Places
+from egress.start.resolver import StartResolver
+from egress.start_lookup import StartLookup
+from egress.topics.claims import TopicClaims
 from egress.topics.incarnation_check import Confirmations
 from egress.topics.watcher import TopicWatcher
 from formats.errors import ConfigError
@@ -30,7 +30,7 @@ from infra.kafka.consumer.source_consumer import KafkaSourceConsumer
 from infra.runtime import log_fields
 from infra.runtime.service import Service
 from replicator.config import Config, EgressSettings
-from replicator.services.wiring import START_PATIENCE, Surroundings, program
+from replicator.services.wiring import START_PATIENCE, ServiceContext, program
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def build_egress(config: Config) -> Service:
     """This region's topics → the archive. Raises ConfigError, BrokerUnavailable."""
     if config.egress is None:
         raise ConfigError(["egress: missing; add [egress] with at least one topic"], source=config.source)
-    settings, around = config.egress, Surroundings(config)
+    settings, around = config.egress, ServiceContext(config)
     with around.building():
         admin = KafkaAdmin(config.cluster.properties("admin"), first_contact=START_PATIENCE)
         objects = around.objects(config.s3, threads=settings.upload_threads + 8, writes_as=config.region)
@@ -62,10 +62,12 @@ def build_egress(config: Config) -> Service:
         )
         confirmations = Confirmations(admin, around.pool(1, "confirm"))
         spool = around.resources.enter_context(open_spool(settings))
-        assembly = Assembly(
+        assembly = SegmentBuilder(
             format=segment_format,
             confirm=confirmations.ask,
-            uploader=Uploader(store, segment_format, may_thin=lambda segment: _may_thin(admin, segment)),
+            uploader=Uploader(
+                store, segment_format, source_compacted=lambda segment: _source_compacted(admin, segment)
+            ),
             spool=spool,
             memory_bytes=budget // 2,
             encode_threads=2,
@@ -84,8 +86,8 @@ def build_egress(config: Config) -> Service:
             )
         pool, listing_pool = around.pool(2, "ask"), around.pool(8, "list")
         own = frozenset() if config.ingress is None else config.ingress.own_topics
-        places = Places(config.region, control, around.clock)
-        resolver = Resolver(
+        places = TopicClaims(config.region, control, around.clock)
+        resolver = StartResolver(
             region=config.region,
             cluster_id=cluster_id,
             consumer=consumer,
@@ -106,7 +108,7 @@ def build_egress(config: Config) -> Service:
                 isolation_level=isolation,
                 writer=program(),
                 consumer=consumer,
-                positioning=Positioning(resolver, pool, listing_pool),
+                positioning=StartLookup(resolver, pool, listing_pool),
                 watcher=watcher,
                 confirmations=confirmations,
                 assembly=assembly,
@@ -142,7 +144,7 @@ def _linger(settings: EgressSettings) -> timedelta:
     return min(min(rule.settings.max_segment_age for rule in settings.topics) / 20, LONGEST_LINGER)
 
 
-def _may_thin(admin: KafkaAdmin, segment: Segment) -> bool:
+def _source_compacted(admin: KafkaAdmin, segment: Segment) -> bool:
     partition = TopicPartition(segment.source.topic, segment.source.partition)
     marks = admin.watermarks([partition]).get(partition)
     trimmed = marks is not None and marks.low > segment.offsets.start

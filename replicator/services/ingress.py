@@ -27,7 +27,7 @@ from infra.kafka.internal_topics.checkpoint_editor import KafkaCheckpointEditor
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 from infra.kafka.internal_topics.ensure import checkpoint_problems, ensure_internal_topics
 from infra.kafka.internal_topics.event_log import KafkaEventLog
-from infra.kafka.internal_topics.parked_notes import BackgroundNotes
+from infra.kafka.internal_topics.parked_notes import BackgroundParkedReporter
 from infra.kafka.producer.at_least_once import AtLeastOnceWriter
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.kafka.producer.transactional import TransactionalWriter
@@ -38,11 +38,11 @@ from ingress.controller import IngressController, IngressParts
 from ingress.delivery.rounds import ROUND_LINGER, Delivery
 from ingress.group_ownership import GroupOwnership
 from ingress.notification_intake import Intake
-from ingress.routing.archived import WishFinder
+from ingress.routing.archived import ArchivedTopics
 from ingress.routing.destinations import DestinationFinder
-from ingress.routing.path_owner import PlaceOwners
+from ingress.routing.path_owner import PathOwners
 from replicator.config import Config, IngressSettings
-from replicator.services.wiring import START_PATIENCE, Surroundings
+from replicator.services.wiring import START_PATIENCE, ServiceContext
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
     problems = [f"{name}: missing" for name in ("ingress", "sqs") if getattr(config, name) is None]
     if config.ingress is None or config.sqs is None:
         raise ConfigError(problems, source=config.source)
-    settings, around = config.ingress, Surroundings(config)
+    settings, around = config.ingress, ServiceContext(config)
     with around.building():
         admin = KafkaAdmin(config.cluster.properties("admin"), first_contact=START_PATIENCE)
         ensure_internal_topics(
@@ -87,14 +87,14 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
         around.resources.callback(editor.close)
         claims = KafkaCheckpointEditor(config.cluster.properties("producer"), settings.checkpoint_topic)
         around.resources.callback(claims.close)
-        notes = BackgroundNotes(checkpoints, editor, around.stop)
+        notes = BackgroundParkedReporter(checkpoints, editor, around.stop)
         writer = _writer(config, settings)
         around.resources.callback(writer.close, timedelta(seconds=2))
         member = refreshed(config.cluster.properties("consumer"), settings.topic_refresh_interval)
         placement = KafkaPlacement(member, group_id=settings.group_id)
         delivery = Delivery(
             reader=PieceReader(
-                store, segment_format, settings.batch_size, RUN_BYTES, expect=PlaceOwners(control).expect
+                store, segment_format, settings.batch_size, RUN_BYTES, expect=PathOwners(control).expect
             ),
             writer=writer,
             timestamps=TargetTimestamps(admin, around.clock),
@@ -135,7 +135,7 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
                 control=control,
                 finder=DestinationFinder(
                     store,
-                    WishFinder(store, control, settings, settings.own_topics),
+                    ArchivedTopics(store, control, settings, settings.own_topics),
                     segment_format,
                     admin,
                     settings,

@@ -10,10 +10,10 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
-from compaction.gc import Collector, Report
+from compaction.gc import Collector, GcReport
 from compaction.planner import plan_cleaning
+from compaction.run import CompactionReport as CleaningReport
 from compaction.run import Compactor, Selection
-from compaction.run import Report as CleaningReport
 from compaction.settings import HIGHEST_LEVEL
 from formats.errors import ConfigError
 from infra.archive.control import ControlStore
@@ -45,7 +45,7 @@ class Retention(Closing):
         self._store = SegmentStore(objects, config.s3.prefix)
         self._control = ControlStore(objects, config.s3.prefix)
 
-    def collect(self, topics: Collection[str] = (), *, dry_run: bool = False, allow_large: bool = False) -> Report:
+    def collect(self, topics: Collection[str] = (), *, dry_run: bool = False, allow_large: bool = False) -> GcReport:
         """Remove what is too old or too much, of these topics or of all, and abort abandoned uploads. Raises
         LeaseTaken, StoreUnavailable when not everything could be listed, and ConfigError when the bucket lets objects
         be overwritten; then nothing was removed."""

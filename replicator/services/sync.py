@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from egress.bucket_sync import BucketSync, Place, SyncLoop, SyncResult
+from egress.bucket_sync import BucketSide, BucketSync, SyncLoop, SyncResult
 from formats.errors import ConfigError, StoreUnavailable
 from infra.runtime.lifecycle import Stop
 from infra.runtime.service import Service
 from replicator.config import Config
-from replicator.services.wiring import Surroundings
+from replicator.services.wiring import ServiceContext
 
 SYNC_SHUTDOWN = timedelta(seconds=10)
 SYNC_COMPARED = 200  # objects of a round of the service: comparing one may mean to read it, at both ends
@@ -21,13 +21,13 @@ def build_sync(config: Config, *, once: Callable[[SyncResult], None] | None = No
     ConfigError."""
     if config.sync is None:
         raise ConfigError(["sync: missing; add [sync.destination]"], source=config.source)
-    settings, around = config.sync, Surroundings(config)
+    settings, around = config.sync, ServiceContext(config)
     with around.building():
         width = 8
         sync = BucketSync(
             config.region,
-            Place(around.objects(config.s3, threads=width + 4, once=once is not None), config.s3.prefix),
-            Place(
+            BucketSide(around.objects(config.s3, threads=width + 4, once=once is not None), config.s3.prefix),
+            BucketSide(
                 around.objects(settings.destination, threads=width + 4, once=once is not None, writes_as=config.region),
                 settings.destination.prefix,
             ),

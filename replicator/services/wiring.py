@@ -46,7 +46,7 @@ ONCE = RetryPolicy(attempts=8, is_once=True)
 """Of work that can be done another time: a minute or so for what may pass, nothing for what an operator repairs."""
 
 
-class Surroundings:
+class ServiceContext:
     """What every service has: clock, stop signals, metrics, health, one HTTP port, and things to close."""
 
     def __init__(self, config: Config) -> None:

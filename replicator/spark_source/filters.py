@@ -24,8 +24,8 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from formats.int_range import Span
-from formats.read_splits import Wanted
+from formats.int_range import IntRange
+from formats.read_splits import ArchiveQuery
 from formats.segment import SourcePartition
 
 PLACE = frozenset({"topic", "partition", "incarnation"})  # the same for each record of a source partition
@@ -67,7 +67,7 @@ def admits(condition: Filter, source: SourcePartition) -> bool:
     return True
 
 
-def narrowed(wanted: Wanted, conditions: Iterable[Filter]) -> Wanted:
+def narrowed(wanted: ArchiveQuery, conditions: Iterable[Filter]) -> ArchiveQuery:
     """What is left of `wanted` where all of `conditions` hold."""
     for condition in conditions:
         match _column(condition):
@@ -77,8 +77,8 @@ def narrowed(wanted: Wanted, conditions: Iterable[Filter]) -> Wanted:
                 wanted = replace(wanted, stamps=wanted.stamps.cut(_span(condition)))
             case "timestamp":
                 micros = _span(condition)
-                millis = Span(-(-micros.low // _MICROS), micros.high // _MICROS)  # inwards: stamps are whole
-                wanted = replace(wanted, stamps=wanted.stamps.cut(millis if micros.is_bounded else Span()))
+                millis = IntRange(-(-micros.low // _MICROS), micros.high // _MICROS)  # inwards: stamps are whole
+                wanted = replace(wanted, stamps=wanted.stamps.cut(millis if micros.is_bounded else IntRange()))
     return wanted
 
 
@@ -88,22 +88,22 @@ def _column(condition: Filter) -> str:
     return path[0] if len(path) == 1 else ""
 
 
-def _span(condition: Filter) -> Span:
+def _span(condition: Filter) -> IntRange:
     """Of the numbers that fulfil it; times are microseconds."""
     match condition:
         case EqualTo(_, value) | EqualNullSafe(_, value) if value is not None:
-            return Span(_number(value), _number(value))
+            return IntRange(_number(value), _number(value))
         case In(_, values) if numbers := [_number(value) for value in values if value is not None]:
-            return Span(min(numbers), max(numbers))
+            return IntRange(min(numbers), max(numbers))
         case LessThan(_, value):
-            return Span(high=_number(value) - 1)
+            return IntRange(high=_number(value) - 1)
         case LessThanOrEqual(_, value):
-            return Span(high=_number(value))
+            return IntRange(high=_number(value))
         case GreaterThan(_, value):
-            return Span(low=_number(value) + 1)
+            return IntRange(low=_number(value) + 1)
         case GreaterThanOrEqual(_, value):
-            return Span(low=_number(value))
-    return Span()
+            return IntRange(low=_number(value))
+    return IntRange()
 
 
 def _number(value: Any) -> int:

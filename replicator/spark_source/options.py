@@ -9,8 +9,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from formats.errors import ConfigError
-from formats.int_range import Span
-from formats.read_splits import Wanted
+from formats.int_range import IntRange
+from formats.read_splits import ArchiveQuery
 from formats.segment import SourcePartition
 from formats.topic_selection import TopicPattern
 from infra.settings.field import suggestion
@@ -33,7 +33,7 @@ T = TypeVar("T")
 @dataclass(frozen=True, slots=True)
 class Options:
     config: Config
-    wanted: Wanted
+    wanted: ArchiveQuery
     max_partition_bytes: int
 
 
@@ -56,13 +56,13 @@ def parse_options(given: Mapping[str, str]) -> Options:
 
     if CONFIG not in texts:
         problems.append(f"{CONFIG}: missing: the path of a replicator.toml, which says where the archive is")
-    stamps = Span(low=value(FROM, _first_ms, Span().low), high=value(UNTIL, _first_ms, Span().high + 1) - 1)
-    wanted = Wanted(
+    stamps = IntRange(low=value(FROM, _first_ms, IntRange().low), high=value(UNTIL, _first_ms, IntRange().high + 1) - 1)
+    wanted = ArchiveQuery(
         region=value(REGION, _region, ""),
         topics=value(TOPIC, _topics, ()),
         incarnation=value(INCARNATION, _incarnation, ""),
         partitions=value(PARTITION, _partitions, None),
-        offsets=value(OFFSETS, _offsets, Span(0)),
+        offsets=value(OFFSETS, _offsets, IntRange(0)),
         stamps=stamps,
     )
     max_bytes = value(MAX_BYTES, _size, DEFAULT_MAX_BYTES)
@@ -91,11 +91,11 @@ def _partitions(text: str) -> frozenset[int] | None:
     return frozenset(map(int, numbers))
 
 
-def _offsets(text: str) -> Span:
+def _offsets(text: str) -> IntRange:
     match = _OFFSETS.fullmatch(text.strip())
     if match is None or text.strip() == "-":
         raise ValueError(f'{text!r} is not a range of offsets; write it like "1000-1999", "1000-" or "-1999"')
-    return Span(int(match[1] or 0), int(match[2] or Span().high)).cut(Span())
+    return IntRange(int(match[1] or 0), int(match[2] or IntRange().high)).cut(IntRange())
 
 
 def _first_ms(text: str) -> int:

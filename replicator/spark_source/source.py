@@ -21,15 +21,15 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from formats.coverage import Gap, Part, parts, uncovered
+from formats.coverage import Gap, SegmentSlice, parts, uncovered
 from formats.errors import ConfigError
-from formats.read_splits import Stretch, Wanted, stretches
-from formats.records.scope import Scope
+from formats.read_splits import ArchiveQuery, ReadSplit, read_splits
+from formats.records.scope import RecordFilter
 from formats.registry import load as load_format
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from formats.topic_selection import LEGAL_NAME
 from infra.archive.control import ControlStore
-from infra.archive.read import StretchReader
+from infra.archive.read import SplitReader
 from infra.archive.segments import SegmentStore
 from infra.contracts.storage import ObjectStore
 from infra.runtime import log_fields
@@ -112,29 +112,29 @@ class SegmentsReader(DataSourceReader):
 
     def _stretches(
         self, control: ControlStore, source: SourcePartition, infos: Sequence[SegmentInfo]
-    ) -> Iterator[Stretch]:
+    ) -> Iterator[ReadSplit]:
         within = self._wanted.offset_range
         if within is None:
             return
         steps = list(parts((info.segment for info in infos), within))
         _tell_of_gaps(control, source, [step.offsets for step in steps if isinstance(step, Gap)])
         sizes = {info.segment: info.size_bytes for info in infos}
-        found = (step for step in steps if isinstance(step, Part))
-        yield from stretches(source, found, sizes, self._max_bytes)
+        found = (step for step in steps if isinstance(step, SegmentSlice))
+        yield from read_splits(source, found, sizes, self._max_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
         stretch = partition.value
-        if not isinstance(stretch, Stretch):
+        if not isinstance(stretch, ReadSplit):
             return  # Spark's own, when there is none of ours
         with _objects(self._config) as objects:
             segment_format = load_format(self._config.format, self._config.format_options)
             store = SegmentStore(objects, self._config.s3.prefix)
-            reader = StretchReader(store, segment_format, Scope(stamps=self._wanted.stamps))
+            reader = SplitReader(store, segment_format, RecordFilter(stamps=self._wanted.stamps))
             for batch in reader.batches(stretch):
                 yield table_of(batch, stretch.source)
 
 
-def _sources(store: SegmentStore, wanted: Wanted, conditions: Sequence[Filter]) -> Iterator[SourcePartition]:
+def _sources(store: SegmentStore, wanted: ArchiveQuery, conditions: Sequence[Filter]) -> Iterator[SourcePartition]:
     """Those that are archived and wanted. Raises ConfigError for a topic, named or matched, of which nothing is."""
     for topic, partitions in _archived(store, wanted).items():
         for partition in partitions:
@@ -144,7 +144,7 @@ def _sources(store: SegmentStore, wanted: Wanted, conditions: Sequence[Filter]) 
                 yield source
 
 
-def _archived(store: SegmentStore, wanted: Wanted) -> Mapping[str, Sequence[int]]:
+def _archived(store: SegmentStore, wanted: ArchiveQuery) -> Mapping[str, Sequence[int]]:
     """The wanted topics, each with the partitions it has in the archive."""
     names = [pattern.text for pattern in wanted.topics]
     if not names or any(pattern.is_expression for pattern in wanted.topics):
@@ -160,7 +160,7 @@ def _archived(store: SegmentStore, wanted: Wanted) -> Mapping[str, Sequence[int]
     return found
 
 
-def _listed(store: SegmentStore, wanted: Wanted) -> list[str]:
+def _listed(store: SegmentStore, wanted: ArchiveQuery) -> list[str]:
     """Topics that have the wanted incarnation."""
     places = [place.partition("@") for place in store.topics(wanted.region)]
     return [topic for topic, _, life in places if life == wanted.incarnation and LEGAL_NAME.fullmatch(topic)]

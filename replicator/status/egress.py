@@ -7,8 +7,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from egress.start.commit_metadata import read_note
-from formats.control.claim import Place, incarnations, newest_stand_in
+from egress.start.commit_metadata import read_commit_metadata
+from formats.control.claim import TopicClaim, incarnations, newest_stand_in
 from formats.control.fork import LogFork
 from formats.coverage import Extent, joined, uncovered
 from formats.forks import explain, fork_name, newest_fork, unresolved
@@ -181,7 +181,7 @@ class EgressSources:
 
 def _is_of(committed: Committed, life: str, topic_id: str) -> bool:
     """Not of a topic that had this name before, nor of the place of the archive before a fork."""
-    note = read_note(committed)
+    note = read_commit_metadata(committed)
     return note is None or not note.life or not topic_id or note.life == life
 
 
@@ -201,7 +201,7 @@ def holes(archived: Extent, gaps: Sequence[OffsetRange], settled: int) -> Sequen
     return uncovered([*archived.runs, *gaps], OffsetRange(archived.start, end)) if archived.start <= end else ()
 
 
-def life_of(facts: TopicFacts, plain: Place | None, places: Collection[str], cluster_id: str) -> str:
+def life_of(facts: TopicFacts, plain: TopicClaim | None, places: Collection[str], cluster_id: str) -> str:
     """The incarnation under which the topic, as it is now, is filed; empty: the plain place, or none yet."""
     if plain is None:
         return ""
@@ -274,7 +274,7 @@ def _of_offsets(
         yield f"the archive ends before {archived.next_offset}, but the topic at {ends.high}: truncated"
     if committed is None:
         return
-    at, note = committed.next_offset, read_note(committed)
+    at, note = committed.next_offset, read_commit_metadata(committed)
     begun_here = note is not None and note.begun_at == at  # nothing had to be archived yet
     known = joined([*archived.runs, *gaps])
     if at > ends.high:

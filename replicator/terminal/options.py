@@ -15,7 +15,7 @@ from replicator.terminal.source_names import instant
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    from formats.int_range import Span
+    from formats.int_range import IntRange
     from replicator.config import Config
     from replicator.selection import Renaming, Selection
 
@@ -52,7 +52,7 @@ def selected(  # noqa: PLR0917
     incarnation: str | None,
     transforms: Sequence[str],
 ) -> Selection:
-    from formats.int_range import Span
+    from formats.int_range import IntRange
     from formats.topic_selection import TopicPattern
     from replicator.selection import Selection
 
@@ -63,9 +63,9 @@ def selected(  # noqa: PLR0917
             incarnation=incarnation,
             partitions=frozenset(partitions) if partitions else None,
             offsets=_offsets(offsets),
-            stamps=Span(
-                Span().low if from_ is None else _ms(instant(from_)),
-                Span().high if until is None else _ms(instant(until)) - 1,
+            stamps=IntRange(
+                IntRange().low if from_ is None else _ms(instant(from_)),
+                IntRange().high if until is None else _ms(instant(until)) - 1,
             ),
             renaming=_renaming(rename or ()),
             transforms=transforms,
@@ -74,15 +74,15 @@ def selected(  # noqa: PLR0917
         raise typer.BadParameter(str(error)) from error
 
 
-def _offsets(text: str | None) -> Span:
-    from formats.int_range import ANY_OFFSET, Span
+def _offsets(text: str | None) -> IntRange:
+    from formats.int_range import ANY_OFFSET, IntRange
 
     if text is None:
         return ANY_OFFSET
     low, dash, high = text.partition("-")
     if not dash or not (low or "0").isdecimal() or not (high or "0").isdecimal():
         raise typer.BadParameter(f"{text!r} are no offsets: write A-B, A- or -B")
-    span = Span(int(low or 0), int(high) if high else ANY_OFFSET.high)
+    span = IntRange(int(low or 0), int(high) if high else ANY_OFFSET.high)
     if span.low > span.high:
         raise typer.BadParameter(f"{text!r} are no offsets: the first lies behind the last")
     return span

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from formats.int_range import Span
+from formats.int_range import IntRange
 from formats.segment import Segment, SourcePartition, parse_source
 from replicator.config import Config
 from replicator.selection import Selection
 from replicator.services.wiring import for_workers
 from replicator.verify.proven import Proven, decode_proven, encode_proven, proven_by_source
 from replicator.verify.report import entry_of
-from replicator.verify.verify import Told, Verification, copied_as
+from replicator.verify.verify import Progress, Verification, copied_as
 
 if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
@@ -27,7 +27,7 @@ Found = tuple[Mapping[str, Any], Mapping[Segment, Proven]]  # the entry of a par
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class VerifyScope:
     """At what; and beside which cluster, unless it is the archive alone. `beside`: of DIRECT, the source's."""
 
     kind: str
@@ -50,7 +50,7 @@ class Look:
         verification: Verification,
         source: SourcePartition,
         proven: Mapping[Segment, Proven],
-        delivered: Span | None = None,
+        delivered: IntRange | None = None,
     ) -> Found:
         """`delivered`: offsets that a TARGET was given by a restore of the selection; None: those that are selected,
         delivered by whoever."""
@@ -69,25 +69,25 @@ class Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class VerifyTask:
     """What a worker of Spark does with a row. It is pickled, credentials written in the configurations with it."""
 
     config: Config
     selection: Selection
-    look: Look
+    look: VerifyScope
 
     def __call__(self, row: str) -> str:
         said = json.loads(row)
         with Verification(self.config, self.selection) as verification:
             source, delivered = parse_source(said["source"]), said["delivered"]
             entry, read = self.look.at(
-                verification, source, decode_proven(said["proven"]), None if delivered is None else Span(*delivered)
+                verification, source, decode_proven(said["proven"]), None if delivered is None else IntRange(*delivered)
             )
         return json.dumps({"entry": entry, "proven": encode_proven(read)})
 
 
 def here(
-    config: Config, selection: Selection, look: Look, proven: Mapping[Segment, Proven], told: Told
+    config: Config, selection: Selection, look: VerifyScope, proven: Mapping[Segment, Proven], told: Progress
 ) -> Iterator[Found]:
     """The same in this process, partition by partition as they are done."""
     by_source = proven_by_source(proven)
@@ -98,17 +98,17 @@ def here(
 
 def on_spark(
     settings: SparkSettings,
-    work: Work,
+    work: VerifyTask,
     proven: Mapping[Segment, Proven],
-    told: Told,
+    told: Progress,
     *,
-    delivered: Mapping[SourcePartition, Span] | None = None,
+    delivered: Mapping[SourcePartition, IntRange] | None = None,
 ) -> Iterator[Found]:
     """`delivered`: only these partitions, and of each the offsets that a TARGET was given; None: all that is selected.
     Raises ConfigError, PlanFailed, SparkUnavailable, and what `told` raises, which ends the run."""
     if delivered is None:
         with Verification(work.config, work.selection) as verification:
-            spans: Mapping[SourcePartition, Span | None] = dict.fromkeys(work.look.sources(verification))
+            spans: Mapping[SourcePartition, IntRange | None] = dict.fromkeys(work.look.sources(verification))
     else:
         spans = delivered
     by_source = proven_by_source(proven)
@@ -122,6 +122,6 @@ def on_spark(
         yield answer["entry"], decode_proven(answer["proven"])
 
 
-def _row(source: SourcePartition, proven: Mapping[Segment, Proven], delivered: Span | None) -> str:
+def _row(source: SourcePartition, proven: Mapping[Segment, Proven], delivered: IntRange | None) -> str:
     offsets = None if delivered is None else [delivered.low, delivered.high]
     return json.dumps({"source": str(source), "proven": encode_proven(proven), "delivered": offsets})

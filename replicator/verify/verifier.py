@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
-from formats.coverage import Part, Piece, from_first, joined, parts, uncovered
+from formats.coverage import Piece, SegmentSlice, from_first, joined, parts, uncovered
 from formats.errors import CorruptSegment, SegmentNotFound
 from formats.forks import unresolved
-from formats.read_splits import Stretch
+from formats.read_splits import ReadSplit
 from formats.records.align import Alongside, alongside
 from formats.records.compare import Comparison, compare
-from formats.records.scope import Scope
+from formats.records.scope import RecordFilter
 from formats.records.statistics import edges, records_within, within
 from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.archive.control import ControlStore
-from infra.archive.read import StretchReader
+from infra.archive.read import SplitReader
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import TopicPartition
 from infra.runtime.lifecycle import Clock
@@ -77,7 +77,7 @@ class SourceVerdict:
     topic: TopicPartition
     offsets: OffsetRange | None  # what both can have: from the log's start to the archive's end
     comparison: Comparison
-    may_thin: bool  # the topic is compacted: it may hold fewer records than the archive
+    source_compacted: bool  # the topic is compacted: it may hold fewer records than the archive
     missing: Sequence[OffsetRange] = ()  # of these the archive has nothing
     recorded: Sequence[RecordedGap] = ()  # nor of these, as was decided: what the topic has there is passed over
     unreadable: str = ""
@@ -85,7 +85,7 @@ class SourceVerdict:
     @property
     def is_equal(self) -> bool:
         c = self.comparison
-        lost = c.only_second or (c.only_first and not self.may_thin)
+        lost = c.only_second or (c.only_first and not self.source_compacted)
         return c.offset is None and not lost and not self.unreadable
 
 
@@ -182,7 +182,7 @@ class Verifier:
         held: OffsetRange | None,
         records: Iterator[RecordBatch],
         *,
-        may_thin: bool,
+        source_compacted: bool,
         unreadable: str = "",
     ) -> SourceVerdict:
         """`records` of the topic inside `held`, which is what both can have; `unreadable`: why there are none. Offsets
@@ -195,7 +195,7 @@ class Verifier:
                 topic=topic,
                 offsets=None,
                 comparison=nothing,
-                may_thin=may_thin,
+                source_compacted=source_compacted,
                 unreadable=unreadable,
             )
         # gaps first: retention writes them down before it removes anything
@@ -206,7 +206,7 @@ class Verifier:
         missing = uncovered([*extent.runs, *given_up], held)
         compared = uncovered(given_up, held)
         try:
-            comparison, unreadable = compare(self.records(source, Scope(), held), _inside(records, compared)), ""
+            comparison, unreadable = compare(self.records(source, RecordFilter(), held), _inside(records, compared)), ""
         except (CorruptSegment, SegmentNotFound) as error:
             comparison, unreadable = compare(iter(()), iter(())), str(error)
         return SourceVerdict(
@@ -214,14 +214,14 @@ class Verifier:
             topic=topic,
             offsets=held,
             comparison=comparison,
-            may_thin=may_thin,
+            source_compacted=source_compacted,
             missing=missing,
             recorded=gaps,
             unreadable=unreadable,
         )
 
     def beside_target(
-        self, source: SourcePartition, target: TopicPartition, scope: Scope, records: Iterator[RecordBatch]
+        self, source: SourcePartition, target: TopicPartition, scope: RecordFilter, records: Iterator[RecordBatch]
     ) -> TargetVerdict:
         """`records` of all that the target partition holds. Raises StoreUnavailable, and what reading it raises."""
         try:
@@ -231,17 +231,17 @@ class Verifier:
         return TargetVerdict(source=source, target=target, result=result)
 
     def records(
-        self, source: SourcePartition, scope: Scope, within: OffsetRange | None = None
+        self, source: SourcePartition, scope: RecordFilter, within: OffsetRange | None = None
     ) -> Iterator[RecordBatch]:
-        """What a reader gets of a partition, gaps passed over. Raises as StretchReader does."""
+        """What a reader gets of a partition, gaps passed over. Raises as SplitReader does."""
         low, high = max(scope.offsets.low, 0), scope.offsets.high
         wanted = within or (OffsetRange(low, min(high, 2**63 - 2)) if low <= high else None)
         if wanted is None:
             return
         found = [info.segment for info in self.store.list(source)]
-        chosen = tuple(step for step in parts(found, wanted) if isinstance(step, Part))
+        chosen = tuple(step for step in parts(found, wanted) if isinstance(step, SegmentSlice))
         if chosen:
-            yield from StretchReader(self.store, self.format, scope).batches(Stretch(source, chosen))
+            yield from SplitReader(self.store, self.format, scope).batches(ReadSplit(source, chosen))
 
     def _prove(self, info: SegmentInfo, now: datetime) -> Proven:
         """The reader checks each row group against its digest, and that all of them make up the footer."""

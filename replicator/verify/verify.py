@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from formats.coverage import joined
 from formats.errors import TargetError
-from formats.int_range import Span
+from formats.int_range import IntRange
 from formats.records.align import alongside
-from formats.records.scope import Scope
+from formats.records.scope import RecordFilter
 from formats.registry import load as load_format
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
@@ -45,7 +45,7 @@ WRONG_FILE = "is it the file of the region that writes this archive?"
 THREADS = 2  # each decodes; more would only take memory
 
 T = TypeVar("T")
-Told = Callable[[int, int], None]  # done, total
+Progress = Callable[[int, int], None]  # done, total
 
 
 class Verification(Closing):
@@ -85,7 +85,7 @@ class Verification(Closing):
         proven: Mapping[Segment, Proven] | None = None,
         *,
         read_again_after: timedelta | None = None,
-        told: Told = lambda done, total: None,  # noqa: ARG005
+        told: Progress = lambda done, total: None,  # noqa: ARG005
     ) -> Iterator[ArchiveVerdict]:
         """By itself, partition by partition. `proven`: objects that need no look before `read_again_after`."""
         by_source = proven_by_source(proven or {})
@@ -106,7 +106,7 @@ class Verification(Closing):
             return self._same_as_source(source, cluster)
         except TargetError as error:
             topic, why = TopicPartition(source.topic, source.partition), _refused(cluster, error)
-            return self._verifier.beside_source(source, topic, None, iter(()), may_thin=False, unreadable=why)
+            return self._verifier.beside_source(source, topic, None, iter(()), source_compacted=False, unreadable=why)
 
     def _same_as_source(self, source: SourcePartition, cluster: Config) -> SourceVerdict:
         admin, properties = KafkaAdmin(cluster.cluster.properties("admin")), cluster.cluster.properties("consumer")
@@ -114,7 +114,7 @@ class Verification(Closing):
         marks = admin.watermarks([topic]).get(topic)
         if marks is None:
             why = _absent(admin, cluster, topic, WRONG_FILE)
-            return self._verifier.beside_source(source, topic, None, iter(()), may_thin=False, unreadable=why)
+            return self._verifier.beside_source(source, topic, None, iter(()), source_compacted=False, unreadable=why)
         extent = joined(info.segment.offsets for info in self._store.list(source))
         held = None
         if extent.start is not None and extent.next_offset is not None:
@@ -123,15 +123,15 @@ class Verification(Closing):
         compacted = "compact" in admin.configs(source.topic).get("cleanup.policy", "")
         bounds = (held.start, held.next_offset) if held is not None else (0, 0)
         records = read_partition(properties, topic, *bounds)
-        return self._verifier.beside_source(source, topic, held, records, may_thin=compacted)
+        return self._verifier.beside_source(source, topic, held, records, source_compacted=compacted)
 
     def same_as_target(
-        self, source: SourcePartition, cluster: Config, topic: str, *, offsets: Span | None = None
+        self, source: SourcePartition, cluster: Config, topic: str, *, offsets: IntRange | None = None
     ) -> TargetVerdict:
         """`topic`: what it is called in `cluster`. `offsets`: those that were delivered; None: those of the selection.
         Raises as `same_as_source` does."""
         target = TopicPartition(topic, source.partition)
-        scope = Scope(offsets=offsets or self.selection.offsets, stamps=self.selection.stamps)
+        scope = RecordFilter(offsets=offsets or self.selection.offsets, stamps=self.selection.stamps)
         try:
             records, why = _from_its_beginning(cluster, target, OTHER_NAME)
             if not why:
@@ -160,7 +160,7 @@ class Verification(Closing):
     def each(
         self,
         verdict: Callable[[SourcePartition], T],
-        told: Told = lambda done, total: None,  # noqa: ARG005
+        told: Progress = lambda done, total: None,  # noqa: ARG005
         *,
         of: Collection[SourcePartition] | None = None,
     ) -> Iterator[T]:

@@ -13,7 +13,7 @@ from typing import Any
 from compaction.delete_merged import Cleaner
 from compaction.gc import Collector
 from compaction.merge import Merger
-from compaction.replicas import Copies
+from compaction.replicas import ReplicaCheck
 from compaction.run import Compactor
 from compaction.task_rows import decode_plan, encode_outcome
 from compaction.worker import Worker
@@ -134,19 +134,19 @@ class Archive:
             else:
                 return rows
 
-    def worker(self, copies: Copies | None = None) -> Worker:
+    def worker(self, copies: ReplicaCheck | None = None) -> Worker:
         return Worker(
             merger=Merger(
                 store=self.store,
                 format=self.format,
-                uploader=Uploader(self.store, self.format, may_thin=lambda _: True),
+                uploader=Uploader(self.store, self.format, source_compacted=lambda _: True),
                 row_group_bytes=1 << 20,
                 writer="tests",
             ),
-            cleaner=Cleaner(store=self.store, format=self.format, copies=copies or Copies(here=self.store)),
+            cleaner=Cleaner(store=self.store, format=self.format, copies=copies or ReplicaCheck(here=self.store)),
         )
 
-    def compactor(self, copies: Copies | None = None) -> Compactor:
+    def compactor(self, copies: ReplicaCheck | None = None) -> Compactor:
         worker = self.worker(copies)
 
         def execute(rows: Sequence[str], _job: CompactionJob) -> list[str]:
@@ -164,7 +164,7 @@ class Archive:
     def lease(self) -> Lease:
         return self.control.take_lease(SOURCE.region, NAME, "tests", now=self.time, span=timedelta(minutes=5))
 
-    def collector(self, settings: RetentionSettings, copies: Copies | None = None) -> Collector:
+    def collector(self, settings: RetentionSettings, copies: ReplicaCheck | None = None) -> Collector:
         return Collector(
             region=SOURCE.region,
             settings=settings,
@@ -172,7 +172,7 @@ class Archive:
             store=self.store,
             control=self.control,
             uploads=self.uploads,
-            copies=copies or Copies(here=self.store),
+            copies=copies or ReplicaCheck(here=self.store),
             pool=AtOnce(),
             clock=self,
             stop=self.stop,

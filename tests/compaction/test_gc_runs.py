@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from compaction.gc import Report
+from compaction.gc import GcReport
 from compaction.planner import plan_cleaning
-from compaction.replicas import Copies
+from compaction.replicas import ReplicaCheck
 from compaction.run import Selection
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.fork import LogFork
@@ -53,7 +53,7 @@ def ten_days(archive: Archive | None = None) -> Archive:
 OLD, KEPT = [segment(0, 9), segment(10, 19), segment(20, 29)], [segment(10 * n, 10 * n + 9) for n in range(3, 10)]
 
 
-def collected(archive: Archive, settings: Any = WEEK, copies: Copies | None = None, **run: Any) -> Report:
+def collected(archive: Archive, settings: Any = WEEK, copies: ReplicaCheck | None = None, **run: Any) -> GcReport:
     return archive.collector(settings, copies).run(archive.lease(), **run)
 
 
@@ -338,7 +338,7 @@ class TestCopies:
     def test_what_the_bucket_has_not_replicated_keeps_all_behind_it(self, stage: str, word: str) -> None:
         archive = ten_days()
         here: Any = Replicating(archive.store, {OLD[1]: stage})
-        report = collected(archive, copies=Copies(here=here))
+        report = collected(archive, copies=ReplicaCheck(here=here))
         assert list(report.kept) == [OLD[1]]
         assert word in report.kept[OLD[1]]
         assert archive.segments() == [*OLD[1:], *KEPT]
@@ -348,7 +348,7 @@ class TestCopies:
         archive = ten_days()
         there = SegmentStore(MemoryObjectStore(), "")
         copy_of(archive, OLD[0], there)
-        copies = Copies(here=archive.store, there=there)
+        copies = ReplicaCheck(here=archive.store, there=there)
         assert set(collected(archive, copies=copies).kept) == set(OLD[1:])
         assert archive.segments() == [*OLD[1:], *KEPT]
         not_carried = replace(copies, carried=lambda _: False)
@@ -363,7 +363,7 @@ class TestCopies:
         there = SegmentStore(MemoryObjectStore(), "")
         for name in OLD:
             copy_of(archive, name, there, damage if name == OLD[1] else bytes)
-        report = collected(archive, copies=Copies(here=archive.store, there=there))
+        report = collected(archive, copies=ReplicaCheck(here=archive.store, there=there))
         assert list(report.kept) == [OLD[1]]
         assert f"the copy of {OLD[1]} is another object" in report.kept[OLD[1]]
         assert archive.segments() == [*OLD[1:], *KEPT]

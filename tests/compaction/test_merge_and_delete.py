@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compaction.planner import CleanPlan, MergePlan, plan_partition
-from compaction.replicas import Copies
-from compaction.run import CompactionStopped, Report, Selection
+from compaction.replicas import ReplicaCheck
+from compaction.run import CompactionReport, CompactionStopped, Selection
 from formats.footer import SegmentFooter
 from formats.parquet.writer import ParquetFormat
 from formats.records.digest import digest_of
@@ -46,7 +46,7 @@ def footer_of(archive: Archive, name: Segment) -> SegmentFooter:
     return archive.format.open(io.BytesIO(archive.bytes_of(name)), name).footer
 
 
-def run(archive: Archive, copies: Copies | None = None, **settings: Any) -> Report:
+def run(archive: Archive, copies: ReplicaCheck | None = None, **settings: Any) -> CompactionReport:
     return archive.compactor(copies).run(job(**settings), ALL)
 
 
@@ -260,7 +260,7 @@ def test_inputs_wait_for_the_replication_of_the_merged_segment() -> None:
 def test_inputs_wait_for_sync_to_copy_them_or_the_merged_segment() -> None:
     archive, there = Archive(), Archive()
     names = three(archive)
-    copies = Copies(here=archive.store, there=there.store)
+    copies = ReplicaCheck(here=archive.store, there=there.store)
     report = run(archive, copies)
     assert len(archive.segments()) == 4
     assert "copied by sync" in report.outcomes[-1].kept[str(names[1])]
@@ -277,7 +277,7 @@ def test_inputs_stay_when_what_is_there_is_not_the_merged_segment() -> None:
     archive, there = Archive(), Archive()
     names = three(archive)
     merged = segment(0, 80, 1)
-    copies = Copies(here=archive.store, there=there.store)
+    copies = ReplicaCheck(here=archive.store, there=there.store)
     run(archive, copies)
     copy(archive, merged, there, flip_at=100)
     copy(archive, names[1], there, flip_at=100)
@@ -298,7 +298,7 @@ def test_nothing_is_read_of_either_side_when_nothing_may_go() -> None:
             pytest.fail(f"{key} is asked for")
 
     unread = SegmentStore(Unread(), PREFIX)
-    assert Copies(here=unread, there=unread).missing(segment(0, 80, 1), {}) == {}
+    assert ReplicaCheck(here=unread, there=unread).missing(segment(0, 80, 1), {}) == {}
 
 
 def copy(archive: Archive, name: Segment, there: Archive, *, flip_at: int | None = None) -> None:

@@ -19,7 +19,7 @@ from pyspark import cloudpickle
 from compaction.delete_merged import Cleaner
 from compaction.merge import Merger
 from compaction.planner import MergePlan, plan_partition
-from compaction.replicas import Copies
+from compaction.replicas import ReplicaCheck
 from compaction.task_rows import decode_outcome, decode_plan, encode_outcome, encode_plan
 from compaction.worker import Worker
 from formats.parquet.writer import ParquetFormat
@@ -59,11 +59,11 @@ class Measured:
         merger = Merger(
             store=store,
             format=MERGED,
-            uploader=Uploader(store, MERGED, may_thin=lambda _: True),
+            uploader=Uploader(store, MERGED, source_compacted=lambda _: True),
             row_group_bytes=JOB.row_group_size,
             writer="tests",
         )
-        worker = Worker(merger=merger, cleaner=Cleaner(store=store, format=MERGED, copies=Copies(here=store)))
+        worker = Worker(merger=merger, cleaner=Cleaner(store=store, format=MERGED, copies=ReplicaCheck(here=store)))
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from now on
         outcome = encode_outcome(worker.carry_out(decode_plan(row)))
         peak_kib = next(int(line.split()[1]) for line in status() if line.startswith("VmHWM:"))

@@ -20,7 +20,7 @@ import pytest
 
 from compaction.planner import MergePlan, plan_partition
 from compaction.run import Selection
-from compaction.task_rows import Outcome
+from compaction.task_rows import PlanOutcome
 from formats.footer import SegmentFooter
 from formats.parquet.writer import ParquetFormat
 from formats.registry import SegmentReader, SegmentWriter
@@ -107,7 +107,7 @@ def fill(archive: Archive, *names: Segment) -> MergePlan:
     return plan
 
 
-def merge(archive: Archive, plan: MergePlan) -> Outcome:
+def merge(archive: Archive, plan: MergePlan) -> PlanOutcome:
     return archive.worker().carry_out(plan)
 
 

@@ -20,7 +20,7 @@ from formats.coverage import Gap, next_step
 from formats.errors import SegmentNotFound
 from formats.segment import OffsetRange, Segment, format_key
 from infra.runtime.crash_points import Step, observe
-from replicator.config import CompactionJob, Held, RetentionRule
+from replicator.config import CompactionJob, HeldOffsets, RetentionRule
 from tests.compaction.archive import PREFIX, Archive, covered, job, retention
 from tests.examples import machine
 from tests.formats.json_lines import JsonLinesFormat
@@ -83,7 +83,7 @@ rules = st.builds(
     st.integers(0, 4),
     st.none() | st.integers(1, 20_000),
     st.integers(1, 3),
-    st.lists(st.integers(0, 150).map(lambda at: Held(None, OffsetRange(at, at + 5))), max_size=2).map(tuple),
+    st.lists(st.integers(0, 150).map(lambda at: HeldOffsets(None, OffsetRange(at, at + 5))), max_size=2).map(tuple),
 )
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from compaction.retention import SKEW, Expiry, Refused, plan_expiry
 from formats.coverage import Extent, Piece, steps
 from formats.segment import OffsetRange, Segment, SegmentInfo
-from replicator.config import Held, RetentionRule
+from replicator.config import HeldOffsets, RetentionRule
 from tests.compaction.archive import T0, covered, ranges
 from tests.formats.sample_records import SOURCE, segment
 
@@ -39,8 +39,8 @@ def removed(infos: list[SegmentInfo], **rule: Any) -> list[Segment]:
     return [] if plan is None else plan.segments
 
 
-def hold(*texts: str) -> tuple[Held, ...]:
-    return tuple(Held.parse(text) for text in texts)
+def hold(*texts: str) -> tuple[HeldOffsets, ...]:
+    return tuple(HeldOffsets.parse(text) for text in texts)
 
 
 class TestLimits:
@@ -165,7 +165,7 @@ archives = st.dictionaries(segments, st.tuples(st.integers(0, 20), st.integers(0
     lambda found: [SegmentInfo(s, size, T0 - age * DAY) for s, (age, size) in found.items()]
 )
 held_ranges = st.builds(
-    lambda partition, start, length: Held(partition, OffsetRange(start, start + length)),
+    lambda partition, start, length: HeldOffsets(partition, OffsetRange(start, start + length)),
     st.sampled_from([None, SOURCE.partition, 7]),
     st.integers(0, 110),
     st.integers(0, 20),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from compaction.run import CompactionStopped, Report
+from compaction.run import CompactionReport, CompactionStopped
 from compaction.schedule import Schedule
 from compaction.scheduler import Scheduler
-from compaction.task_rows import Outcome
+from compaction.task_rows import PlanOutcome
 from formats.control.lease import Lease
 from formats.errors import StoreUnavailable
 from infra.archive.lease import LeaseTaken
@@ -31,7 +31,7 @@ class World:
         self.clock, self.metrics, self.health, self.stop = HandClock(), CountedMetrics(), Health(), Stop()
         self.schedule = Schedule([JOB], self.clock.now())
 
-    def run(self, run: Callable[[CompactionJob], Sequence[Report]]) -> None:
+    def run(self, run: Callable[[CompactionJob], Sequence[CompactionReport]]) -> None:
         scheduler = Scheduler(
             schedule=self.schedule,
             run=run,
@@ -50,8 +50,8 @@ class World:
         return list(self.health.snapshot().stopped.values())
 
 
-def report(*outcomes: Outcome, **changes: dict[str, str]) -> Report:
-    made = Report(JOB.name, **changes)
+def report(*outcomes: PlanOutcome, **changes: dict[str, str]) -> CompactionReport:
+    made = CompactionReport(JOB.name, **changes)
     made.outcomes += outcomes
     return made
 
@@ -59,9 +59,9 @@ def report(*outcomes: Outcome, **changes: dict[str, str]) -> Report:
 def test_what_was_done_is_counted() -> None:
     world = World()
     done = (
-        Outcome(segment=DAMAGED, merged=3),
-        Outcome(segment=DAMAGED, deleted=2),
-        Outcome(segment=DAMAGED, error="why"),
+        PlanOutcome(segment=DAMAGED, merged=3),
+        PlanOutcome(segment=DAMAGED, deleted=2),
+        PlanOutcome(segment=DAMAGED, error="why"),
     )
     world.run(lambda _: [report(*done), report(*done)])
     counted = [
@@ -76,7 +76,7 @@ def test_what_was_done_is_counted() -> None:
 
 
 def test_a_failure_is_told_until_a_run_succeeds() -> None:
-    def away(_: CompactionJob) -> Sequence[Report]:
+    def away(_: CompactionJob) -> Sequence[CompactionReport]:
         raise StoreUnavailable("the store is away")
 
     world = World()
@@ -100,7 +100,7 @@ def test_a_quarantined_segment_is_told_until_it_is_none() -> None:
 def test_a_run_that_is_stopped_is_no_failure() -> None:
     world = World()
 
-    def stopped(_: CompactionJob) -> Sequence[Report]:
+    def stopped(_: CompactionJob) -> Sequence[CompactionReport]:
         world.stop.set()
         raise CompactionStopped
 
@@ -112,7 +112,7 @@ def test_a_lease_that_another_has_is_waited_for_and_is_no_failure() -> None:
     world = World()
     until = world.schedule.coming[0].at + timedelta(minutes=7)
 
-    def taken(_: CompactionJob) -> Sequence[Report]:
+    def taken(_: CompactionJob) -> Sequence[CompactionReport]:
         raise LeaseTaken("a", Lease(token=1, owner="other", until=until))
 
     world.run(taken)

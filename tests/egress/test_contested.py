@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from egress.assigned_partition import Held
-from egress.start.commit_metadata import Note
+from egress.assigned_partition import AssignedPartition
+from egress.start.commit_metadata import CommitMetadata
 from formats.segment import OffsetRange, Segment
 from infra.contracts.cluster import TopicPartition
 from tests.egress.test_forks import hold, joined, settle, stored_beyond_the_commit
@@ -79,8 +79,8 @@ def test_a_segment_of_another_topic_beside_what_is_read_holds_until_it_is_remove
 @pytest.mark.cpu
 def test_many_segments_beyond_the_commit_cost_little_each() -> None:
     """As many as an offset leaves that is set far back."""
-    held = Held(P, source(P))
-    held.note = Note(0, 1)
+    held = AssignedPartition(P, source(P))
+    held.note = CommitMetadata(0, 1)
     held.beyond = tuple(Segment(source(P), 0, OffsetRange(n * 10, n * 10 + 9)) for n in range(100_000))
     began = time.process_time()
     for n in range(10):

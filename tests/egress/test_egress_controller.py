@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from egress.start.commit_metadata import Note, read_note
+from egress.start.commit_metadata import CommitMetadata, read_commit_metadata
 from formats.errors import BrokerUnavailable, TargetError
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
@@ -335,7 +335,7 @@ def test_commits_carry_the_note_and_the_leader_epoch(world: World) -> None:
     joined(world).stop()
     committed = world.committed(P)
     assert committed is not None
-    assert read_note(committed) == Note(2, 2, "id-t")
+    assert read_commit_metadata(committed) == CommitMetadata(2, 2, "id-t")
 
 
 def test_failed_commit_is_said_again_with_all_of_it(world: World) -> None:
@@ -1161,12 +1161,12 @@ def test_a_refused_question_about_a_stored_segment_is_asked_again(world: World) 
     process = world.process()
     refusals = [TargetError("describe the settings of topic t: planned; allow DESCRIBE_CONFIGS on the topic")]
 
-    def may_thin(_: Segment) -> bool:
+    def source_compacted(_: Segment) -> bool:
         if refusals:
             raise refusals.pop()
         return True
 
-    process.assembly._uploader = replace(process.assembly._uploader, may_thin=may_thin)
+    process.assembly._uploader = replace(process.assembly._uploader, source_compacted=source_compacted)
     process.join()
     process.later(turns=5)
     assert "allow DESCRIBE_CONFIGS" in process.stopped["a/t/0"]

@@ -152,12 +152,12 @@ def test_a_question_about_a_stored_segment_that_stays_refused_is_a_problem_all_t
     process = world.process()
     refused = True
 
-    def may_thin(_: Segment) -> bool:
+    def source_compacted(_: Segment) -> bool:
         if refused:
             raise TargetError("describe the settings of topic t: planned; allow DESCRIBE_CONFIGS on the topic")
         return True
 
-    process.assembly._uploader = replace(process.assembly._uploader, may_thin=may_thin)
+    process.assembly._uploader = replace(process.assembly._uploader, source_compacted=source_compacted)
     process.join()
     later(process, 70)  # refused twice: once may be a right that was just given
     unready = 0

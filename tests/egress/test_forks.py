@@ -15,7 +15,7 @@ import pytest
 
 from egress.topics.fork_adoption import adopt_fork
 from formats.control.archive_begin import ArchiveBegin
-from formats.control.claim import Place
+from formats.control.claim import TopicClaim
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
 from formats.coverage import joined as joined_ranges
@@ -709,7 +709,7 @@ def test_adopting_a_fork_that_is_not_there_is_refused(world: World) -> None:
         adopt(world)
     world.admin.cluster = "other"
     world.broker.create("u")
-    world.control_peek.claim("a", "u", Place(topic_id="", cluster_id="cluster", number=0, claimed_at=T0))
+    world.control_peek.claim("a", "u", TopicClaim(topic_id="", cluster_id="cluster", number=0, claimed_at=T0))
     with pytest.raises(TargetError, match=r"adopt --fork u: .*other"):
         adopt_fork(world.peek, world.admin, "a", "u", world.clock)
     with pytest.raises(TargetError, match="no such topic"):
@@ -1036,7 +1036,7 @@ def begin(world: World, partition: TopicPartition = P) -> ArchiveBegin | None:
 def test_the_begin_is_written_before_anything_is_stored_or_committed(world: World) -> None:
     world.rules = (rule("t", start="latest"),)
     world.broker.hole(P, 7)
-    world.control.claim("a", "t", Place(topic_id="id-t", cluster_id="cluster", number=0, claimed_at=T0))
+    world.control.claim("a", "t", TopicClaim(topic_id="id-t", cluster_id="cluster", number=0, claimed_at=T0))
     world.objects.away = {"put_new"}
     process = joined(world)
     assert (begin(world), world.position(P)) == (None, -1)

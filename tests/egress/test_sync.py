@@ -12,7 +12,7 @@ from io import BytesIO
 import pytest
 
 import egress.bucket_sync
-from egress.bucket_sync import BucketSync, Place, SyncLoop
+from egress.bucket_sync import BucketSide, BucketSync, SyncLoop
 from formats.errors import StoreUnavailable
 from formats.messages.segment_events import QueueMessage
 from formats.topic_selection import TopicPattern
@@ -33,8 +33,8 @@ class Bench:
         self.metrics, self.stop = CountedMetrics(), Stop()
         self.sync = BucketSync(
             "a",
-            Place(self.here, "data"),
-            Place(self.there, "other/place"),
+            BucketSide(self.here, "data"),
+            BucketSide(self.there, "other/place"),
             [TopicPattern(t) for t in topics],
             levels,
             pool,

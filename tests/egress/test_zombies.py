@@ -138,9 +138,9 @@ def test_what_the_zombie_read_of_another_log_changes_nothing(world: World) -> No
 
 
 def test_a_thinner_copy_stands_where_the_log_may_have_dropped_records(world: World) -> None:
-    zombie = frozen(world, 5, may_thin=True)
+    zombie = frozen(world, 5, source_compacted=True)
     world.broker.compact(P, 1, 3)
-    joined(world, may_thin=True).stop()
+    joined(world, source_compacted=True).stop()
     assert thaw(zombie, world) == {}
     assert zombie.stopped == {}
     assert world.values(P) == [r.value for r in world.broker.logs[P].records.values()]

@@ -12,12 +12,12 @@ import egress.segments.builder
 from egress.controller import EgressController, EgressParts
 from egress.lag import LagGauge
 from egress.open_transactions import StuckTransactions
-from egress.segments.builder import Assembly
+from egress.segments.builder import SegmentBuilder
 from egress.segments.spool import Spool
 from egress.start.archive_lookup import ArchiveLookup
-from egress.start.resolver import Resolver
-from egress.start_lookup import Positioning
-from egress.topics.claims import Places
+from egress.start.resolver import StartResolver
+from egress.start_lookup import StartLookup
+from egress.topics.claims import TopicClaims
 from egress.topics.incarnation_check import Confirm, Confirmations
 from egress.topics.watcher import TopicWatcher
 from formats.parquet.writer import ParquetFormat
@@ -149,7 +149,7 @@ class Process:
         spool_memory_bytes: int = 64 * MIB,
         accept_missing_archive: bool = False,
         shutdown_seconds: float = 0.05,
-        may_thin: bool = False,
+        source_compacted: bool = False,
         format: SegmentFormat = FORMAT,  # noqa: A002
         consumer: FakeSourceConsumer | None = None,
         cluster_id: str = "cluster",
@@ -171,14 +171,14 @@ class Process:
             memory_bytes=memory_bytes,
             encoders=self.encoders,
             uploads=self.uploads,
-            may_thin=may_thin,
+            source_compacted=source_compacted,
             confirm=self.confirmations.ask,
         )
-        places = Places(REGION, world.control, world.clock)
+        places = TopicClaims(REGION, world.control, world.clock)
         self.watcher = TopicWatcher(
             world.admin, world.rules, {"own"}, cluster_id, timedelta(seconds=30), self.pool, places.claimed
         )
-        resolver = Resolver(
+        resolver = StartResolver(
             region=REGION,
             cluster_id=cluster_id,
             consumer=self.consumer,
@@ -196,7 +196,7 @@ class Process:
                 isolation_level="read_committed",
                 writer="test",
                 consumer=self.consumer,
-                positioning=Positioning(resolver, self.pool, HandExecutor()),
+                positioning=StartLookup(resolver, self.pool, HandExecutor()),
                 watcher=self.watcher,
                 confirmations=self.confirmations,
                 assembly=self.assembly,
@@ -254,9 +254,9 @@ def assembly(
     memory_bytes: int,
     encoders: HandExecutor,
     uploads: HandExecutor,
-    may_thin: bool = False,
+    source_compacted: bool = False,
     confirm: Confirm = lambda topic, origin, answer: answer(True),
-) -> Assembly:
+) -> SegmentBuilder:
     """On these pools instead of threads."""
     pools: Sequence[HandExecutor] = (encoders, uploads)
     given = iter(pools)
@@ -265,10 +265,10 @@ def assembly(
         lambda *_: next(given),
     )  # type: ignore[assignment,misc]
     try:
-        return Assembly(
+        return SegmentBuilder(
             format=format,
             confirm=confirm,
-            uploader=Uploader(store, format, may_thin=lambda _: may_thin),
+            uploader=Uploader(store, format, source_compacted=lambda _: source_compacted),
             spool=spool,
             memory_bytes=memory_bytes,
             encode_threads=1,

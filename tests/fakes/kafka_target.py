@@ -42,7 +42,7 @@ from formats.messages.group_claim import GroupClaim
 from formats.messages.segment_events import SegmentEvent, decode, encode
 from infra.contracts.cluster import Occupancy, TopicPartition
 from infra.contracts.internal_topics import LogReset
-from infra.contracts.producer import Fate, RunFailed, TargetRun
+from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 
 
 class Crashed(Exception):
@@ -99,7 +99,12 @@ class FakeTarget:
         return {p: self.occupied.get(p, Occupancy(holds_records=bool(self._logs.get(p)))) for p in partitions}
 
     def fail_next(
-        self, partition: TopicPartition, *, code: str = "INJECTED", fate: Fate = Fate.RETRY, keep: int = 0
+        self,
+        partition: TopicPartition,
+        *,
+        code: str = "INJECTED",
+        fate: FailureKind = FailureKind.RETRY_LATER,
+        keep: int = 0,
     ) -> None:
         self._failing[partition] = (RunFailed(partition, code, "injected by the test", fate), keep)
 
@@ -121,18 +126,20 @@ class FakeTarget:
         kept: dict[TopicPartition, int] = {}
         denied = [run for run in runs if run.partition.topic in self.denied]
         if denied and self.exactly_once and len({run.partition.topic for run in runs}) > 1:
-            return [RunFailed(run.partition, "ABORTED", "one topic of several", Fate.APART) for run in runs]
+            return [RunFailed(run.partition, "ABORTED", "one topic of several", FailureKind.APART) for run in runs]
         for run in denied:
-            failed[run.partition] = RunFailed(run.partition, "DENIED", "by the test", Fate.DENIED)
+            failed[run.partition] = RunFailed(run.partition, "DENIED", "by the test", FailureKind.DENIED)
             kept[run.partition] = 0
         for run in runs:
             if run.partition in self._failing and run.partition not in failed:
                 failed[run.partition], kept[run.partition] = self._failing.pop(run.partition)
             elif (before := self._before_poison(run)) is not None and run.partition not in failed:
-                failed[run.partition] = RunFailed(run.partition, "POISON", "planted by the test", Fate.REFUSED)
+                failed[run.partition] = RunFailed(run.partition, "POISON", "planted by the test", FailureKind.REJECTED)
                 kept[run.partition] = before
         if failed and self.exactly_once:
-            innocent = {r.partition: RunFailed(r.partition, "ABORTED", "with others", Fate.AT_ONCE) for r in runs}
+            innocent = {
+                r.partition: RunFailed(r.partition, "ABORTED", "with others", FailureKind.RETRY_NOW) for r in runs
+            }
             return list((innocent | failed).values())
         if self._crashing and self.exactly_once:
             self._crashing = False
@@ -177,7 +184,7 @@ class FakeWriter:
     def author(self) -> Author:
         return Author.EXACTLY_ONCE if self.target.exactly_once else Author.AT_LEAST_ONCE
 
-    def lane(self, topic: str) -> int:
+    def batch_size_class(self, topic: str) -> int:
         return 0
 
     def deliver(

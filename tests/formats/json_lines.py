@@ -14,7 +14,7 @@ from formats.errors import CorruptSegment
 from formats.footer import Digest, SegmentFooter, SegmentOrigin
 from formats.parquet import footer_json as footers
 from formats.records.digest import digest_of
-from formats.records.statistics import Facts, after, edges, record_bytes, rises
+from formats.records.statistics import SegmentStatistics, after, edges, record_bytes, rises
 from formats.segment import Segment
 from tests.formats.sample_records import batch_of, from_json, rows_of, to_json
 
@@ -38,7 +38,7 @@ class JsonLinesFormat:
 class JsonLinesWriter:
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
-        self._facts = Facts()
+        self._facts = SegmentStatistics()
         self._batches: list[pa.RecordBatch] = []
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
@@ -53,7 +53,7 @@ class JsonLinesWriter:
             self._batches.append(batch)
 
     def close(self, segment: Segment, origin: SegmentOrigin) -> SegmentFooter:
-        facts = {name: getattr(self._facts, name) for name in Facts.__slots__}
+        facts = {name: getattr(self._facts, name) for name in SegmentStatistics.__slots__}
         for offset in (facts["first_offset"], facts["last_offset"]):
             if offset is not None and offset not in segment.offsets:
                 raise ValueError("outside of the segment")

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from formats.coverage import (
     Gap,
-    Part,
     Piece,
+    SegmentSlice,
     adjoining,
     covered_until,
     explained_until,
@@ -53,9 +53,9 @@ def test_every_stored_offset_once_and_in_order(segments: list[Segment], start: i
 @given(st.lists(SMALL, max_size=12), st.integers(0, 50), st.integers(0, 20))
 def test_parts_are_every_stored_offset_within_once_and_in_order(segments: list[Segment], start: int, more: int) -> None:
     found = list(parts(segments, OffsetRange(start, start + more)))
-    read = [o for s in found if isinstance(s, Part) for o in range(s.offsets.start, s.offsets.next_offset)]
+    read = [o for s in found if isinstance(s, SegmentSlice) for o in range(s.offsets.start, s.offsets.next_offset)]
     assert read == sorted(o for o in offsets_of(segments, start) if o <= start + more)
-    assert all(s.offsets.start in s.segment.offsets for s in found if isinstance(s, Part))
+    assert all(s.offsets.start in s.segment.offsets for s in found if isinstance(s, SegmentSlice))
     gaps = {o for s in found if isinstance(s, Gap) for o in range(s.offsets.start, s.offsets.next_offset)}
     first, last = min(offsets_of(segments, 0), default=0), max(offsets_of(segments, 0), default=0)
     assert gaps == {o for o in range(start, start + more + 1) if first < o < last} - set(read)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.control.archive_begin import ArchiveBegin
-from formats.control.claim import Place, decode_place, encode_place, incarnations
+from formats.control.claim import TopicClaim, decode_place, encode_place, incarnations
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
 from formats.coverage import joined
@@ -52,14 +52,14 @@ def test_names_of_places() -> None:
 
 @given(number=st.integers(0, 99), place=st.sampled_from(["", "t", f"t@{TOPIC_ID}-fork1"]))
 def test_a_claim_behind_a_fork_survives_its_text(number: int, place: str) -> None:
-    claim = Place(
+    claim = TopicClaim(
         topic_id="x", cluster_id="c", number=3, claimed_at=T0, fork=number, forked_from=place if number else ""
     )
     assert decode_place(encode_place(claim)) == claim
 
 
 def test_a_claim_without_a_fork_is_as_it_was() -> None:
-    claim = Place(topic_id="x", cluster_id="c", number=0, claimed_at=T0)
+    claim = TopicClaim(topic_id="x", cluster_id="c", number=0, claimed_at=T0)
     assert b"fork" not in encode_place(claim)
 
 

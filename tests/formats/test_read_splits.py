@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.coverage import Part, parts
-from formats.int_range import Span
-from formats.read_splits import Wanted, stretches
+from formats.coverage import SegmentSlice, parts
+from formats.int_range import IntRange
+from formats.read_splits import ArchiveQuery, read_splits
 from formats.segment import OffsetRange, Segment, SourcePartition
 
 SOURCE = SourcePartition("r", "t", 0)
@@ -19,8 +19,8 @@ def segment(start: int, end: int) -> Segment:
 
 
 def planned(sizes: dict[Segment, int], max_bytes: int, within: OffsetRange = ALL) -> list[list[OffsetRange]]:
-    found = [part for part in parts(sizes, within) if isinstance(part, Part)]
-    return [[p.offsets for p in stretch.parts] for stretch in stretches(SOURCE, found, sizes, max_bytes)]
+    found = [part for part in parts(sizes, within) if isinstance(part, SegmentSlice)]
+    return [[p.offsets for p in stretch.parts] for stretch in read_splits(SOURCE, found, sizes, max_bytes)]
 
 
 def test_small_segments_share_a_stretch_and_a_large_one_is_cut() -> None:
@@ -56,12 +56,12 @@ def test_every_offset_once_and_in_order(sizes: dict[Segment, int], max_bytes: in
 
 
 def test_what_is_wanted_of_the_offsets() -> None:
-    assert Wanted(region="a").offset_range == ALL
-    assert Wanted(region="a", offsets=Span(-5, 7)).offset_range == OffsetRange(0, 7)
-    assert Wanted(region="a", offsets=Span(8, 7)).offset_range is None
+    assert ArchiveQuery(region="a").offset_range == ALL
+    assert ArchiveQuery(region="a", offsets=IntRange(-5, 7)).offset_range == OffsetRange(0, 7)
+    assert ArchiveQuery(region="a", offsets=IntRange(8, 7)).offset_range is None
 
 
 def test_spans_overlap_when_they_share_a_number() -> None:
-    span = Span(5, 9)
+    span = IntRange(5, 9)
     for low, high, wanted in ((0, 4, False), (0, 5, True), (6, 7, True), (9, 20, True), (10, 20, False), (0, 20, True)):
         assert span.overlaps(low, high) == wanted, (low, high)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from formats.messages.checkpoint_notes import Notes
+from formats.messages.checkpoint_notes import CheckpointNotes
 from formats.messages.delivery_checkpoint import (
     POSITION,
     Checkpoint,
@@ -58,7 +58,7 @@ class BrokerTargetContract(TargetContract):
         }
 
     def skipped(self) -> Sequence[Skipped]:
-        notes = Notes()
+        notes = CheckpointNotes()
         for message in self._cluster.messages(TopicPartition(self._checkpoint_topic, 0)):
             notes.put(message.key() or b"", message.value())
         return notes.skipped

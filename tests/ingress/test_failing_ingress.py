@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from formats.errors import TargetError
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.producer import Fate
+from infra.contracts.producer import FailureKind
 from infra.runtime.failures import ALARM, Attempt, Failures
 from tests.fakes.surroundings import T0
 from tests.ingress.world import LOST, RELIST, Process, World, joined, key, numbers, source_settings
@@ -55,8 +55,8 @@ def test_an_outcome_that_is_never_known_is_asked_for_less_and_less_often() -> No
     assert world.target.parked == {}
 
 
-@pytest.mark.parametrize("fate", [Fate.RETRY, Fate.UNKNOWN])
-def test_any_failure_that_lasts_turns_the_readiness(fate: Fate) -> None:
+@pytest.mark.parametrize("fate", [FailureKind.RETRY_LATER, FailureKind.UNKNOWN])
+def test_any_failure_that_lasts_turns_the_readiness(fate: FailureKind) -> None:
     world = World()
     process = delivered(world)
     world.put(5, 9)

@@ -10,7 +10,7 @@ import pytest
 from formats.messages.delivery_checkpoint import Author, Checkpoint
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.contracts.cluster import Occupancy, TopicPartition
-from infra.contracts.producer import Fate
+from infra.contracts.producer import FailureKind
 from infra.local.waiting import wait_until
 from ingress.delivery.rounds import Progressed
 from tests.fakes.kafka_target import Crashed
@@ -640,7 +640,7 @@ def test_failure_reported_for_an_earlier_ownership_stops_nothing(world: World) -
     process.turn(2)
     process.placement.assign(C)
     process.control(2)
-    world.target.fail_next(C, fate=Fate.REFUSED)
+    world.target.fail_next(C, fate=FailureKind.REJECTED)
     process.delivery.turn()
     process.placement.revoke(C)
     process.placement.assign(C)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.producer import Fate
+from infra.contracts.producer import FailureKind
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
 from tests.ingress.world import Process, World, joined, numbers, source_settings
@@ -116,7 +116,7 @@ def test_one_goes_on_where_it_was_when_the_other_is_positioned_anew() -> None:
 Ops = st.lists(
     st.one_of(
         st.tuples(st.just("put"), st.sampled_from(TOPICS), st.integers(1, 9)),
-        st.tuples(st.just("fail"), st.sampled_from([f.name for f in Fate]), st.just(0)),
+        st.tuples(st.just("fail"), st.sampled_from([f.name for f in FailureKind]), st.just(0)),
         st.tuples(st.just("stop"), st.just(""), st.integers(0, 1)),
         st.tuples(st.just("crash"), st.just(""), st.just(0)),
         st.tuples(st.just("restart"), st.just(""), st.just(0)),
@@ -156,7 +156,7 @@ def test_every_record_of_each_once_and_in_order(ops: list[tuple[str, str, int]])
                 put(world, name, ends[name], ends[name] + number - 1)
                 ends[name] += number
             case "fail":
-                world.target.fail_next(C, fate=Fate[name])
+                world.target.fail_next(C, fate=FailureKind[name])
             case "stop":
                 world.target.stop_next(keep=number)
             case "crash":

@@ -13,7 +13,7 @@ from formats.messages.delivery_checkpoint import Author, Checkpoint, Parked, Ski
 from formats.messages.group_claim import GroupClaim
 from formats.segment import OffsetRange, SourcePartition
 from infra.contracts.cluster import TopicPartition
-from ingress.repair import Operator
+from ingress.repair import CheckpointRepair
 from tests.fakes.cluster_facts import FakeGroups
 from tests.fakes.kafka_target import Crashed, FakeEditor, FakeTarget
 from tests.fakes.surroundings import T0
@@ -38,8 +38,8 @@ class Desk:
     def target(self) -> FakeTarget:
         return self.world.target
 
-    def operator(self, editor: FakeEditor | None = None) -> Operator:
-        return Operator(
+    def operator(self, editor: FakeEditor | None = None) -> CheckpointRepair:
+        return CheckpointRepair(
             topic="checkpoints",
             checkpoints=self.target.checkpoint_store(),
             open_editor=lambda: editor or self.target.editor(),

@@ -12,7 +12,7 @@ from formats.errors import BrokerUnavailable
 from formats.messages.delivery_checkpoint import Author, Checkpoint, Parked, Waiting
 from formats.segment import SourcePartition
 from infra.contracts.cluster import Occupancy, TopicPartition
-from infra.contracts.producer import Fate
+from infra.contracts.producer import FailureKind
 from tests.fakes.kafka_target import Crashed, FakeTarget
 from tests.ingress.world import DELAY, LOST, RELIST, Process, World, joined, key, numbers, source_settings
 
@@ -400,7 +400,7 @@ def test_a_first_checkpoint_that_is_refused_names_no_record(world: World) -> Non
     world.put(0, 3)
     process = world.process()
     process.turn(2)
-    world.target.fail_next(C, code="TOPIC_AUTHORIZATION_FAILED", fate=Fate.REFUSED)
+    world.target.fail_next(C, code="TOPIC_AUTHORIZATION_FAILED", fate=FailureKind.REJECTED)
     process.placement.assign(C)
     process.turn(6)
     reason = process.stopped[str(SOURCE)]

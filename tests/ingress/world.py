@@ -10,7 +10,7 @@ from io import BytesIO
 import pyarrow as pa
 
 from formats.control.archive_begin import ArchiveBegin
-from formats.control.claim import Place
+from formats.control.claim import TopicClaim
 from formats.control.gap import RecordedGap
 from formats.footer import SegmentOrigin
 from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Skipped
@@ -26,17 +26,17 @@ from infra.archive.run_reader import PieceReader
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import ConsumerGroups, TopicPartition
 from infra.kafka.internal_topics.ensure import CHECKPOINTS, checkpoint_problems
-from infra.kafka.internal_topics.parked_notes import BackgroundNotes
+from infra.kafka.internal_topics.parked_notes import BackgroundParkedReporter
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
 from ingress.controller import IngressController, IngressParts
-from ingress.delivery.events import Report
+from ingress.delivery.events import DeliveryEvent
 from ingress.delivery.rounds import Delivery
 from ingress.group_ownership import GroupOwnership
-from ingress.routing.archived import WishFinder
+from ingress.routing.archived import ArchivedTopics
 from ingress.routing.destinations import DestinationFinder
-from ingress.routing.path_owner import PlaceOwners
+from ingress.routing.path_owner import PathOwners
 from replicator.config import IngressSettings, IngressSource
 from replicator.status.ingress import IngressSources, IngressStatus, Planned
 from tests.fakes.cluster_facts import FakeGroups
@@ -108,8 +108,8 @@ class World:
     def process(self, **options: object) -> Process:
         return Process(self, **options)  # type: ignore[arg-type]
 
-    def wishes(self) -> WishFinder:
-        return WishFinder(self.store, self.control, self.settings, self.settings.own_topics)
+    def wishes(self) -> ArchivedTopics:
+        return ArchivedTopics(self.store, self.control, self.settings, self.settings.own_topics)
 
     def finder(self) -> DestinationFinder:
         return DestinationFinder(self.store, self.wishes(), self.format, self.admin, self.settings)
@@ -175,7 +175,7 @@ class World:
         self, number: int, life: str = "", *, topic: str = "t", at: datetime | None = None, topic_id: str = ""
     ) -> None:
         name = topic_id or life or "first"
-        place = Place(topic_id=name, cluster_id="source", number=number, claimed_at=at or self.clock.at)
+        place = TopicClaim(topic_id=name, cluster_id="source", number=number, claimed_at=at or self.clock.at)
         ControlStore(self.objects.memory, "data").claim(REGION, f"{topic}@{life}" if life else topic, place)
 
     def record_begin(self, offset: int, *, partition: int = 0, life: str = "") -> None:
@@ -257,15 +257,15 @@ class Process:
         self.metrics, self.health = CountedMetrics(), Health()
         self.stop_signal, self.abandon = Stop(), Stop()
         self.event_log = world.log.open()
-        self.notes = BackgroundNotes(self.checkpoints, world.target.editor(), self.stop_signal)
-        reports: NeverWaits[Report] = NeverWaits()
+        self.notes = BackgroundParkedReporter(self.checkpoints, world.target.editor(), self.stop_signal)
+        reports: NeverWaits[DeliveryEvent] = NeverWaits()
         self.delivery = Delivery(
             reader=PieceReader(
                 world.store,
                 world.format,
                 run_records,
                 run_bytes,
-                expect=PlaceOwners(world.control, timedelta()).expect,
+                expect=PathOwners(world.control, timedelta()).expect,
             ),
             writer=world.target.writer(),
             timestamps=TargetTimestamps(world.admin, world.clock),

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
-from egress.start.commit_metadata import read_note
+from egress.start.commit_metadata import read_commit_metadata
 from formats.control.fork import LogFork
 from formats.log_point import LogPoint
 from infra.contracts.cluster import Committed, TopicPartition
@@ -181,7 +181,7 @@ def test_a_begin_outlives_the_groups_offsets(source: Forking) -> None:
         assert wait_until(lambda: source.group_offset() is not None, PATIENCE)
     found = source.group_offset()
     assert found is not None
-    note = read_note(found)
+    note = read_commit_metadata(found)
     assert note is not None
     begin = source.control.begin(source.place())
     assert begin is not None

@@ -11,7 +11,7 @@ from io import BytesIO
 import pytest
 from confluent_kafka import KafkaException
 
-from formats.control.claim import Place
+from formats.control.claim import TopicClaim
 from formats.control.gap import RecordedGap
 from formats.footer import SegmentOrigin
 from formats.parquet.writer import ParquetFormat
@@ -62,7 +62,7 @@ class Archive:
 
     def claim(self, number: int, life: str = "") -> None:
         place = f"{self.topic}@{life}" if life else self.topic
-        claim = Place(topic_id=life or "first", cluster_id="source", number=number, claimed_at=datetime.now(UTC))
+        claim = TopicClaim(topic_id=life or "first", cluster_id="source", number=number, claimed_at=datetime.now(UTC))
         self.control.claim("a", place, claim)
 
     def record_gap(self, start: int, end: int) -> None:

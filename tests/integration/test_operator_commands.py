@@ -25,7 +25,7 @@ from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from replicator import main
 from replicator.config import load
-from replicator.services.clients import Reach
+from replicator.services.clients import Clients
 from replicator.services.ingress import build_ingress
 from tests.formats.messages.test_foreign_positions import ancestor
 from tests.infra.cluster import Cluster
@@ -97,7 +97,7 @@ class Desk:
         writer = FORMAT.create(sink)
         writer.write([records(range(start, end + 1))])
         writer.close(segment, SegmentOrigin(created_at=AT, writer="test", source_partition_count=2))
-        with Reach(load(self.files["b"])) as reach:
+        with Clients(load(self.files["b"])) as reach:
             reach.store.store(segment, sink, sink.tell())
 
     def park(self, next_offset: int | None, partition: int = 0) -> None:
@@ -273,7 +273,7 @@ def test_the_archives_side(desk: Desk, unique: Callable[[str], str]) -> None:
         producer.abort_transaction()
 
     assert desk.run("gaps", region="a") == (0, "no gaps are recorded\n")
-    with Reach(load(desk.files["a"])) as reach:
+    with Clients(load(desk.files["a"])) as reach:
         kept = OffsetRange(0, 0)
         reach.control.record_gap(
             RecordedGap(source=desk.source(), offsets=kept, reason=RETENTION, low=0, high=2, recorded_at=AT)

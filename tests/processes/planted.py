@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from formats.control.archive_begin import ArchiveBegin, encode_begin
-from formats.control.claim import Place, encode_place
+from formats.control.claim import TopicClaim, encode_place
 from formats.control.keys import begin_key, place_key
 from formats.footer import SegmentOrigin
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
@@ -69,7 +69,7 @@ class Planted:
         self._put(begin_key(PREFIX, self.source), encode_begin(begin))
 
     def claim(self, topic_id: str = TOPIC_ID) -> None:
-        place = Place(topic_id=topic_id, cluster_id="source", number=0, claimed_at=_now())
+        place = TopicClaim(topic_id=topic_id, cluster_id="source", number=0, claimed_at=_now())
         self._put(place_key(PREFIX, A, self.source.place), encode_place(place))
 
     def remove(self, key: str) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from egress.start.commit_metadata import Note, read_note
+from egress.start.commit_metadata import CommitMetadata, read_commit_metadata
 from egress.topics.fork_adoption import adopt_fork, waiting_forks
 from formats.control.claim import incarnations
 from formats.control.gap import RecordedGap
@@ -108,7 +108,7 @@ class EgressProcesses(RuleBasedStateMachine):
     def committed(self, p: TopicPartition) -> Committed | None:
         """Of this life: a commit that was under way when the topic was deleted is nobody's."""
         committed = self.world.committed(p)
-        note = None if committed is None else read_note(committed)
+        note = None if committed is None else read_commit_metadata(committed)
         return committed if note is not None and note.life == self.name else None
 
     # --- work: most of what happens ---
@@ -379,7 +379,7 @@ class EgressProcesses(RuleBasedStateMachine):
                 begin = self.world.control_peek.begin(source(p, place))
                 assert begin is not None
                 assert self.covered_until(p, place, begin.offset) >= committed.next_offset
-                assert read_note(committed) == Note(begin.offset, 2, self.name)
+                assert read_commit_metadata(committed) == CommitMetadata(begin.offset, 2, self.name)
                 assert begin.offset == 0 or self.fork()
 
     def covered_until(self, p: TopicPartition, place: str, start: int) -> int:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from formats.errors import OtherGroup
-from formats.messages.checkpoint_notes import Notes
+from formats.messages.checkpoint_notes import CheckpointNotes
 from formats.messages.group_claim import (
     Append,
     Ask,
@@ -57,7 +57,7 @@ class GroupClaims(RuleBasedStateMachine):
         self.granted: dict[int, str] = {}  # by number of the claim
 
     def claims(self) -> list[GroupClaim]:
-        notes = Notes()
+        notes = CheckpointNotes()
         for key, value in self.log:
             notes.put(key, value)
         return list(notes.claims)

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from formats.coverage import covered_until
 from formats.segment import Segment, SourcePartition
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.producer import Fate
+from infra.contracts.producer import FailureKind
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
 from tests.ingress.world import LOST, RELIST, Process, World, key, source_settings
@@ -272,8 +272,8 @@ class IngressProcesses(RuleBasedStateMachine):
         held.holding = False
         held.run_all()
 
-    @rule(p=partitions, fate=st.sampled_from(Fate), keep=st.integers(0, RUN))
-    def fail_next(self, p: int, fate: Fate, keep: int) -> None:
+    @rule(p=partitions, fate=st.sampled_from(FailureKind), keep=st.integers(0, RUN))
+    def fail_next(self, p: int, fate: FailureKind, keep: int) -> None:
         self.world.target.fail_next(TARGETS[p], fate=fate, keep=keep)
 
     @rule(keep=st.integers(-1, RUN))

@@ -29,7 +29,7 @@ PIECE_RECORDS = 4096  # lists made at a time: enough to make their cost vanish, 
 NONE = -1  # a record without a timestamp
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 
-Report = Callable[[KafkaError | None, Message], None]
+DeliveryCallback = Callable[[KafkaError | None, Message], None]
 Header = tuple[str, str | bytes | None]  # values are bytes; the wider type is the client's
 
 
@@ -43,7 +43,7 @@ class Produce(Protocol):
         value: bytes | None,
         key: bytes | None,
         partition: int,
-        callback: Report,
+        callback: DeliveryCallback,
         on_delivery: None,
         timestamp: int,
         headers: list[Header] | None,
@@ -71,7 +71,7 @@ def send(
     *,
     produce: Produce,
     partition: TopicPartition,
-    report: Report,
+    report: DeliveryCallback,
     wait_for_room: Callable[[], bool],
 ) -> bool:
     """Hand every record to the client, in order, each exactly once. Copies the whole of `piece`.

@@ -24,7 +24,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from formats.errors import ConfigError
 from infra.contracts.producer import TargetRun
-from infra.kafka.client.encode import Produce, Report, pieces, send
+from infra.kafka.client.encode import DeliveryCallback, Produce, pieces, send
 from infra.kafka.client.log import client_log
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import ERROR, NEXT
@@ -117,7 +117,7 @@ class IdempotentProducer(Generic[Owner]):
     def produce(self) -> Produce:
         return self._client.produce
 
-    def reporter(self, owner: Owner) -> Report:
+    def reporter(self, owner: Owner) -> DeliveryCallback:
         """A delivery report that files failures under `owner`."""
         return partial(self._reported, owner)
 

@@ -20,7 +20,7 @@ class Mode(Enum):
 
 
 @dataclass(slots=True)
-class Reading:
+class PartitionState:
     """Where one partition stands. `next_offset`, behind what was kept, and `point` mean nothing while it is idle."""
 
     mode: Mode = Mode.IDLE
@@ -45,14 +45,14 @@ class Reading:
 
 
 @dataclass(slots=True)
-class Readings:
+class PartitionStates:
     """Follows what the group gives and takes, ahead of the listener it passes that on to."""
 
     listener: GroupListener
-    by_partition: dict[TopicPartition, Reading]
+    by_partition: dict[TopicPartition, PartitionState]
 
     def assigned(self, partitions: Collection[TopicPartition]) -> None:
-        self.by_partition.update({partition: Reading() for partition in partitions})
+        self.by_partition.update({partition: PartitionState() for partition in partitions})
         self.listener.assigned(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:

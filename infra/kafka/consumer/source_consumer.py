@@ -42,7 +42,7 @@ from infra.kafka.client.properties import lookup_properties, source_properties
 from infra.kafka.cluster.group_offsets import GroupOffsets
 from infra.kafka.consumer.decode import Item, convert, items
 from infra.kafka.consumer.group_member import Membership
-from infra.kafka.consumer.partition_state import Mode, Reading, Readings
+from infra.kafka.consumer.partition_state import Mode, PartitionState, PartitionStates
 from infra.runtime.log_fields import END, ERROR, LEADER_EPOCH, OFFSET, PARTITION, TOPIC
 from infra.runtime.metrics import Metrics, NoMetrics
 
@@ -78,7 +78,7 @@ class KafkaSourceConsumer:
         self._member = Membership(config, group_id=group_id, metrics=metrics or NoMetrics(), on_commit=self._on_commit)
         self._client = self._member.client
         self._offsets = GroupOffsets(lookup_properties(config), timeout=request_timeout)
-        self._readings: dict[TopicPartition, Reading] = {}
+        self._readings: dict[TopicPartition, PartitionState] = {}
         self._commit_answers: dict[TopicPartition, str] = {}
         self._consuming = False
         self._count = AT_FIRST
@@ -86,7 +86,7 @@ class KafkaSourceConsumer:
         self._held_bytes = int(config["queued.max.messages.kbytes"]) << 10  # by the client
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
-        self._member.subscribe(topics, Readings(listener, self._readings))
+        self._member.subscribe(topics, PartitionStates(listener, self._readings))
 
     def assignment(self) -> frozenset[TopicPartition]:
         return frozenset(self._readings)
@@ -226,7 +226,7 @@ class KafkaSourceConsumer:
                 self._pause(partition, draining)
         return fetched, size_bytes
 
-    def _read(self, partition: TopicPartition, reading: Reading | None, item: Item) -> Sequence[Fetched]:
+    def _read(self, partition: TopicPartition, reading: PartitionState | None, item: Item) -> Sequence[Fetched]:
         if isinstance(item, tuple) and (not partition.topic or partition.partition < 0):
             return self._told(partition.topic, item[1])
         if reading is None or reading.mode not in (Mode.READING, Mode.DRAINING):
@@ -239,12 +239,12 @@ class KafkaSourceConsumer:
             return ()
         return self._ended(partition, reading, message.offset() or 0, error)
 
-    def _pause(self, partition: TopicPartition, reading: Reading) -> None:
+    def _pause(self, partition: TopicPartition, reading: PartitionState) -> None:
         reading.mode = Mode.PAUSED
         self._quiet(partition)
 
     def _records(
-        self, partition: TopicPartition, reading: Reading, messages: Sequence[Message]
+        self, partition: TopicPartition, reading: PartitionState, messages: Sequence[Message]
     ) -> Sequence[Run | PartitionFailed | LogTruncated]:
         if (messages[0].offset() or 0) < reading.next_offset:  # read again from the point on, or from a wrong place
             if (truncated := self._filled(partition, reading, messages)) is not None:
@@ -260,7 +260,9 @@ class KafkaSourceConsumer:
                 self._stop(partition, reading)
         return outcome
 
-    def _filled(self, partition: TopicPartition, reading: Reading, messages: Sequence[Message]) -> LogTruncated | None:
+    def _filled(
+        self, partition: TopicPartition, reading: PartitionState, messages: Sequence[Message]
+    ) -> LogTruncated | None:
         """Between the point and the next offset wanted there was no record, at the end of the log as it was. One that
         is there now is of another log: the end was cut off inside that hole, which the point alone does not show. Not
         so where aborted records are read: they may have been left out before."""
@@ -278,7 +280,7 @@ class KafkaSourceConsumer:
         return None
 
     def _ended(
-        self, partition: TopicPartition, reading: Reading, offset: int, error: KafkaError
+        self, partition: TopicPartition, reading: PartitionState, offset: int, error: KafkaError
     ) -> Sequence[Reached | PartitionFailed | LogTruncated]:
         """The client ends a partition's reading for now, or until it is told another offset."""
         if error.code() == PARTITION_EOF:
@@ -308,7 +310,7 @@ class KafkaSourceConsumer:
         return (PartitionFailed(partition, error.name(), _reason(error)),)
 
     def _truncated(
-        self, partition: TopicPartition, reading: Reading, found: Truncation, error: KafkaError
+        self, partition: TopicPartition, reading: PartitionState, found: Truncation, error: KafkaError
     ) -> Sequence[LogTruncated]:
         point = reading.point
         ours = point is not None and found.point in (None, point)
@@ -357,7 +359,7 @@ class KafkaSourceConsumer:
             return f"an unknown range ({told(error)})"
         return f"[{low},{high})"
 
-    def _stop(self, partition: TopicPartition, reading: Reading) -> None:
+    def _stop(self, partition: TopicPartition, reading: PartitionState) -> None:
         reading.end()
         self._quiet(partition)
 
@@ -404,7 +406,7 @@ class KafkaSourceConsumer:
             fits = int(BATCH_BYTES / (mean + 1))
             self._count = max(FEWEST, min(MOST, fits, self._count * 2))
 
-    def _known(self, partitions: Collection[TopicPartition]) -> list[tuple[TopicPartition, Reading]]:
+    def _known(self, partitions: Collection[TopicPartition]) -> list[tuple[TopicPartition, PartitionState]]:
         return [(partition, self._readings[partition]) for partition in partitions if partition in self._readings]
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPartition]) -> None:

@@ -18,7 +18,7 @@ from datetime import timedelta
 from confluent_kafka import Message
 
 from formats.errors import BrokerUnavailable, CheckpointConflict, MalformedEvent
-from formats.messages.checkpoint_notes import Notes
+from formats.messages.checkpoint_notes import CheckpointNotes
 from formats.messages.delivery_checkpoint import (
     Checkpoint,
     CheckpointKey,
@@ -60,8 +60,10 @@ class KafkaCheckpointStore:
         )
         self._facts: LogFacts | None = None  # of the life of the topic that the table is about
         self._table: dict[CheckpointKey, Checkpoint | CheckpointConflict] = {}
-        self._notes = Notes()
-        self._whole = Notes()  # the same at the end of the last reading that came to its end: no part of the topic
+        self._notes = CheckpointNotes()
+        self._whole = (
+            CheckpointNotes()
+        )  # the same at the end of the last reading that came to its end: no part of the topic
 
     def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
         """See CheckpointStore. After BrokerUnavailable, the next call goes on from where this one came to."""
@@ -114,7 +116,7 @@ class KafkaCheckpointStore:
             or known.starts != facts.starts  # records were deleted
             or any(facts.ends[p] < position for p, position in self._log.positions.items())
         ):
-            self._table, self._notes = {}, Notes()
+            self._table, self._notes = {}, CheckpointNotes()
             self._log.read_from(facts, facts.starts)
         self._facts = facts
         return facts.ends

@@ -33,7 +33,7 @@ class _Word(Enum):
     GOING = auto()  # it makes progress
 
 
-class BackgroundNotes:
+class BackgroundParkedReporter:
     """A ParkedNotes. `run` is a thread's, the other methods are the controller's."""
 
     def __init__(

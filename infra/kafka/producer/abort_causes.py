@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from confluent_kafka import KafkaError
 
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.producer import Fate, RunFailed
+from infra.contracts.producer import FailureKind, RunFailed
 from infra.kafka.client.errors import FENCED, told
 from infra.kafka.client.idempotent_producer import SECONDARY
 from infra.kafka.producer.rejections import BatchSizes, refuses_writer, run_failed
@@ -47,15 +47,15 @@ def blamed(abort: Abort, sizes: BatchSizes) -> Sequence[RunFailed]:
     if (refused := refuses_writer(abort.cause, "deliver")) is not None:
         raise refused
     if abort.cause is not None and abort.cause.code() in FENCED:
-        return _all(abort, Fate.RETRY, "ABORTED", abort.reason)  # the group's matter, and no topic's
+        return _all(abort, FailureKind.RETRY_LATER, "ABORTED", abort.reason)  # the group's matter, and no topic's
     if abort.stalled:
         silent = abort.failures.keys()
         if 0 < len(silent) < len(abort.partitions):
             return [_stalled(p, abort) if p in silent else _innocent(p, abort) for p in abort.partitions]
     if abort.cause is None and not (abort.stalled and abort.failures):
-        return _all(abort, Fate.RETRY, "ABORTED", abort.reason)  # the client did not answer, say
+        return _all(abort, FailureKind.RETRY_LATER, "ABORTED", abort.reason)  # the client did not answer, say
     if len({p.topic for p in abort.partitions}) > 1:
-        return _all(abort, Fate.APART, "ABORTED", f"one topic of several is to blame: {abort.reason}")
+        return _all(abort, FailureKind.APART, "ABORTED", f"one topic of several is to blame: {abort.reason}")
     if abort.stalled:
         return [_stalled(p, abort) for p in abort.partitions]
     assert abort.cause is not None
@@ -71,12 +71,12 @@ def _failure(abort: Abort, partition: TopicPartition, error: KafkaError, sizes: 
 def _stalled(partition: TopicPartition, abort: Abort) -> RunFailed:
     cause = f" ({told(abort.cause)})" if abort.cause is not None else ""
     reason = f"{abort.stalled}{cause}: is it without a leader, or below min.insync.replicas?"
-    return RunFailed(partition, "STALLED", reason, Fate.STALLED)
+    return RunFailed(partition, "STALLED", reason, FailureKind.STALLED)
 
 
 def _innocent(partition: TopicPartition, abort: Abort) -> RunFailed:
-    return RunFailed(partition, "ABORTED", f"another partition's failure: {abort.reason}", Fate.AT_ONCE)
+    return RunFailed(partition, "ABORTED", f"another partition's failure: {abort.reason}", FailureKind.RETRY_NOW)
 
 
-def _all(abort: Abort, fate: Fate, code: str, reason: str) -> Sequence[RunFailed]:
+def _all(abort: Abort, fate: FailureKind, code: str, reason: str) -> Sequence[RunFailed]:
     return [RunFailed(p, code, reason, fate) for p in abort.partitions]

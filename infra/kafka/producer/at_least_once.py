@@ -30,7 +30,7 @@ from formats.messages.delivery_checkpoint import (
     encode_skipped_key,
 )
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.producer import Fate, RunFailed, TargetRun
+from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.client.idempotent_producer import SECONDARY, IdempotentProducer, producer_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
 from infra.kafka.producer.rejections import BATCH_BYTES, BatchSizes, refuses_checkpoints, refuses_writer, run_failed
@@ -57,7 +57,7 @@ class AtLeastOnceWriter:
         self._sizes = BatchSizes()
         self._doubts_checkpoints = False  # their topic refused some: it is looked at before records are sent
 
-    def lane(self, topic: str) -> int:
+    def batch_size_class(self, topic: str) -> int:
         return self._sizes.of(topic)
 
     def deliver(
@@ -78,7 +78,7 @@ class AtLeastOnceWriter:
             with durable(Step.PRODUCE_RECORDS):
                 for run in runs:
                     if producer is None:
-                        producer = self._producer(self.lane(run.partition.topic))
+                        producer = self._producer(self.batch_size_class(run.partition.topic))
                         self._look_at_checkpoints(producer)
                     last[run.key] = replace(run, batches=())
                     skipped[run.key] += run.skipped
@@ -127,7 +127,7 @@ class AtLeastOnceWriter:
         for partition, cause in causes.items():
             if named and partition not in named:
                 reason = f"another partition's failure: {', '.join(sorted(causes[p].name() for p in named))}"
-                found[partition] = RunFailed(partition, cause.name(), reason, Fate.AT_ONCE)
+                found[partition] = RunFailed(partition, cause.name(), reason, FailureKind.RETRY_NOW)
             elif cause.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in refused_here:
                 found[partition] = self._sizes.refused(partition, cause)
             else:

@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError
 
 from formats.errors import WriterRefused
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.producer import Fate, RunFailed
+from infra.contracts.producer import FailureKind, RunFailed
 from infra.kafka.client.errors import CREDENTIALS, told
 from infra.runtime.log_fields import BYTES, REASON, TOPIC
 
@@ -80,10 +80,10 @@ def run_failed(partition: TopicPartition, error: KafkaError, *, prefix: str = ""
     """Of a partition that is to blame. Raises WriterRefused when it is not the partition that is refused."""
     refusal = REFUSALS.get(error.code())
     if refusal is None:
-        return RunFailed(partition, error.name(), f"{prefix}{error.str()}", Fate.RETRY)
+        return RunFailed(partition, error.name(), f"{prefix}{error.str()}", FailureKind.RETRY_LATER)
     if refusal.about is About.WRITER:
         raise WriterRefused(f"{prefix}{told(error)}: {refusal.remedy}")
-    fate = Fate.REFUSED if refusal.about is About.RECORD else Fate.DENIED
+    fate = FailureKind.REJECTED if refusal.about is About.RECORD else FailureKind.DENIED
     where = f" ({partition.topic})" if refusal.about is About.TOPIC else ""
     return RunFailed(partition, error.name(), f"{prefix}{error.str()}; {refusal.remedy}{where}", fate)
 
@@ -131,4 +131,4 @@ class BatchSizes:
         self._known[topic] = smaller
         log.warning("smaller_batches", extra={TOPIC: topic, BYTES: smaller, REASON: error.str()})
         reason = f"{error.str()}; the next try makes batches of {smaller} bytes"
-        return RunFailed(partition, error.name(), reason, Fate.AT_ONCE)
+        return RunFailed(partition, error.name(), reason, FailureKind.RETRY_NOW)

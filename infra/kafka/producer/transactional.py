@@ -37,7 +37,7 @@ from formats.messages.delivery_checkpoint import (
     encode_skipped_key,
 )
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.producer import Fate, RunFailed, TargetRun
+from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.client.errors import told
 from infra.kafka.client.idempotent_producer import SECONDARY, SLICE, IdempotentProducer, transactional_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
@@ -108,19 +108,21 @@ class TransactionalWriter:
         self._owner: Owner | None = None  # asked after each init; None: a group fences
         self._doubts_checkpoints = False  # their topic refused some: it is looked at before records are sent
 
-    def lane(self, topic: str) -> int:
+    def batch_size_class(self, topic: str) -> int:
         return self._sizes.of(topic)
 
     def take_over(self, within: timedelta, owner: Owner) -> None:
         """When this returns, whoever had this id before can write nothing more, and its transactions have ended: what
         is read now holds. Raises BrokerUnavailable."""
         deadline = Deadline(within)
-        for lane in BATCH_BYTES:
-            self._connect(lane, lambda: deadline.expired)
-        for lane in BATCH_BYTES:  # each has an id of its own: the word of each keeps out who comes back to that one
-            self._say(lane, owner.record, lambda: deadline.expired)
-        for lane in BATCH_BYTES[1:]:  # seldom needed again
-            self._producers.pop(lane).end(timedelta())
+        for batch_size_class in BATCH_BYTES:
+            self._connect(batch_size_class, lambda: deadline.expired)
+        for (
+            batch_size_class
+        ) in BATCH_BYTES:  # each has an id of its own: the word of each keeps out who comes back to that one
+            self._say(batch_size_class, owner.record, lambda: deadline.expired)
+        for batch_size_class in BATCH_BYTES[1:]:  # seldom needed again
+            self._producers.pop(batch_size_class).end(timedelta())
         self._owner = owner
 
     def deliver(
@@ -132,9 +134,9 @@ class TransactionalWriter:
         first = next(coming, None)
         if first is None:
             return []
-        lane, last = self.lane(first.partition.topic), dict[CheckpointKey, TargetRun]()
+        batch_size_class, last = self.batch_size_class(first.partition.topic), dict[CheckpointKey, TargetRun]()
         skipped: list[Skipped] = []
-        producer = self._begun(lane, should_stop)
+        producer = self._begun(batch_size_class, should_stop)
         try:
             with durable(Step.PRODUCE_RECORDS):
                 for run in chain([first], coming):
@@ -149,23 +151,23 @@ class TransactionalWriter:
             with durable(Step.COMMIT_TRANSACTION):
                 producer.commit(should_stop)
         except _Unknown as error:
-            self._renew(lane, producer)
+            self._renew(batch_size_class, producer)
             raise BrokerUnavailable(f"whether a transaction was committed is not known: {error}") from error
         except _CheckpointsRefused as error:
             with durable(Step.ABORT_TRANSACTION):
-                self._renew(lane, producer)
+                self._renew(batch_size_class, producer)
             if error.refused is not None:
                 self._doubts_checkpoints = True
                 raise error.refused from error
-            return [RunFailed(p, "ABORTED", str(error), Fate.RETRY) for p in _partitions(last)]
+            return [RunFailed(p, "ABORTED", str(error), FailureKind.RETRY_LATER) for p in _partitions(last)]
         except _Refused as error:
-            return self._aborted(lane, producer, last, error)
+            return self._aborted(batch_size_class, producer, last, error)
         except BrokerUnavailable:  # told to stop: the partitions may be leaving, so no more time than it takes
-            self._producers.pop(lane, None)
+            self._producers.pop(batch_size_class, None)
             producer.end(STEP)
             raise
         except BaseException:
-            self._renew(lane, producer)  # the caller's own failure: nothing of it may become visible
+            self._renew(batch_size_class, producer)  # the caller's own failure: nothing of it may become visible
             raise
         self._doubts_checkpoints = False
         return []
@@ -177,8 +179,12 @@ class TransactionalWriter:
             _, producer = self._producers.popitem()
             producer.end(deadline.left)
 
-    def _begun(self, lane: int, should_stop: Callable[[], bool]) -> _Transactions:
-        producer = self._producers[lane] if lane in self._producers else self._connect(lane, should_stop)
+    def _begun(self, batch_size_class: int, should_stop: Callable[[], bool]) -> _Transactions:
+        producer = (
+            self._producers[batch_size_class]
+            if batch_size_class in self._producers
+            else self._connect(batch_size_class, should_stop)
+        )
         if self._doubts_checkpoints:
             topic = self._checkpoint_topic
             if (refused := refuses_checkpoints(producer.topic_error(topic, within=STEP), topic)) is not None:
@@ -187,20 +193,23 @@ class TransactionalWriter:
             with durable(Step.BEGIN_TRANSACTION):
                 producer.begin()
         except _Refused as error:
-            self._renew(lane, producer)
+            self._renew(batch_size_class, producer)
             doing = "begin a transaction"
             raise refuses_writer(error.cause, doing) or BrokerUnavailable(f"{doing}: {error}") from error
         return producer
 
-    def _connect(self, lane: int, should_stop: Callable[[], bool]) -> _Transactions:
+    def _connect(self, batch_size_class: int, should_stop: Callable[[], bool]) -> _Transactions:
         """Fences whoever had this id before, and waits for the end of its transaction."""
-        size = {} if lane == BATCH_BYTES[0] else {"batch.size": lane}
-        producer = _Transactions({**self._properties, **size, "transactional.id": f"{self._id}.{lane}"})
+        size = {} if batch_size_class == BATCH_BYTES[0] else {"batch.size": batch_size_class}
+        producer = _Transactions({**self._properties, **size, "transactional.id": f"{self._id}.{batch_size_class}"})
         try:
             producer.init(should_stop)
         except (_Refused, BrokerUnavailable) as error:
             producer.end(timedelta())
-            doing, cause = f"transactional id {self._id}.{lane}", error.cause if isinstance(error, _Refused) else None
+            doing, cause = (
+                f"transactional id {self._id}.{batch_size_class}",
+                error.cause if isinstance(error, _Refused) else None,
+            )
             raise refuses_writer(cause, doing) or BrokerUnavailable(f"{doing}: {error}") from error
         if self._owner is not None:
             try:
@@ -208,25 +217,25 @@ class TransactionalWriter:
             except ReplicatorError:
                 producer.end(timedelta())
                 raise
-        self._producers[lane] = producer
+        self._producers[batch_size_class] = producer
         return producer
 
-    def _say(self, lane: int, record: tuple[bytes, bytes], should_stop: Callable[[], bool]) -> None:
-        producer = self._producers[lane]
+    def _say(self, batch_size_class: int, record: tuple[bytes, bytes], should_stop: Callable[[], bool]) -> None:
+        producer = self._producers[batch_size_class]
         try:
             producer.begin()
             self._write(producer, [record], should_stop)
             with durable(Step.TAKE_OVER):
                 producer.commit(should_stop)
         except (_Refused, _Unknown, _CheckpointsRefused) as error:
-            self._producers.pop(lane).end(timedelta())
+            self._producers.pop(batch_size_class).end(timedelta())
             if isinstance(error, _CheckpointsRefused) and error.refused is not None:
                 raise error.refused from error
-            raise BrokerUnavailable(f"take over the transactional id {self._id}.{lane}: {error}") from error
+            raise BrokerUnavailable(f"take over the transactional id {self._id}.{batch_size_class}: {error}") from error
 
-    def _renew(self, lane: int, producer: _Transactions) -> None:
+    def _renew(self, batch_size_class: int, producer: _Transactions) -> None:
         """A new producer, at once if it can be: the checkpoint topic cannot be read past an open transaction."""
-        self._producers.pop(lane, None)
+        self._producers.pop(batch_size_class, None)
         producer.end(timedelta())
         fenced = producer.fatal is not None and producer.fatal.code() == KafkaError._FENCED
         if fenced and not self._exclusive and self._owner is None:  # an owner is asked, once connected
@@ -236,7 +245,7 @@ class TransactionalWriter:
             )
         deadline = Deadline(ABORT_WITHIN)
         try:
-            self._connect(lane, lambda: deadline.expired)
+            self._connect(batch_size_class, lambda: deadline.expired)
         except (BrokerUnavailable, WriterRefused):
             return  # the next `deliver` tries again, and says so; the broker aborts by timeout meanwhile
 
@@ -280,7 +289,7 @@ class TransactionalWriter:
 
     def _aborted(
         self,
-        lane: int,
+        batch_size_class: int,
         producer: _Transactions,
         last: Mapping[CheckpointKey, TargetRun],
         error: _Refused,
@@ -291,7 +300,7 @@ class TransactionalWriter:
         with durable(Step.ABORT_TRANSACTION):
             # The client's own abort purges its queues, which goes on in the background and takes records of the next
             # transaction, too (seen). So the next producer of this id aborts, as it begins.
-            self._renew(lane, producer)
+            self._renew(batch_size_class, producer)
         abort = Abort(
             partitions=_partitions(last),
             failures=producer.failures,

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from egress.partition import Reason, Seal
-from egress.segments.builder import Assembly
-from egress.segments.outcomes import Outcome, Refused, SpoolLost, Stored
+from egress.segments.builder import SegmentBuilder
+from egress.segments.outcomes import SpoolLost, Stored, UploadConflict, UploadOutcome
 from egress.segments.spool import Spool
 from formats.errors import SegmentsDiffer
 from formats.footer import SegmentOrigin
@@ -62,8 +62,8 @@ class World:
     ) -> None:
         self.store = SegmentStore(MemoryObjectStore(), "data")
         self.spool = Spool(tmp_path, -1 if on_disk else memory_bytes // 4)
-        uploader = Uploader(self.store, FORMAT, may_thin=lambda _: thin)
-        self.assembly = Assembly(
+        uploader = Uploader(self.store, FORMAT, source_compacted=lambda _: thin)
+        self.assembly = SegmentBuilder(
             format=FORMAT,
             confirm=lambda topic, origin, answer: answer(True),
             uploader=uploader,
@@ -76,8 +76,8 @@ class World:
     def seal(self, start: int, end: int, count: int = 1, partition: int = 0) -> None:
         self.assembly.seal(source(partition), Seal(OffsetRange(start, end), count, Reason.SIZE), ORIGIN)
 
-    def outcomes(self, count: int = 1) -> list[Outcome]:
-        found: list[Outcome] = []
+    def outcomes(self, count: int = 1) -> list[UploadOutcome]:
+        found: list[UploadOutcome] = []
         while len(found) < count:
             got = self.assembly.outcomes(timeout_seconds=20)
             assert got, f"only {found}"
@@ -156,7 +156,7 @@ def test_other_records_under_the_same_key_stop_the_partition(world: World) -> No
         world.assembly.append(source(), 0, run(0, 10, value=value))
         world.seal(0, 9, 10)
         [outcome] = world.outcomes()
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, UploadConflict)
     assert isinstance(outcome.error, SegmentsDiffer)
     assert outcome.error.offset == 0
     assert world.read(0, 9)[0].column("value")[0].as_py() == b"one"
@@ -169,7 +169,7 @@ def test_thinner_log_is_believed_only_of_a_compacted_topic(tmp_path: Path, *, co
         world.assembly.append(source(), 0, run(0, count, step=step))
         world.seal(0, 9, count)
         [outcome] = world.outcomes()
-    assert isinstance(outcome, Stored if compacted else Refused)
+    assert isinstance(outcome, Stored if compacted else UploadConflict)
     assert sum(b.num_rows for b in world.read(0, 9)) == 10
     world.close()
 
@@ -213,7 +213,7 @@ def test_damaged_object_in_the_way_is_named(world: World) -> None:
     world.assembly.append(source(), 0, run(0, 10))
     world.seal(0, 9, 10)
     [outcome] = world.outcomes()
-    assert isinstance(outcome, Refused)
+    assert isinstance(outcome, UploadConflict)
     assert str(segment) in str(outcome.error)
 
 

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from egress.start.choice import Facts, Rules, Start, added_later, choose_start, is_of, on_the_same_log
-from egress.start.commit_metadata import Note, read_note
-from egress.topics.claims import Hold
+from egress.start.choice import Rules, Start, StartFacts, added_later, choose_start, is_of, on_the_same_log
+from egress.start.commit_metadata import CommitMetadata, read_commit_metadata
+from egress.topics.claims import Blocked
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
 from formats.log_point import LogPoint
@@ -56,8 +56,8 @@ def choose(
     point: LogPoint | None = None,
     accept: bool = False,
     record: bool = False,
-) -> Start | Hold:
-    facts = Facts(
+) -> Start | Blocked:
+    facts = StartFacts(
         committed=committed,
         archived=[one.offsets for one in archived],
         recorded=(*recorded, *accepted),
@@ -70,19 +70,19 @@ def choose(
         gaps=[gap(offsets, is_accepted=True) for offsets in accepted],
     )
     answer = choose_start(facts, Rules(accept_missing_archive=accept, record_gaps=record))
-    return answer if isinstance(answer, Hold) else on_the_same_log(answer, point, facts)
+    return answer if isinstance(answer, Blocked) else on_the_same_log(answer, point, facts)
 
 
 def ours(next_offset: int, begun: int = 0) -> Committed:
-    return Committed(next_offset, str(Note(begun, 6, "id")))
+    return Committed(next_offset, str(CommitMetadata(begun, 6, "id")))
 
 
-def recorded(answer: Start | Hold) -> tuple[int, list[OffsetRange]]:
+def recorded(answer: Start | Blocked) -> tuple[int, list[OffsetRange]]:
     assert isinstance(answer, Start), answer
     return answer.next_offset, list(answer.lost)
 
 
-def offset(answer: Start | Hold) -> int:
+def offset(answer: Start | Blocked) -> int:
     assert isinstance(answer, Start), answer
     return answer.next_offset
 
@@ -90,7 +90,7 @@ def offset(answer: Start | Hold) -> int:
 def test_new_partition_follows_the_policy() -> None:
     answer = choose(policy=40)
     assert isinstance(answer, Start)
-    assert (answer.next_offset, answer.note) == (40, Note(40, 6, "id"))
+    assert (answer.next_offset, answer.note) == (40, CommitMetadata(40, 6, "id"))
 
 
 def test_committed_offset_wins_over_the_policy() -> None:
@@ -111,14 +111,14 @@ def test_idle_partition_that_was_positioned_is_not_behind() -> None:
 
 def test_missing_archive_is_refused_with_both_numbers() -> None:
     answer = choose(ours(30), (seg(0, 19),))
-    assert isinstance(answer, Hold)
+    assert isinstance(answer, Blocked)
     assert "30" in answer.reason
     assert "20" in answer.reason
     assert offset(choose(ours(30), (seg(0, 19),), accept=True)) == 30
 
 
 def test_commit_of_the_ancestor_with_an_empty_bucket_is_refused() -> None:
-    assert isinstance(choose(Committed(30, "")), Hold)
+    assert isinstance(choose(Committed(30, "")), Blocked)
 
 
 def test_without_a_commit_the_archive_is_continued() -> None:
@@ -133,7 +133,7 @@ def test_without_a_commit_a_gap_that_the_source_lost_is_passed_only_if_it_is_wri
     archived = (seg(0, 9), seg(20, 29))
     for low, lost, begins in ((15, OffsetRange(10, 14), 15), (25, OffsetRange(10, 19), 30)):
         answer = choose(None, archived, low=low)
-        assert isinstance(answer, Hold)
+        assert isinstance(answer, Blocked)
         assert str(lost) in answer.reason
         assert recorded(choose(None, archived, low=low, record=True)) == (begins, [lost])
         assert recorded(choose(None, archived, low=low, recorded=(lost,))) == (begins, [])
@@ -141,7 +141,7 @@ def test_without_a_commit_a_gap_that_the_source_lost_is_passed_only_if_it_is_wri
 
 def test_retention_that_overtook_is_never_a_silent_jump() -> None:
     answer = choose(ours(30), (seg(0, 29),), low=40)
-    assert isinstance(answer, Hold)
+    assert isinstance(answer, Blocked)
     assert "[30,39]" in answer.reason
     assert "on_gap" in answer.reason
     assert recorded(choose(ours(30), (seg(0, 29),), low=40, record=True)) == (40, [OffsetRange(30, 39)])
@@ -175,8 +175,8 @@ def test_operators_jump_to_where_the_source_begins_is_written_down_by_policy() -
 
 
 def test_log_that_ends_before_the_commit_is_refused_whatever_the_policy() -> None:
-    assert isinstance(choose(ours(300), (seg(0, 299),), high=100), Hold)
-    assert isinstance(choose(ours(300), (seg(0, 299),), high=100, record=True), Hold)
+    assert isinstance(choose(ours(300), (seg(0, 299),), high=100), Blocked)
+    assert isinstance(choose(ours(300), (seg(0, 299),), high=100, record=True), Blocked)
 
 
 # --- where the archive begins ---
@@ -188,7 +188,7 @@ def test_a_recorded_begin_outlives_the_groups_offsets() -> None:
     assert isinstance(answer, Start)
     assert (answer.next_offset, answer.note.begun_at) == (40, 40)
     lost = choose(begun=40, low=60, policy=100)
-    assert isinstance(lost, Hold)
+    assert isinstance(lost, Blocked)
     assert "[40,59] is gone" in lost.reason
     assert recorded(choose(begun=40, low=60, record=True)) == (60, [OffsetRange(40, 59)])
 
@@ -202,7 +202,7 @@ def test_the_first_segments_of_an_archive_are_missed_too() -> None:
 
 def test_an_offset_before_the_begin_is_refused() -> None:
     answer = choose(Committed(30, "by hand"), (seg(40, 59),), begun=40)
-    assert isinstance(answer, Hold)
+    assert isinstance(answer, Blocked)
     assert "begins at 40" in answer.reason
     assert offset(choose(Committed(40, "by hand"), (), begun=40)) == 40
 
@@ -211,7 +211,7 @@ def test_an_offset_before_the_begin_is_refused() -> None:
 
 
 def test_the_log_is_held_against_what_commit_or_archive_know() -> None:
-    def point(answer: Start | Hold) -> LogPoint | None:
+    def point(answer: Start | Blocked) -> LogPoint | None:
         assert isinstance(answer, Start), answer
         return answer.point
 
@@ -229,7 +229,7 @@ def test_a_log_that_is_too_short_is_for_its_epochs_to_judge() -> None:
     assert isinstance(answer, Start)
     assert (answer.next_offset, answer.point) == (300, LogPoint(300, 2))
     held = choose(ours(300), (seg(0, 299),), high=100, epoch=5)
-    assert isinstance(held, Hold)
+    assert isinstance(held, Blocked)
     assert "no leader epoch" in held.reason
 
 
@@ -241,7 +241,7 @@ def test_a_fork_holds_until_all_of_it_is_accepted() -> None:
     ):
         for accepted in ((), *((other,) for other in others)):
             held = choose(ours(100), archived, forks=(fork(100, end),), accepted=accepted, high=500)
-            assert isinstance(held, Hold)
+            assert isinstance(held, Blocked)
             assert "the evidence" in held.reason
             assert "replicator adopt --fork t" in held.reason
             command = f"replicator gaps accept a/t/0 {contested.start}-{contested.end} --reason TEXT --yes"
@@ -267,7 +267,9 @@ def test_behind_an_accepted_fork_the_next_records_count_again() -> None:
     answer = choose(ours(120), (seg(0, 119),), point=LogPoint(120, 3), **facts)  # type: ignore[arg-type]
     assert isinstance(answer, Start)
     assert answer.point == LogPoint(120, 3)
-    assert isinstance(choose(ours(120), (seg(0, 119),), **{**facts, "forks": (*facts["forks"], fork(120, 110))}), Hold)  # type: ignore[arg-type]
+    assert isinstance(
+        choose(ours(120), (seg(0, 119),), **{**facts, "forks": (*facts["forks"], fork(120, 110))}), Blocked
+    )  # type: ignore[arg-type]
 
 
 def test_an_accepted_fork_is_gone_behind_wherever_the_commit_is() -> None:
@@ -275,15 +277,15 @@ def test_an_accepted_fork_is_gone_behind_wherever_the_commit_is() -> None:
     facts = {"forks": (fork(100, 50, None),), "accepted": (OffsetRange(50, 99),)}
     assert offset(choose(ours(40), (seg(0, 99),), high=500, **facts)) == 100  # type: ignore[arg-type]
     waits = choose(ours(40), (seg(0, 99),), high=70, **facts)  # type: ignore[arg-type]
-    assert isinstance(waits, Hold)
+    assert isinstance(waits, Blocked)
     assert "waits until it has grown there" in waits.reason
 
 
 def test_a_stray_object_contests_nothing_once_it_is_gone() -> None:
     stray = fork(100, 50, None)
-    assert isinstance(choose(ours(50), (seg(0, 49), seg(50, 99)), forks=(stray,)), Hold)
+    assert isinstance(choose(ours(50), (seg(0, 49), seg(50, 99)), forks=(stray,)), Blocked)
     assert offset(choose(ours(50), (seg(0, 49),), forks=(stray,))) == 50
-    assert isinstance(choose(ours(50), (seg(0, 49),), forks=(fork(100, 50),)), Hold), "reported by a broker"
+    assert isinstance(choose(ours(50), (seg(0, 49),), forks=(fork(100, 50),)), Blocked), "reported by a broker"
 
 
 def test_commits_of_another_life_are_not_believed() -> None:
@@ -297,7 +299,7 @@ def test_commits_of_another_life_are_not_believed() -> None:
 
 
 def test_partition_added_later_is_known_by_the_first_count() -> None:
-    notes = [Note(0, 6), Note(0, 8)]
+    notes = [CommitMetadata(0, 6), CommitMetadata(0, 8)]
     assert added_later(6, notes)
     assert not added_later(5, notes)
     assert not added_later(6, [])
@@ -305,14 +307,16 @@ def test_partition_added_later_is_known_by_the_first_count() -> None:
 
 def test_notes_of_others_are_not_ours() -> None:
     for text in ("", "start=1", "start=x partitions=2", "start=1 partitions=2 ", "hello"):
-        assert read_note(Committed(1, text)) is None
+        assert read_commit_metadata(Committed(1, text)) is None
 
 
 @given(
     begun=st.integers(0, 2**62), count=st.integers(1, 10**6), life=st.from_regex(r"[A-Za-z0-9_-]{0,64}", fullmatch=True)
 )
 def test_note_round_trip(begun: int, count: int, life: str) -> None:
-    assert read_note(Committed(0, str(Note(begun, count, life)))) == Note(begun, count, life)
+    assert read_commit_metadata(Committed(0, str(CommitMetadata(begun, count, life)))) == CommitMetadata(
+        begun, count, life
+    )
 
 
 ranges = st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda t: seg(t[0], t[0] + t[1]))
@@ -346,7 +350,7 @@ def test_nothing_is_passed_over(
     policy = min(max(policy, low), high)
     commit = None if committed is None else ours(committed)
     answer = choose(commit, tuple(archived), low, high, policy, recorded=tuple(gaps), begun=begun, record=record)
-    if isinstance(answer, Hold):
+    if isinstance(answer, Blocked):
         return
     assert low <= answer.next_offset <= high
     known = [*(s.offsets for s in archived), *gaps]

@@ -6,8 +6,8 @@ from io import BytesIO
 
 import pytest
 
-from egress.topics.claims import Hold, Life, Places, adopt
-from formats.control.claim import Place
+from egress.topics.claims import Blocked, Incarnation, TopicClaims, adopt
+from formats.control.claim import TopicClaim
 from formats.control.keys import place_key
 from formats.errors import StoreUnavailable, TargetError
 from infra.archive.control import ControlStore
@@ -27,23 +27,25 @@ class Archive:
         self.broker.create("t")
         self.admin = FakeAdmin(self.broker)
 
-    def places(self) -> Places:
+    def places(self) -> TopicClaims:
         """As another process sees them."""
-        return Places("a", self.control, CLOCK)
+        return TopicClaims("a", self.control, CLOCK)
 
-    def life(self, topic_id: str = "one", cluster: str = "c", *, places: Places | None = None) -> Life | Hold:
+    def life(
+        self, topic_id: str = "one", cluster: str = "c", *, places: TopicClaims | None = None
+    ) -> Incarnation | Blocked:
         places = places or self.places()
         return places.life(TopicFacts("t", topic_id, 1), cluster, places.claimed())
 
     def incarnation(self, topic_id: str = "one", cluster: str = "c") -> str:
         life = self.life(topic_id, cluster)
-        assert isinstance(life, Life), life
+        assert isinstance(life, Incarnation), life
         assert life.source("a", 3).place == ("t" if life.is_first else f"t@{life.name}")
         return life.incarnation
 
     def refusal(self, topic_id: str = "one", cluster: str = "c") -> str:
         hold = self.life(topic_id, cluster)
-        assert isinstance(hold, Hold), hold
+        assert isinstance(hold, Blocked), hold
         return hold.reason
 
     def put(self, key: str, data: bytes = b"x") -> None:
@@ -66,14 +68,14 @@ def test_the_first_life_has_the_plain_place_and_later_ones_their_own(archive: Ar
     assert archive.incarnation("one") == ""
     claims = {place: archive.control.place("a", place) for place in archive.control.places("a")}
     assert {place: claim.number for place, claim in claims.items() if claim} == {"t": 0, "t@two": 1, "t@three": 2}
-    assert claims["t@two"] == Place(topic_id="two", cluster_id="c", number=1, claimed_at=T0)
+    assert claims["t@two"] == TopicClaim(topic_id="two", cluster_id="c", number=1, claimed_at=T0)
 
 
 def test_two_processes_that_claim_at_once_agree(archive: Archive) -> None:
-    others: list[Life | Hold] = []
+    others: list[Incarnation | Blocked] = []
     archive.objects.before["put_new"] = lambda _: others.append(archive.life("two"))
     assert archive.incarnation("one") == "one"
-    assert [o.incarnation for o in others if isinstance(o, Life)] == [""]
+    assert [o.incarnation for o in others if isinstance(o, Incarnation)] == [""]
     assert archive.incarnation("one") == "one"
 
 

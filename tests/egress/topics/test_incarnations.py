@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from egress.start.commit_metadata import Note
+from egress.start.commit_metadata import CommitMetadata
 from egress.topics.claims import adopt
 from formats.segment import OffsetRange, Segment
 from infra.contracts.cluster import Committed, TopicPartition
@@ -80,7 +80,7 @@ def test_an_empty_life_is_seen_by_the_next_look(world: World) -> None:
     process = joined(world)
     recreate(world)
     process.later(31)
-    assert world.committed(P) == Committed(0, str(Note(0, 2, SECOND)), 0)
+    assert world.committed(P) == Committed(0, str(CommitMetadata(0, 2, SECOND)), 0)
     recreate(world, *many("new", 2))
     process.later(31)
     process.later()
@@ -201,7 +201,7 @@ def test_a_commit_that_comes_after_the_topic_was_created_again_is_not_believed(w
     """The broker deletes a topic's offsets with it; one that was under way arrives later."""
     world.broker.append(P, *many("old", 5))
     joined(world).stop()
-    late = Committed(position, str(Note(0, 2, FIRST)))
+    late = Committed(position, str(CommitMetadata(0, 2, FIRST)))
     recreate(world, *many("new", 7))
     world.broker.committed("group")[P] = late
     process = joined(world)

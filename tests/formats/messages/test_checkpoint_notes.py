@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.errors import MalformedEvent
-from formats.messages.checkpoint_notes import Notes
+from formats.messages.checkpoint_notes import CheckpointNotes
 from formats.messages.delivery_checkpoint import (
     CheckpointKey,
     Parked,
@@ -36,18 +36,18 @@ def skipped(start: int, end: int, partition: int = 0) -> Skipped:
 
 
 def test_positions_are_left_to_others() -> None:
-    notes = Notes()
+    notes = CheckpointNotes()
     assert not notes.put(encode_key(key(0)), encode(checkpoint(1)))
     assert not notes.put(encode_key(key(0)), None)
     assert (notes.parked, notes.skipped) == ({}, [])
 
 
 def test_a_kind_of_a_newer_version_is_no_position() -> None:
-    assert Notes().put(encode_parked_key(key(0)).replace(b"parked", b"resting"), b"?")
+    assert CheckpointNotes().put(encode_parked_key(key(0)).replace(b"parked", b"resting"), b"?")
 
 
 def test_the_last_word_of_a_partition_holds() -> None:
-    notes = Notes()
+    notes = CheckpointNotes()
     other = CheckpointKey(key(0).source, "elsewhere")
     for where in (key(0), other):
         assert notes.put(encode_parked_key(where), encode_parked(PARKED))
@@ -58,7 +58,7 @@ def test_the_last_word_of_a_partition_holds() -> None:
 
 
 def test_skipped_ranges_are_kept_apart_and_in_order() -> None:
-    notes = Notes()
+    notes = CheckpointNotes()
     ranges = [skipped(9, 9), skipped(3, 5), skipped(0, 0, partition=1), skipped(3, 5)]
     for one in ranges:
         assert notes.put(encode_skipped_key(one), encode_skipped(one))
@@ -80,7 +80,7 @@ def test_skipped_ranges_are_kept_apart_and_in_order() -> None:
     ],
 )
 def test_what_says_nothing_changes_nothing(record_key: bytes, value: bytes) -> None:
-    notes = Notes()
+    notes = CheckpointNotes()
     notes.put(encode_parked_key(key(0)), encode_parked(PARKED))
     notes.put(encode_waiting_key(key(0)), encode_waiting(WAITING))
     with pytest.raises(MalformedEvent):
@@ -100,7 +100,7 @@ def test_what_is_written_is_read(region: str, a: int, b: int, reason: str, at: i
     where = CheckpointKey(SourcePartition(region, "orders", 3, "life"), "copy")
     note = Parked(at, reason, AT)
     gap = Skipped(key=where, offsets=OffsetRange(min(a, b), max(a, b)), reason=reason, at=AT)
-    notes = Notes()
+    notes = CheckpointNotes()
     notes.put(encode_parked_key(where), encode_parked(note))
     notes.put(encode_skipped_key(gap), encode_skipped(gap))
     waiting = Waiting(min(a, b), AT, is_beginning=at is None)
@@ -111,7 +111,7 @@ def test_what_is_written_is_read(region: str, a: int, b: int, reason: str, at: i
 
 
 def test_claims_are_kept_in_the_order_of_the_log() -> None:
-    notes = Notes()
+    notes = CheckpointNotes()
     claims = [GroupClaim(id=name, number=1, group_id=name, at=AT) for name in "cab"]
     for claim in claims:
         assert notes.put(encode_claim_key(claim), encode_claim(claim))

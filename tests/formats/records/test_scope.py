@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from formats.coverage import Piece
 from formats.footer import SegmentFooter
-from formats.int_range import ANY_OFFSET, ANY_TIME, Span
+from formats.int_range import ANY_OFFSET, ANY_TIME, IntRange
 from formats.parquet.writer import ParquetFormat
-from formats.records.scope import Scope
+from formats.records.scope import RecordFilter
 from infra.archive.run_reader import PieceReader, PieceRun
 from tests.formats.sample_records import ORIGIN, Row, batch_of, rows, rows_of, sample_rows, segment
 from tests.ingress.world import STAMP, World
@@ -20,10 +20,10 @@ from tests.ingress.world import STAMP, World
 ROWS = sample_rows(20, first_offset=100, step=2)
 
 
-def spans(values: list[int]) -> st.SearchStrategy[Span]:
+def spans(values: list[int]) -> st.SearchStrategy[IntRange]:
     """Around what there is."""
     edges = st.sampled_from([v + d for v in values for d in (-1, 0, 1) if -(2**63) <= v + d < 2**63])
-    return st.just(Span()) | st.builds(Span, edges, edges) | st.builds(Span, edges)
+    return st.just(IntRange()) | st.builds(IntRange, edges, edges) | st.builds(IntRange, edges)
 
 
 @settings(max_examples=100, deadline=None)
@@ -36,23 +36,23 @@ def test_what_is_wanted_is_what_lies_in_both_spans(data: st.DataObject, found: l
         for row in rows_of([batch_of(found)])
         if offsets.low <= row["offset"] <= offsets.high and stamps.low <= row["timestamp"] <= stamps.high
     ]
-    assert rows_of([Scope(offsets=offsets, stamps=stamps).of(batch_of(found))]) == wanted
+    assert rows_of([RecordFilter(offsets=offsets, stamps=stamps).of(batch_of(found))]) == wanted
 
 
 def test_everything_is_the_batch_itself() -> None:
     batch = batch_of(ROWS)
-    assert Scope().of(batch) is batch
-    assert Scope(offsets=Span(0), stamps=Span()).of(batch) is batch
+    assert RecordFilter().of(batch) is batch
+    assert RecordFilter(offsets=IntRange(0), stamps=IntRange()).of(batch) is batch
 
 
-@pytest.mark.parametrize("offsets", [Span(-5, -1), Span(10, 5), Span(139), Span(0, 99)])
-def test_a_span_that_holds_nothing_of_it_leaves_nothing(offsets: Span) -> None:
-    assert Scope(offsets=offsets).of(batch_of(ROWS)).num_rows == 0
+@pytest.mark.parametrize("offsets", [IntRange(-5, -1), IntRange(10, 5), IntRange(139), IntRange(0, 99)])
+def test_a_span_that_holds_nothing_of_it_leaves_nothing(offsets: IntRange) -> None:
+    assert RecordFilter(offsets=offsets).of(batch_of(ROWS)).num_rows == 0
 
 
 @pytest.mark.parametrize(("high", "past"), [(99, True), (100, False), (2**63 - 1, False)])
 def test_a_batch_is_past_the_offsets_once_its_first_is(high: int, past: bool) -> None:
-    assert Scope(offsets=Span(0, high)).is_past(batch_of(ROWS)) == past
+    assert RecordFilter(offsets=IntRange(0, high)).is_past(batch_of(ROWS)) == past
 
 
 def footer_of(found: list[Row]) -> SegmentFooter:
@@ -65,21 +65,21 @@ def footer_of(found: list[Row]) -> SegmentFooter:
 def test_a_footer_tells_whether_any_record_can_be_wanted() -> None:
     stamps = [row["timestamp"] for row in ROWS]
     footer = footer_of(ROWS)
-    assert Scope().may_hold(footer)
-    assert Scope(stamps=Span(max(stamps))).may_hold(footer)
-    assert Scope(stamps=Span(high=min(stamps))).may_hold(footer)
-    assert not Scope(stamps=Span(max(stamps) + 1)).may_hold(footer)
-    assert not Scope(stamps=Span(high=min(stamps) - 1)).may_hold(footer)
+    assert RecordFilter().may_hold(footer)
+    assert RecordFilter(stamps=IntRange(max(stamps))).may_hold(footer)
+    assert RecordFilter(stamps=IntRange(high=min(stamps))).may_hold(footer)
+    assert not RecordFilter(stamps=IntRange(max(stamps) + 1)).may_hold(footer)
+    assert not RecordFilter(stamps=IntRange(high=min(stamps) - 1)).may_hold(footer)
 
 
 def test_a_footer_that_does_not_tell_excludes_nothing() -> None:
-    assert Scope(stamps=Span(5, 6)).may_hold(footer_of([]))
+    assert RecordFilter(stamps=IntRange(5, 6)).may_hold(footer_of([]))
 
 
 # --- through a reader of pieces ---------------------------------------------------------------------------------------
 
 
-def runs(scope: Scope, *, records: int = 4) -> list[PieceRun]:
+def runs(scope: RecordFilter, *, records: int = 4) -> list[PieceRun]:
     """Of offsets 0 to 29 in three pieces."""
     world = World()
     pieces = [Piece(world.put(n, n + 9), n) for n in (0, 10, 20)]
@@ -87,17 +87,25 @@ def runs(scope: Scope, *, records: int = 4) -> list[PieceRun]:
 
 
 @pytest.mark.parametrize(
-    "scope", [Scope(stamps=Span(STAMP + 1000)), Scope(offsets=Span(50)), Scope(offsets=Span(5, 4))], ids=str
+    "scope",
+    [
+        RecordFilter(stamps=IntRange(STAMP + 1000)),
+        RecordFilter(offsets=IntRange(50)),
+        RecordFilter(offsets=IntRange(5, 4)),
+    ],
+    ids=str,
 )
-def test_what_is_left_out_altogether_still_moves_the_position(scope: Scope) -> None:
+def test_what_is_left_out_altogether_still_moves_the_position(scope: RecordFilter) -> None:
     [run] = runs(scope)
     assert (run.batches, run.count, run.next_offset, run.last) == ((), 0, 30, True)
 
 
 @settings(max_examples=50, deadline=None)
 @given(offsets=spans([0, 9, 10, 29]), stamps=spans([STAMP, STAMP + 9, STAMP + 29]), records=st.integers(1, 12))
-def test_what_is_wanted_comes_in_order_and_the_position_rises(offsets: Span, stamps: Span, records: int) -> None:
-    found = runs(Scope(offsets=offsets.cut(ANY_OFFSET), stamps=stamps.cut(ANY_TIME)), records=records)
+def test_what_is_wanted_comes_in_order_and_the_position_rises(
+    offsets: IntRange, stamps: IntRange, records: int
+) -> None:
+    found = runs(RecordFilter(offsets=offsets.cut(ANY_OFFSET), stamps=stamps.cut(ANY_TIME)), records=records)
     given_ = [row["offset"] for run in found for row in rows_of(list(run.batches))]
     assert given_ == [
         o for o in range(30) if offsets.low <= o <= offsets.high and stamps.low <= STAMP + o <= stamps.high

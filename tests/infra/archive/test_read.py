@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.coverage import Part, parts
+from formats.coverage import SegmentSlice, parts
 from formats.errors import CorruptSegment, SegmentNotFound, StoreUnavailable
-from formats.int_range import Span
+from formats.int_range import IntRange
 from formats.parquet.writer import ParquetFormat
-from formats.read_splits import stretches
-from formats.records.scope import Scope
+from formats.read_splits import read_splits
+from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, Segment
-from infra.archive.read import StretchReader
+from infra.archive.read import SplitReader
 from infra.archive.segments import SegmentStore
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator.spark_source.rows import TABLE, table_of
@@ -26,7 +26,7 @@ from tests.formats.sample_records import BARE, SOURCE, Row, batch_of, rows_of, s
 
 FORMAT = ParquetFormat(row_group_records=5)
 ALL = OffsetRange(0, 2**63 - 1)
-ALL_TIMES = Span()
+ALL_TIMES = IntRange()
 
 
 class Opened(MemoryObjectStore):
@@ -74,15 +74,15 @@ class Archive:
         self.store.delete_many(inside)
 
     def batches(
-        self, within: OffsetRange = ALL, *, stamps: Span = ALL_TIMES, max_bytes: int = 1 << 20
+        self, within: OffsetRange = ALL, *, stamps: IntRange = ALL_TIMES, max_bytes: int = 1 << 20
     ) -> Iterator[pa.RecordBatch]:
         infos = self.store.list(SOURCE)
-        found = [part for part in parts((info.segment for info in infos), within) if isinstance(part, Part)]
-        planned = list(stretches(SOURCE, found, {info.segment: info.size_bytes for info in infos}, max_bytes))
-        reader = StretchReader(self.store, FORMAT, Scope(stamps=stamps))
+        found = [part for part in parts((info.segment for info in infos), within) if isinstance(part, SegmentSlice)]
+        planned = list(read_splits(SOURCE, found, {info.segment: info.size_bytes for info in infos}, max_bytes))
+        reader = SplitReader(self.store, FORMAT, RecordFilter(stamps=stamps))
         return (batch for stretch in planned for batch in reader.batches(stretch))
 
-    def expected(self, offsets: OffsetRange, stamps: Span = ALL_TIMES) -> list[Row]:
+    def expected(self, offsets: OffsetRange, stamps: IntRange = ALL_TIMES) -> list[Row]:
         return [r for r in self.rows if r["offset"] in offsets and stamps.low <= r["timestamp"] <= stamps.high]
 
 
@@ -94,9 +94,9 @@ def test_a_segment_outside_of_the_wanted_offsets_is_not_opened() -> None:
 
 def test_times_are_exact() -> None:
     archive = Archive((0, 49), (50, 99))
-    stamps = Span(123, 456)
+    stamps = IntRange(123, 456)
     assert rows_of(list(archive.batches(stamps=stamps))) == archive.expected(ALL, stamps)
-    assert list(archive.batches(stamps=Span(2_000))) == []
+    assert list(archive.batches(stamps=IntRange(2_000))) == []
 
 
 def test_a_segment_of_other_times_is_not_decoded() -> None:
@@ -107,9 +107,9 @@ def test_a_segment_of_other_times_is_not_decoded() -> None:
     body[20] ^= 1
     archive.objects.delete_many([key])
     archive.objects.put_new(key, io.BytesIO(body), len(body))
-    assert rows_of(list(archive.batches(stamps=Span(500)))) == archive.rows[50:]
+    assert rows_of(list(archive.batches(stamps=IntRange(500)))) == archive.rows[50:]
     with pytest.raises(CorruptSegment):
-        list(archive.batches(stamps=Span(490)))
+        list(archive.batches(stamps=IntRange(490)))
 
 
 def test_replaced_before_it_is_read() -> None:
@@ -166,7 +166,7 @@ def test_every_wanted_record_once_and_in_order(
     max_bytes: int,
 ) -> None:
     archive = Archive(*ranges)
-    offsets, stamps = OffsetRange(*within), Span(times[0], times[0] + times[1])
+    offsets, stamps = OffsetRange(*within), IntRange(times[0], times[0] + times[1])
     stored = {o for start, end in ranges for o in range(start, end + 1)}
     batches, read = archive.batches(offsets, stamps=stamps, max_bytes=max_bytes), []
     for level, (after, (start, end)) in enumerate(changes, 1):

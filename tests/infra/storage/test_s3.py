@@ -16,7 +16,7 @@ from contracts.store import KEY, StoreContract, get, put
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.control.claim import Place
+from formats.control.claim import TopicClaim
 from formats.errors import SegmentExists, SegmentNotFound, StoreRefused, StoreUnavailable
 from infra.archive.compare_objects import Comparison, Likeness, Located, State, compare, likeness
 from infra.archive.control import ControlStore
@@ -231,7 +231,7 @@ class TestS3StoreOnMoto(S3Contract):
             secret_access_key=KEYS.secret_access_key,
             storage_class="GLACIER",
         )
-        claim = Place(topic_id="id", cluster_id="c", number=0, claimed_at=datetime.now(UTC))
+        claim = TopicClaim(topic_id="id", cluster_id="c", number=0, claimed_at=datetime.now(UTC))
         with ExitStack() as resources:
             objects = s3_store(settings, 1, resources)
             ControlStore(objects, settings.prefix).claim("a", "t", claim)

@@ -16,10 +16,10 @@ from formats.messages.delivery_checkpoint import Author
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.run_reader import PieceReader
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.producer import Fate, RunFailed, TargetRun
+from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.runtime.lifecycle import Deadline, Stop
-from ingress.delivery.events import Assignment, Corrupt, Failed, Progressed, Report, Vanished
+from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryTarget, Failed, Progressed, Vanished
 from ingress.delivery.pace import Pace
 from ingress.delivery.rounds import Delivery
 from tests.fakes.executors import HandExecutor
@@ -50,13 +50,13 @@ class Hand:
 
     def begin(
         self, segment: Segment, epoch: int = 1, from_offset: int = 0, target: TopicPartition | None = None
-    ) -> Assignment:
+    ) -> DeliveryTarget:
         partition = target or TopicPartition("copy", segment.source.partition)
-        given = Assignment(segment.source, partition, "id", epoch, clamp_timestamps=False)
+        given = DeliveryTarget(segment.source, partition, "id", epoch, clamp_timestamps=False)
         self.delivery.begin(given, [Piece(segment, max(from_offset, segment.offsets.start))])
         return given
 
-    def reports(self) -> list[Report]:
+    def reports(self) -> list[DeliveryEvent]:
         found = []
         while not self.delivery.reports.empty():
             found.append(self.delivery.reports.get())
@@ -132,7 +132,9 @@ def test_failed_run_ends_its_piece_only() -> None:
         pass
     reports = hand.reports()
     assert Progressed(second, 4, True) in reports
-    assert [r for r in reports if r.assignment is first] == [Failed(first, "NOPE: injected by the test", Fate.RETRY)]
+    assert [r for r in reports if r.assignment is first] == [
+        Failed(first, "NOPE: injected by the test", FailureKind.RETRY_LATER)
+    ]
     assert world.checkpoint() is None
 
 
@@ -149,7 +151,12 @@ def test_refused_record_is_found_and_nothing_else_waits(exactly_once: bool, pois
         pass
     reports = hand.reports()
     assert [r for r in reports if isinstance(r, Failed)] == [
-        Failed(first, f"the record at offset {poison} is refused: POISON: planted by the test", Fate.REFUSED, poison)
+        Failed(
+            first,
+            f"the record at offset {poison} is refused: POISON: planted by the test",
+            FailureKind.REJECTED,
+            poison,
+        )
     ]
     assert Progressed(second, 10, True) in reports
     assert world.offsets(D) == numbers((0, 9))
@@ -159,8 +166,8 @@ def test_refused_record_is_found_and_nothing_else_waits(exactly_once: bool, pois
         assert world.offsets(C) == [*range(poison)]
 
 
-@pytest.mark.parametrize(("fate", "shared"), [(Fate.STALLED, False), (Fate.RETRY, True)])
-def test_only_a_partition_that_stalls_goes_by_itself_until_it_goes_on(fate: Fate, shared: bool) -> None:
+@pytest.mark.parametrize(("fate", "shared"), [(FailureKind.STALLED, False), (FailureKind.RETRY_LATER, True)])
+def test_only_a_partition_that_stalls_goes_by_itself_until_it_goes_on(fate: FailureKind, shared: bool) -> None:
     world = World()
     hand = Hand(world)
     hand.begin(world.put(0, 3), epoch=1)
@@ -188,7 +195,7 @@ def test_a_topic_that_is_denied_stops_its_own_partitions_only(exactly_once: bool
         pass
     reports = hand.reports()
     denied = "DENIED: by the test"
-    assert {r for r in reports if r.assignment in bad} == {Failed(b, denied, Fate.DENIED) for b in bad}
+    assert {r for r in reports if r.assignment in bad} == {Failed(b, denied, FailureKind.DENIED) for b in bad}
     assert Progressed(good, 10, True) in reports
     assert world.offsets(TopicPartition("other", 0)) == numbers((0, 9))
     assert world.offsets(C) == []
@@ -199,7 +206,7 @@ def test_a_topic_that_is_denied_stops_its_own_partitions_only(exactly_once: bool
     hand.begin(world.put(0, 9, partition=4), epoch=4, target=TopicPartition("other", 0))
     while hand.delivery.turn():
         pass
-    assert [r.fate for r in hand.reports() if isinstance(r, Failed)] == [Fate.DENIED]
+    assert [r.fate for r in hand.reports() if isinstance(r, Failed)] == [FailureKind.DENIED]
     world.target.denied.clear()
     hand.begin(world.put(10, 19, partition=3), epoch=5, target=C)
     while hand.delivery.turn():
@@ -251,7 +258,7 @@ def test_refused_in_company_only_goes_on_as_before() -> None:
     world = World()
     hand = Hand(world)
     given = hand.begin(world.put(0, 9), epoch=1)
-    world.target.fail_next(C, fate=Fate.REFUSED)
+    world.target.fail_next(C, fate=FailureKind.REJECTED)
     while hand.delivery.turn():
         pass
     assert Progressed(given, 10, True) in hand.reports()
@@ -268,7 +275,7 @@ def test_stamp_that_the_target_refuses_is_found_the_same_way() -> None:
     while hand.delivery.turn():
         pass
     failed = [r for r in hand.reports() if isinstance(r, Failed)]
-    assert [(f.assignment, f.fate, f.offset) for f in failed] == [(given, Fate.REFUSED, 4)]
+    assert [(f.assignment, f.fate, f.offset) for f in failed] == [(given, FailureKind.REJECTED, 4)]
     assert world.offsets(C) == [0, 1, 2, 3]
 
 
@@ -320,7 +327,7 @@ def test_unknown_outcome_is_said() -> None:
     hand.begin(world.put(0, 9))
     world.target.stop_next(keep=1)
     hand.delivery.turn()
-    assert [r.fate for r in hand.reports() if isinstance(r, Failed)] == [Fate.UNKNOWN]
+    assert [r.fate for r in hand.reports() if isinstance(r, Failed)] == [FailureKind.UNKNOWN]
     assert world.checkpoint() == 4  # it was committed, in fact
 
 
@@ -333,7 +340,7 @@ def test_target_that_does_not_answer_fails_all_and_is_transient() -> None:
     hand.delivery.turn()
     reports = hand.reports()
     assert len(reports) == 2
-    assert all(isinstance(r, Failed) and r.fate is Fate.UNKNOWN for r in reports)
+    assert all(isinstance(r, Failed) and r.fate is FailureKind.UNKNOWN for r in reports)
     world.target.away = False
     assert not hand.delivery.turn()
 
@@ -354,7 +361,7 @@ def test_vanished_and_corrupt_and_unavailable_are_told_apart() -> None:
     given = hand.begin(world.put(0, 3), epoch=3)
     hand.delivery.turn()
     [report] = hand.reports()
-    assert report == Failed(given, report.reason, Fate.RETRY)
+    assert report == Failed(given, report.reason, FailureKind.RETRY_LATER)
 
 
 def test_destination_that_is_gone_is_a_refusal() -> None:
@@ -364,7 +371,7 @@ def test_destination_that_is_gone_is_a_refusal() -> None:
         del world.broker.logs[TopicPartition("copy", p)]
     given = hand.begin(world.put(0, 3))
     hand.delivery.turn()
-    assert hand.reports() == [Failed(given, "no topic copy", Fate.REFUSED)]
+    assert hand.reports() == [Failed(given, "no topic copy", FailureKind.REJECTED)]
 
 
 def test_released_before_it_began() -> None:
@@ -429,7 +436,7 @@ class SlowWriter:
 
     author = Author.EXACTLY_ONCE
 
-    def lane(self, topic: str) -> int:
+    def batch_size_class(self, topic: str) -> int:
         return 0
 
     def deliver(
@@ -567,7 +574,7 @@ def test_its_own_thread_delivers_everything_and_ends_when_stopped() -> None:
         loop = threading.Thread(target=hand.delivery.run)
         loop.start()
         given = [hand.begin(world.put(0, 30, partition=p), epoch=p) for p in range(8)]
-        done: set[Assignment] = set()
+        done: set[DeliveryTarget] = set()
         deadline = Deadline(timedelta(seconds=20))
         while len(done) < len(given) and not deadline.expired:
             report = hand.delivery.reports.get(timeout=20)
@@ -598,7 +605,7 @@ def test_the_age_of_a_round_is_its_last_records() -> None:
     hand = Hand(world)
     first, second = world.put(0, 1), world.put(2, 3)
     world.clock.at = datetime.fromtimestamp((STAMP + 3 + 90_000) / 1000, UTC)
-    given = Assignment(first.source, C, "id", 1, clamp_timestamps=False)
+    given = DeliveryTarget(first.source, C, "id", 1, clamp_timestamps=False)
     hand.delivery.begin(given, [Piece(first, 0), Piece(second, 2)])
     while hand.delivery.turn():
         pass

@@ -8,23 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from formats.control.claim import Place
+from formats.control.claim import TopicClaim
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import SourcePartition
-from ingress.routing.succession import Life, Turn, at_hand, in_order, life_of, turn
+from ingress.routing.succession import Incarnation, Turn, at_hand, in_order, life_of, turn
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 PLAIN, A, B = (SourcePartition("a", "t", 0, life) for life in ("", "A", "B"))
 
 
-def life(incarnation: str, number: int | None) -> Life:
-    claim = None if number is None else Place(topic_id="x", cluster_id="c", number=number, claimed_at=T0)
-    return Life(topic="t", incarnation=incarnation, claim=claim)
+def life(incarnation: str, number: int | None) -> Incarnation:
+    claim = None if number is None else TopicClaim(topic_id="x", cluster_id="c", number=number, claimed_at=T0)
+    return Incarnation(topic="t", incarnation=incarnation, claim=claim)
 
 
 def test_places_are_lives() -> None:
-    assert life_of("t") == Life(topic="t")
-    assert life_of("t@id") == Life(topic="t", incarnation="id")
+    assert life_of("t") == Incarnation(topic="t")
+    assert life_of("t@id") == Incarnation(topic="t", incarnation="id")
     assert [life_of(place).place for place in ("t", "t@id")] == ["t", "t@id"]
     assert life_of("t@id").source("a", 3) == SourcePartition("a", "t", 3, "id")
 
@@ -55,7 +55,7 @@ def test_two_claims_of_one_number_are_not_ordered() -> None:
 
 
 def test_plain_place_whose_claim_cannot_be_read_is_not_taken_for_the_first() -> None:
-    ordered, unordered = in_order([Life(topic="t", is_readable=False), life("A", 1)])
+    ordered, unordered = in_order([Incarnation(topic="t", is_readable=False), life("A", 1)])
     assert (list(ordered), len(unordered)) == ([], 2)
 
 

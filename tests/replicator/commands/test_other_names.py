@@ -11,7 +11,7 @@ import pytest
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator import main
-from replicator.services.clients import Reach
+from replicator.services.clients import Clients
 from tests.fakes.kafka_admin import FakeAdmin, FakeBroker
 
 Run = Callable[..., tuple[int | str | None, str, str]]
@@ -38,8 +38,8 @@ def store(monkeypatch: pytest.MonkeyPatch) -> MemoryObjectStore:
         for offsets in (OffsetRange(0, 9), OffsetRange(15, 19)):
             key = format_key("data", Segment(SourcePartition("a", "orders", partition), 0, offsets))
             store.put_new(key, io.BytesIO(b"x"), 1)
-    monkeypatch.setattr(Reach, "objects", store)
-    monkeypatch.setattr(Reach, "admin", FakeAdmin(FakeBroker()))
+    monkeypatch.setattr(Clients, "objects", store)
+    monkeypatch.setattr(Clients, "admin", FakeAdmin(FakeBroker()))
     return store
 
 

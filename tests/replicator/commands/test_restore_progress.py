@@ -12,9 +12,9 @@ from replicator.commands import restore_progress
 from replicator.commands.restore import exit_code
 from replicator.commands.restore_progress import Standing, progress
 from replicator.restore.plan import RestorePlan
-from replicator.restore.progress import Outcome
+from replicator.restore.progress import RestoreOutcome
 from replicator.restore.restore import RestoreStopped
-from replicator.restore.worker import Told
+from replicator.restore.worker import Progress
 from replicator.terminal.output import ended_and_told
 from tests.replicator.restore.restoring import Restoring, restorable
 
@@ -44,8 +44,10 @@ def test_where_it_stands() -> None:
     assert seen[2].endswith("100 %, 2 of 2 partitions are over")
 
 
-def outcome(name: str, records: int, **more: Any) -> Outcome:
-    return Outcome(source=name, target=name, records=records, size_bytes=1, next_offset=0, **{"is_done": False, **more})
+def outcome(name: str, records: int, **more: Any) -> RestoreOutcome:
+    return RestoreOutcome(
+        source=name, target=name, records=records, size_bytes=1, next_offset=0, **{"is_done": False, **more}
+    )
 
 
 def test_what_was_delivered_after_the_last_turn_counts_where_it_stood() -> None:
@@ -82,7 +84,7 @@ class Interrupted:
     def plan(self) -> RestorePlan:
         return self._plan
 
-    def run(self, _plan: RestorePlan, told: Told, _told_on_spark: object) -> list[Outcome]:
+    def run(self, _plan: RestorePlan, told: Progress, _told_on_spark: object) -> list[RestoreOutcome]:
         self._restoring.turn(3)
         told(list(self._restoring.partitions.values()))
         signal.raise_signal(self.number)
@@ -135,7 +137,7 @@ STOPPED, DONE, BROKEN = outcome("a", 1), outcome("b", 1, is_done=True), outcome(
         ([BROKEN, DONE], [], False, 3),
     ],
 )
-def test_the_exit_code(outcomes: list[Outcome], signals: list[int], follow: bool, code: int) -> None:
+def test_the_exit_code(outcomes: list[RestoreOutcome], signals: list[int], follow: bool, code: int) -> None:
     assert exit_code(outcomes, signals, follow=follow) == code
 
 

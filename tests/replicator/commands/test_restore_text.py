@@ -10,7 +10,7 @@ from formats.control.gap import RecordedGap
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.control import ControlStore
 from replicator.commands.restore_output import print_plan, print_result
-from replicator.restore.progress import Outcome
+from replicator.restore.progress import RestoreOutcome
 from tests.ingress.world import REGION
 from tests.replicator.restore.restoring import Restoring, restorable
 
@@ -18,7 +18,7 @@ from tests.replicator.restore.restoring import Restoring, restorable
 def test_one_style_of_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     world = restorable()
     world.put(0, 9)
-    outcome = Outcome(
+    outcome = RestoreOutcome(
         source="a/t/0", target="copy/0", records=113_420, size_bytes=2048, next_offset=113_420, is_done=True
     )
     print_result(Restoring(world).plan, [outcome, outcome], (), timedelta(seconds=2))

@@ -20,7 +20,7 @@ from infra.settings.secrets import is_secret
 from replicator.config import (
     Config,
     EgressTopicSettings,
-    Held,
+    HeldOffsets,
     IngressSource,
     KafkaSettings,
     LogSettings,
@@ -152,7 +152,7 @@ class TestReading:
         assert config.sync.destination.bucket == "other"
         assert config.own_topics == {"replicator.segmentevents", "replicator.checkpoint"}
         assert config.retention is not None
-        hold = (Held(3, OffsetRange(1000, 2000)), Held(None, OffsetRange(0, 99)))
+        hold = (HeldOffsets(3, OffsetRange(1000, 2000)), HeldOffsets(None, OffsetRange(0, 99)))
         assert {rule.pattern.text: rule.settings for rule in config.retention.topics} == {
             "sensor.events": RetentionRule(max_age=timedelta(days=30), keep_segments=2, hold=hold),
             "^logs-.*": RetentionRule(max_bytes=1 << 40, keep_segments=2),

@@ -37,7 +37,7 @@ from replicator.demo.judge import differing, judge, read_archive, read_topic, si
 from replicator.demo.live import Latencies
 from replicator.demo.load import create_topic, load
 from replicator.demo.progress import Standing
-from replicator.demo.report import Report, show
+from replicator.demo.report import DemoReport, show
 from replicator.demo.screen import Screen
 from replicator.demo.script import Play, Scenario
 from replicator.demo.services import Names, Segments, Services, write_configs
@@ -333,8 +333,8 @@ def latencies(*seconds: float, sent: int | None = None) -> Latencies:
     return Latencies(sent=len(seconds) if sent is None else sent, seconds=seconds)
 
 
-def report_of(*verdicts: Verdict, produced: int, live: Latencies | None = None) -> Report:
-    return Report(
+def report_of(*verdicts: Verdict, produced: int, live: Latencies | None = None) -> DemoReport:
+    return DemoReport(
         produced=produced,
         verdicts=verdicts,
         latencies=live or latencies(0.5, 1.5),
@@ -347,7 +347,7 @@ def report_of(*verdicts: Verdict, produced: int, live: Latencies | None = None) 
     )
 
 
-def shown(report: Report, *, terminal: bool = False) -> str:
+def shown(report: DemoReport, *, terminal: bool = False) -> str:
     text = io.StringIO()
     show(report, Console(file=text, width=80, force_terminal=terminal))
     return text.getvalue()

@@ -11,9 +11,9 @@ from itertools import pairwise
 from hypothesis import strategies as st
 
 from formats.control.archive_begin import ArchiveBegin
-from formats.control.claim import Place
+from formats.control.claim import TopicClaim
 from formats.control.gap import RecordedGap
-from formats.int_range import ANY_OFFSET, ANY_TIME, Span
+from formats.int_range import ANY_OFFSET, ANY_TIME, IntRange
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
@@ -91,7 +91,7 @@ class Archive:
         for number, place in enumerate([topic, *([f"{topic}@{SECOND_LIFE}"] if self.has_second_life else [])]):
             topic_id = place.partition("@")[2] or "first-life-of-this-topic"
             at = datetime(2026, 1, 1 + number, tzinfo=UTC)
-            control.claim(REGION, place, Place(topic_id=topic_id, cluster_id="c", number=number, claimed_at=at))
+            control.claim(REGION, place, TopicClaim(topic_id=topic_id, cluster_id="c", number=number, claimed_at=at))
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Choice:
     """A selector, without the names."""
 
     partitions: frozenset[int] | None = None
-    offsets: Span = ANY_OFFSET
-    stamps: Span = ANY_TIME
+    offsets: IntRange = ANY_OFFSET
+    stamps: IntRange = ANY_TIME
     life: str | None = None
 
     def answer(self, archive: Archive) -> Mapping[int, list[Row]]:
@@ -150,7 +150,7 @@ def choices(draw: st.DrawFn, archive: Archive) -> Choice:
     offsets = st.integers(0, COUNT)
     return Choice(
         partitions=draw(st.none() | st.sets(st.integers(0, PARTITIONS - 1), min_size=1).map(frozenset)),
-        offsets=draw(st.just(ANY_OFFSET) | st.builds(Span, offsets, offsets) | st.builds(Span, offsets)),
-        stamps=draw(st.just(ANY_TIME) | st.builds(Span, stamps, stamps) | st.builds(Span, stamps)),
+        offsets=draw(st.just(ANY_OFFSET) | st.builds(IntRange, offsets, offsets) | st.builds(IntRange, offsets)),
+        stamps=draw(st.just(ANY_TIME) | st.builds(IntRange, stamps, stamps) | st.builds(IntRange, stamps)),
         life=draw(st.sampled_from([None, "", SECOND_LIFE] if archive.has_second_life else [None, ""])),
     )

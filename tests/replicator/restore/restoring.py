@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from formats.int_range import ANY_OFFSET, ANY_TIME, Span
+from formats.int_range import ANY_OFFSET, ANY_TIME, IntRange
 from formats.messages.delivery_checkpoint import Checkpoint
-from formats.records.scope import Scope
+from formats.records.scope import RecordFilter
 from formats.topic_selection import TopicPattern
 from infra.archive.control import ControlStore
 from infra.archive.run_reader import PieceReader
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.runtime.lifecycle import Stop
-from ingress.delivery.events import Report
+from ingress.delivery.events import DeliveryEvent
 from ingress.delivery.rounds import Delivery
 from replicator.restore.executor import PATIENCE, Restorer
 from replicator.restore.plan import RestorePlan
-from replicator.restore.planner import RestorePlanner, Wishes
+from replicator.restore.planner import RestorePlanner, TargetOptions
 from replicator.restore.progress import Partition
 from replicator.restore.target_topics import TargetTopics
 from replicator.selection import Renaming, Selection
@@ -42,8 +42,8 @@ class Restoring:
         self,
         world: World,
         *,
-        offsets: Span = ANY_OFFSET,
-        stamps: Span = ANY_TIME,
+        offsets: IntRange = ANY_OFFSET,
+        stamps: IntRange = ANY_TIME,
         records: int = 4,
         width: int = 8,
         skip_missing: bool = False,
@@ -52,9 +52,11 @@ class Restoring:
     ) -> None:
         self.world = world
         self.pool, self.reading, self.stop = HandExecutor(), HandExecutor(), Stop()
-        reports: NeverWaits[Report] = NeverWaits()
+        reports: NeverWaits[DeliveryEvent] = NeverWaits()
         self.delivery = Delivery(
-            reader=PieceReader(world.store, FORMAT, records, 1 << 20, scope=Scope(offsets=offsets, stamps=stamps)),
+            reader=PieceReader(
+                world.store, FORMAT, records, 1 << 20, scope=RecordFilter(offsets=offsets, stamps=stamps)
+            ),
             writer=world.target.writer(),
             timestamps=TargetTimestamps(world.admin, world.clock),
             pool=self.reading,  # type: ignore[arg-type]
@@ -91,7 +93,7 @@ class Restoring:
                 partition = self.restorer.begin(planned, "id-copy", clamp=False, begun=begun, given_up=passed)
                 self.partitions[planned.source.partition] = partition
 
-    def _plan(self, offsets: Span, stamps: Span) -> RestorePlan:
+    def _plan(self, offsets: IntRange, stamps: IntRange) -> RestorePlan:
         world = self.world
         planner = RestorePlanner(
             store=world.peek,
@@ -108,7 +110,7 @@ class Restoring:
             stamps=stamps,
             renaming=Renaming({"t": "copy"}),
         )
-        return planner.plan(selection, selection.digest, Wishes(), world.target.checkpoint_store())
+        return planner.plan(selection, selection.digest, TargetOptions(), world.target.checkpoint_store())
 
     def turn(self, count: int = 1, *, seconds: float = 0) -> None:
         for _ in range(count):

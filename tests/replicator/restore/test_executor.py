@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from formats.errors import CheckpointConflict
-from formats.int_range import ANY_OFFSET, ANY_TIME, Span
+from formats.int_range import ANY_OFFSET, ANY_TIME, IntRange
 from formats.messages.delivery_checkpoint import Author, Checkpoint
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
-from infra.contracts.producer import Fate
+from infra.contracts.producer import FailureKind
 from replicator.restore.executor import PATIENCE
-from replicator.restore.progress import Outcome, Partition
+from replicator.restore.progress import Partition, RestoreOutcome
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
 from tests.fakes.surroundings import FailingStore, HandClock
@@ -47,7 +47,7 @@ def test_everything_is_delivered_once_and_in_order() -> None:
 def test_nothing_to_do_is_done_at_once() -> None:
     world = restorable()
     world.put(0, 9)
-    restoring = Restoring(world, offsets=Span(100))
+    restoring = Restoring(world, offsets=IntRange(100))
     assert restoring.done == {0}
     restoring = Restoring(world)
     restoring.finish()
@@ -76,7 +76,7 @@ def test_a_destination_that_is_created_again_fails_what_was_done_too() -> None:
     assert "copy was deleted and created again" in restoring.failed[0]
     restoring.turn(20, seconds=1)
     assert len(world.offsets(C)) - delivered <= 12, "nothing more goes there once it is known"
-    assert [Outcome.of(p).records for p in restoring.partitions.values()] == [0, 0], "nothing of it is there"
+    assert [RestoreOutcome.of(p).records for p in restoring.partitions.values()] == [0, 0], "nothing of it is there"
 
 
 def test_a_destination_that_is_not_seen_is_none_that_is_gone() -> None:
@@ -130,7 +130,7 @@ def test_no_more_than_the_width_are_under_way() -> None:
 def test_the_share_of_a_part_counts_from_its_begin() -> None:
     world = restorable()
     world.put(80, 99)
-    restoring = Restoring(world, offsets=Span(80, 99))
+    restoring = Restoring(world, offsets=IntRange(80, 99))
     seen: set[tuple[int, float]] = set()
     restoring.restorer.told = lambda partitions: seen.add((partitions[0].next_offset, partitions[0].share))
     restoring.finish()
@@ -180,7 +180,7 @@ def test_a_partition_that_does_not_move_fails_and_says_how_to_go_on() -> None:
     world.put(0, 9, partition=1)
     restoring = Restoring(world)
     for _ in range(int(PATIENCE.total_seconds())):
-        world.target.fail_next(C, fate=Fate.STALLED)
+        world.target.fail_next(C, fate=FailureKind.STALLED)
         restoring.turn(seconds=2)
     assert restoring.done == {1}
     assert restoring.failed == {0: f"no progress for {PATIENCE}; run the restore again to go on"}
@@ -214,8 +214,8 @@ def gappy() -> World:
     return world
 
 
-@pytest.mark.parametrize("offsets", [ANY_OFFSET, Span(0, 25), Span(5, 14)], ids=["all", "over it", "into it"])
-def test_a_gap_that_nobody_recorded_fails_its_partition_only(offsets: Span) -> None:
+@pytest.mark.parametrize("offsets", [ANY_OFFSET, IntRange(0, 25), IntRange(5, 14)], ids=["all", "over it", "into it"])
+def test_a_gap_that_nobody_recorded_fails_its_partition_only(offsets: IntRange) -> None:
     world = gappy()
     restoring = Restoring(world, offsets=offsets)
     restoring.finish()
@@ -228,15 +228,15 @@ def test_a_gap_that_nobody_recorded_fails_its_partition_only(offsets: Span) -> N
     ("offsets", "passed", "behind"),
     [
         (ANY_OFFSET, OffsetRange(10, 19), (20, 29)),
-        (Span(0, 25), OffsetRange(10, 19), (20, 25)),
-        (Span(0, 14), OffsetRange(10, 14), (10, 9)),
-        (Span(12, 29), OffsetRange(12, 19), (20, 29)),
+        (IntRange(0, 25), OffsetRange(10, 19), (20, 25)),
+        (IntRange(0, 14), OffsetRange(10, 14), (10, 9)),
+        (IntRange(12, 29), OffsetRange(12, 19), (20, 29)),
     ],
     ids=["all", "over it", "into it", "out of it"],
 )
 @pytest.mark.parametrize("recorded", [True, False])
 def test_a_gap_that_is_recorded_or_accepted_is_passed_over_and_told(
-    offsets: Span, passed: OffsetRange, behind: tuple[int, int], recorded: bool
+    offsets: IntRange, passed: OffsetRange, behind: tuple[int, int], recorded: bool
 ) -> None:
     world = gappy()
     if recorded:
@@ -268,9 +268,9 @@ def test_a_gap_that_was_accepted_is_written_down_with_the_position_that_passes_i
     again.finish()
     assert again.failed == {}
     assert world.offsets(C) == numbers((0, 9), (20, 29))
-    outcome = Outcome.of(again.partitions[0])
+    outcome = RestoreOutcome.of(again.partitions[0])
     assert (outcome.given_up, outcome.missing, outcome.is_whole) == (((10, 19),), (), False)
-    assert Outcome.of(again.partitions[1]).is_whole
+    assert RestoreOutcome.of(again.partitions[1]).is_whole
 
 
 @pytest.mark.parametrize("keep", [0, 1], ids=["not committed", "committed"])
@@ -357,7 +357,7 @@ def test_what_lies_outside_the_range_is_not_opened() -> None:
     objects = OpenedStore(world.clock)
     objects.memory, world.objects = world.objects.memory, objects
     world.store = SegmentStore(objects, "data")
-    restoring = Restoring(world, offsets=Span(15, 34))
+    restoring = Restoring(world, offsets=IntRange(15, 34))
     restoring.finish()
     assert restoring.done == {0}
     assert world.offsets(C) == numbers((15, 34))
@@ -368,7 +368,7 @@ def test_only_the_stamps_that_are_wanted() -> None:
     world = restorable()
     for n in range(4):
         world.put(10 * n, 10 * n + 9)
-    restoring = Restoring(world, stamps=Span(STAMP + 15, STAMP + 22))
+    restoring = Restoring(world, stamps=IntRange(STAMP + 15, STAMP + 22))
     restoring.finish()
     assert world.offsets(C) == numbers((15, 22))
     assert world.checkpoint() == 40
@@ -461,7 +461,7 @@ def test_positions_that_conflict_fail_the_partition() -> None:
     world = restorable()
     world.put(0, 9)
     restoring = Restoring(world)
-    world.target.fail_next(C, fate=Fate.UNKNOWN)
+    world.target.fail_next(C, fate=FailureKind.UNKNOWN)
     world.target.conflicts[key()] = CheckpointConflict("both cannot be true")
     restoring.finish()
     assert restoring.failed == {0: "both cannot be true"}
@@ -508,7 +508,7 @@ def test_following_begins_where_it_is_told_to_also_when_nothing_is_there_yet() -
     world = restorable()
     world.put(0, 3)
     world.put(6, 9)  # a gap that is none of its business
-    restoring = Restoring(world, offsets=Span(15), follow=EVERY)
+    restoring = Restoring(world, offsets=IntRange(15), follow=EVERY)
     restoring.turn(40, seconds=1)
     assert world.offsets(C) == []
     world.put(10, 19)
@@ -571,7 +571,7 @@ def test_the_same_restore_reports_what_arrived_since() -> None:
 def test_what_was_not_asked_for_is_not_reported() -> None:
     world = restorable()
     world.put(0, 29)
-    restoring = Restoring(world, offsets=Span(20), follow=EVERY)
+    restoring = Restoring(world, offsets=IntRange(20), follow=EVERY)
     restoring.turn(20, seconds=1)
     assert world.offsets(C) == numbers((20, 29))
     assert restoring.partitions[0].missing == []
@@ -609,11 +609,11 @@ class RestoreMachine(RuleBasedStateMachine):
     @initialize(
         data=st.data(),
         skip=st.booleans(),
-        offsets=st.just(ANY_OFFSET) | st.builds(Span, st.integers(0, COUNT), st.integers(COUNT // 2, COUNT)),
-        stamps=st.just(ANY_TIME) | st.builds(Span, st.integers(STAMP, STAMP + COUNT // 2)),
+        offsets=st.just(ANY_OFFSET) | st.builds(IntRange, st.integers(0, COUNT), st.integers(COUNT // 2, COUNT)),
+        stamps=st.just(ANY_TIME) | st.builds(IntRange, st.integers(STAMP, STAMP + COUNT // 2)),
         width=st.integers(1, 3),
     )
-    def begin(self, data: st.DataObject, skip: bool, offsets: Span, stamps: Span, width: int) -> None:
+    def begin(self, data: st.DataObject, skip: bool, offsets: IntRange, stamps: IntRange, width: int) -> None:
         self.world = restorable()
         self.skip, self.offsets, self.stamps, self.width = skip, offsets, stamps, width
         self.stored: set[Segment] = set()
@@ -768,8 +768,8 @@ class RestoreMachine(RuleBasedStateMachine):
         held.holding = False
         held.run_all()
 
-    @rule(p=partitions, fate=st.sampled_from(Fate))
-    def fail_next(self, p: int, fate: Fate) -> None:
+    @rule(p=partitions, fate=st.sampled_from(FailureKind))
+    def fail_next(self, p: int, fate: FailureKind) -> None:
         self.world.target.fail_next(TARGETS[p], fate=fate)
 
     @rule(how=st.sampled_from(["committed", "not committed", "crashed"]))

@@ -10,15 +10,15 @@ import pytest
 
 from formats.errors import StoreUnavailable
 from formats.segment import OffsetRange, SourcePartition
-from replicator.restore.conflicts import Objected, Objection
-from replicator.restore.new_partitions import AFTER_REFUSAL, Newcomers, Settling
+from replicator.restore.conflicts import Conflict, ConflictKind
+from replicator.restore.new_partitions import AFTER_REFUSAL, NewPartitions, Settling
 from replicator.restore.plan import RestorePlan, TopicPlan
 from tests.fakes.executors import HandExecutor
 from tests.fakes.surroundings import T0, HandClock
 from tests.replicator.restore.test_restore_plan import at, info, planned, topic_plan
 
 INTERVAL = timedelta(seconds=30)
-REFUSED = Objected(what=Objection.FOREIGN_DATA, why="it holds something")
+REFUSED = Conflict(what=ConflictKind.FOREIGN_DATA, why="it holds something")
 
 
 def topic(*partitions: int, name: str = "copy", refused: bool = False, count: int = 9) -> TopicPlan:
@@ -40,7 +40,7 @@ class Look:
         self.stored: Sequence[SourcePartition] = [p.source for p in plan.partitions]
         self.next_plan, self.planned = plan, 0
         self.trouble: Callable[[], None] = lambda: None
-        self.newcomers = Newcomers(
+        self.newcomers = NewPartitions(
             plan=plan,
             stored=self._stored,
             make_plan=self._make_plan,

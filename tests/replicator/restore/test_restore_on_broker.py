@@ -15,16 +15,16 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from formats.errors import ConfigError, WriterRefused
-from formats.int_range import Span
+from formats.int_range import IntRange
 from formats.segment import OffsetRange
 from formats.topic_selection import TopicPattern
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from infra.runtime.lifecycle import Stop
 from replicator.config import from_mapping
-from replicator.restore.conflicts import Objection
+from replicator.restore.conflicts import ConflictKind
 from replicator.restore.progress import Partition
-from replicator.restore.restore import Options, Restore, Wishes
+from replicator.restore.restore import Options, Restore, TargetOptions
 from replicator.selection import Renaming, Selection
 from replicator.verify.verify import Verification
 from tests.fakes.kafka_target import TargetRecord
@@ -57,7 +57,7 @@ def select(name: str, choice: Choice) -> Selection:
     )
 
 
-PASS = Wishes(accept=[Objection.MISSING])
+PASS = TargetOptions(accept=[ConflictKind.MISSING])
 
 
 def _check_one(make_place: Callable[[], Place], data: st.DataObject) -> None:
@@ -138,7 +138,7 @@ def test_what_was_delivered_is_compared_although_the_archive_has_more_by_now(mak
         one_segment(0, 30, 59).write(place.objects, TOPIC)
         with Verification(place.config, selection) as verification:
             [source] = verification.sources()
-            assert verification.same_as_target(source, place.config, name, offsets=Span(0, 29)).is_equal
+            assert verification.same_as_target(source, place.config, name, offsets=IntRange(0, 29)).is_equal
             assert not verification.same_as_target(source, place.config, name).is_equal
 
 
@@ -190,7 +190,7 @@ def test_a_target_that_is_created_again_is_no_success(make_place: Callable[[], P
         assert re.search(f"{name} was deleted and created again.*begin another restore, by --id", outcome.failed)
         assert (outcome.is_whole, outcome.is_done, outcome.records) == (False, False, 0)
         with Restore(place.config, select(name, Choice())) as restore:
-            assert Objection.OTHER_TARGET in {o.what for o in restore.plan().everything_objected}
+            assert ConflictKind.OTHER_TARGET in {o.what for o in restore.plan().everything_objected}
 
 
 def test_a_target_that_is_created_again_behind_the_last_record_is_no_success(make_place: Callable[[], Place]) -> None:

@@ -21,7 +21,7 @@ from infra.spark.driver import SparkSettings
 from replicator.drill import Drill
 from replicator.restore.restore import Options, Restore
 from replicator.selection import Renaming, Selection
-from replicator.verify.spark_task import ARCHIVE, Look, Work, on_spark
+from replicator.verify.spark_task import ARCHIVE, VerifyScope, VerifyTask, on_spark
 from tests.fakes.kafka_target import target_records
 from tests.integration.crossing import Crossing
 from tests.integration.on_spark import PATIENCE, QUICK, killing_one, pages_of
@@ -132,7 +132,7 @@ def test_verified_by_a_cluster_that_loses_a_worker(
         properties = {**DRIVER_PROPERTIES, **QUICK, **crossing.properties, **pages}
         settings = SparkSettings(master=cluster.master, properties=properties, ship_packages=True)
         selection = Selection(region=REGION, topics=[TopicPattern(topic)])
-        work, found = Work(place.config, selection, Look(kind=ARCHIVE)), []
+        work, found = VerifyTask(place.config, selection, VerifyScope(kind=ARCHIVE)), []
 
         def run() -> None:
             found.extend(on_spark(settings, work, {}, lambda _done, _total: None))

@@ -11,17 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.footer import SegmentFooter, SegmentOrigin
-from formats.int_range import ANY_OFFSET, Span
+from formats.int_range import ANY_OFFSET, IntRange
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
 from infra.kafka.client.topic_configs import NO_LIMIT
-from ingress.routing.succession import Life
+from ingress.routing.succession import Incarnation
 from replicator.restore.conflicts import (
     ACCEPTED,
     BATCH_OVERHEAD_BYTES,
-    Objected,
-    Objection,
+    Conflict,
+    ConflictKind,
     accepted,
     against_creation,
     against_gaps,
@@ -45,7 +45,7 @@ def planned(
     infos: Iterable[SegmentInfo],
     *,
     recorded: Iterable[OffsetRange] = (),
-    wanted: Span = ANY_OFFSET,
+    wanted: IntRange = ANY_OFFSET,
     checkpoint: Checkpoint | None = None,
     partition: int = 0,
 ) -> PartitionPlan:
@@ -70,7 +70,7 @@ _range = st.builds(lambda a, b: OffsetRange(min(a, b), max(a, b)), st.integers(0
 _infos = st.lists(
     st.builds(lambda r, level: info(r.start, r.end, level), _range, st.integers(0, 2)), max_size=8, unique=True
 )
-_wanted = st.just(ANY_OFFSET) | st.builds(Span, st.integers(0, END + 5), st.integers(0, END + 5))
+_wanted = st.just(ANY_OFFSET) | st.builds(IntRange, st.integers(0, END + 5), st.integers(0, END + 5))
 
 
 def offsets_of(ranges: Iterable[OffsetRange]) -> list[int]:
@@ -79,7 +79,7 @@ def offsets_of(ranges: Iterable[OffsetRange]) -> list[int]:
 
 @settings(max_examples=300, deadline=None)
 @given(infos=_infos, recorded=st.lists(_range, max_size=4), wanted=_wanted)
-def test_plan_is_what_brute_force_says(infos: list[SegmentInfo], recorded: list[OffsetRange], wanted: Span) -> None:
+def test_plan_is_what_brute_force_says(infos: list[SegmentInfo], recorded: list[OffsetRange], wanted: IntRange) -> None:
     plan = planned(iter(infos), recorded=iter(recorded), wanted=wanted)
     stored = {offset for i in infos for offset in offsets_of([i.segment.offsets])}
     within = {o for o in range(END) if stored and min(stored) <= o <= max(stored) and wanted.low <= o <= wanted.high}
@@ -103,7 +103,7 @@ def test_plan_is_what_brute_force_says(infos: list[SegmentInfo], recorded: list[
 @settings(max_examples=100, deadline=None)
 @given(infos=_infos, recorded=st.lists(_range, max_size=4), wanted=_wanted, seed=st.randoms())
 def test_plan_is_the_same_for_the_same_listing(
-    infos: list[SegmentInfo], recorded: list[OffsetRange], wanted: Span, seed: object
+    infos: list[SegmentInfo], recorded: list[OffsetRange], wanted: IntRange, seed: object
 ) -> None:
     first = planned(infos, recorded=recorded, wanted=wanted)
     assert planned(infos, recorded=recorded, wanted=wanted) == first
@@ -120,7 +120,7 @@ def test_what_lies_before_the_archive_is_no_gap() -> None:
 
 
 def test_a_range_that_ends_in_a_gap_misses_its_end() -> None:
-    plan = planned([info(0, 9), info(20, 29)], wanted=Span(0, 14))
+    plan = planned([info(0, 9), info(20, 29)], wanted=IntRange(0, 14))
     assert (plan.offsets, plan.missing) == (OffsetRange(0, 14), [OffsetRange(10, 14)])
 
 
@@ -130,7 +130,7 @@ def test_nothing_stored_is_nothing_to_do() -> None:
 
 
 def test_a_range_behind_everything_begins_there_once_something_comes() -> None:
-    plan = planned([info(0, 9)], wanted=Span(100))
+    plan = planned([info(0, 9)], wanted=IntRange(100))
     assert (plan.offsets, plan.next_offset, plan.is_done) == (None, 100, True)
 
 
@@ -145,11 +145,11 @@ def test_what_is_left_is_what_the_checkpoint_leaves() -> None:
 # --- what is said against it ------------------------------------------------------------------------------------------
 
 
-def kinds(objections: Iterable[Objected]) -> list[Objection]:
+def kinds(objections: Iterable[Conflict]) -> list[ConflictKind]:
     return [objected.what for objected in objections]
 
 
-def why(objections: Iterable[Objected]) -> str:
+def why(objections: Iterable[Conflict]) -> str:
     [objected] = objections
     return objected.why
 
@@ -160,7 +160,7 @@ GAPPY = [info(0, 9), info(20, 29)]
 def test_gaps_that_nobody_recorded_are_objected_to() -> None:
     assert not kinds(against_gaps([planned(GAPPY, recorded=[OffsetRange(10, 19)]), planned([info(0, 9)])]))
     objections = list(against_gaps([planned(GAPPY)]))
-    assert kinds(objections) == [Objection.MISSING]
+    assert kinds(objections) == [ConflictKind.MISSING]
     assert "a/t/0 [10,19]" in why(objections)
     assert "look for them in a copy of the bucket" in why(objections)
 
@@ -183,7 +183,7 @@ def test_an_empty_destination_is_as_it_should_be() -> None:
 
 def test_foreign_data_is_objected_to() -> None:
     objections = list(against_topic(FACTS, FILLED, [planned([info(0, 9)])], False))
-    assert kinds(objections) == [Objection.FOREIGN_DATA]
+    assert kinds(objections) == [ConflictKind.FOREIGN_DATA]
     assert "in partition 1:" in why(objections)
     assert "--rename" in why(objections)
     assert not list(against_topic(FACTS, FILLED, [planned([info(0, 9)])], True)), "its own is none"
@@ -196,7 +196,7 @@ def test_many_filled_partitions_are_counted() -> None:
 
 def test_another_life_of_the_destination_is_objected_to() -> None:
     objections = list(against_topic(FACTS, FILLED, [planned([info(0, 9)], checkpoint=at(5, "other"))], False))
-    assert kinds(objections) == [Objection.OTHER_TARGET]
+    assert kinds(objections) == [ConflictKind.OTHER_TARGET]
     assert "it was other" in why(objections)
     assert "--id" in why(objections)
 
@@ -210,7 +210,7 @@ def test_the_same_life_is_none_nor_one_without_a_name(said: str, topic_id: str) 
 def test_fewer_partitions_are_objected_to() -> None:
     plans = [planned([info(0, 9)], partition=p) for p in (1, 2, 4)]
     objections = list(against_topic(FACTS, EMPTY, plans, False))
-    assert kinds(objections) == [Objection.FEWER_PARTITIONS]
+    assert kinds(objections) == [ConflictKind.FEWER_PARTITIONS]
     assert "copy has 2 partitions" in why(objections)
     assert "at least 5" in why(objections)
 
@@ -219,13 +219,13 @@ def test_fewer_partitions_are_not_created_either() -> None:
     plans = [planned([info(0, 9)], partition=p) for p in (1, 2)]
     assert not list(against_creation("copy", 3, plans))
     objections = list(against_creation("copy", 2, plans))
-    assert kinds(objections) == [Objection.FEWER_PARTITIONS]
+    assert kinds(objections) == [ConflictKind.FEWER_PARTITIONS]
     assert "--partition-count 3" in why(objections)
 
 
 def test_a_destination_that_was_deleted_meanwhile_is_objected_to() -> None:
     objections = list(against_creation("copy", 1, [planned([info(0, 9)], checkpoint=at(5))]))
-    assert kinds(objections) == [Objection.OTHER_TARGET]
+    assert kinds(objections) == [ConflictKind.OTHER_TARGET]
     assert "--id" in why(objections)
 
 
@@ -246,7 +246,7 @@ def footer(*, largest: int = 100, stamps: tuple[int, int] | None = (NOW_MS, NOW_
 
 def against(
     configs: Mapping[str, str], *footers: SegmentFooter, limits: tuple[int, int] = (NO_LIMIT, NO_LIMIT)
-) -> list[Objected]:
+) -> list[Conflict]:
     return list(against_settings("copy", configs, limits, footers, NOW))
 
 
@@ -259,14 +259,14 @@ def test_nothing_is_said_against_settings_that_take_everything() -> None:
 @pytest.mark.parametrize(("limit", "objected"), [(100 + BATCH_OVERHEAD_BYTES, 0), (99 + BATCH_OVERHEAD_BYTES, 1)])
 def test_large_records_are_objected_to(limit: int, objected: int) -> None:
     objections = against({"max.message.bytes": str(limit)}, footer(largest=5), footer(largest=100))
-    assert kinds(objections) == [Objection.LARGE_RECORDS] * objected
+    assert kinds(objections) == [ConflictKind.LARGE_RECORDS] * objected
     assert all("has 100 bytes" in o.why and "raise it" in o.why for o in objections)
 
 
 def test_append_time_is_objected_to_and_makes_the_stamps_no_matter() -> None:
     configs = {"message.timestamp.type": "LogAppendTime", "retention.ms": "1"}
     objections = against(configs, footer(stamps=(0, 0)), limits=(0, 0))
-    assert kinds(objections) == [Objection.TIMESTAMPS]
+    assert kinds(objections) == [ConflictKind.TIMESTAMPS]
     assert "set it to CreateTime" in why(objections)
 
 
@@ -280,7 +280,7 @@ def test_append_time_is_objected_to_and_makes_the_stamps_no_matter() -> None:
 )
 def test_stamps_that_the_topic_does_not_take_are_objected_to(stamps: tuple[int, int], objected: bool) -> None:
     objections = against({}, footer(stamps=None), footer(stamps=stamps), limits=(100, 10))
-    assert kinds(objections) == [Objection.TIMESTAMPS] * objected
+    assert kinds(objections) == [ConflictKind.TIMESTAMPS] * objected
     assert all("raise its message.timestamp.before.max.ms" in o.why for o in objections)
 
 
@@ -294,19 +294,19 @@ def test_stamps_that_the_topic_does_not_take_are_objected_to(stamps: tuple[int, 
 )
 def test_records_that_the_broker_would_delete_are_objected_to(configs: Mapping[str, str], objected: bool) -> None:
     objections = against(configs, footer(stamps=(NOW_MS - 1001, NOW_MS)))
-    assert kinds(objections) == [Objection.RETENTION] * objected
+    assert kinds(objections) == [ConflictKind.RETENTION] * objected
     assert all("-1" in o.why for o in objections)
 
 
 @pytest.mark.parametrize(
     ("policy", "wanted"),
     [
-        ("delete", [Objection.RETENTION]),
-        ("compact", [Objection.COMPACTED]),
-        ("compact,delete", [Objection.COMPACTED, Objection.RETENTION]),
+        ("delete", [ConflictKind.RETENTION]),
+        ("compact", [ConflictKind.COMPACTED]),
+        ("compact,delete", [ConflictKind.COMPACTED, ConflictKind.RETENTION]),
     ],
 )
-def test_a_compacted_destination_is_objected_to(policy: str, wanted: list[Objection]) -> None:
+def test_a_compacted_destination_is_objected_to(policy: str, wanted: list[ConflictKind]) -> None:
     configs = {"retention.ms": "1000", "cleanup.policy": policy}
     assert kinds(against(configs, footer(stamps=(NOW_MS - 1001, NOW_MS)))) == wanted
 
@@ -315,16 +315,16 @@ def test_a_compacted_destination_is_objected_to(policy: str, wanted: list[Object
 
 
 @settings(deadline=None)
-@given(said=st.sets(st.sampled_from(Objection)), accept=st.sets(st.sampled_from(Objection)))
-def test_only_what_is_named_and_may_be_is_accepted(said: set[Objection], accept: Collection[Objection]) -> None:
-    answer = accepted([Objected(what=what, why="why") for what in sorted(said)], accept)
+@given(said=st.sets(st.sampled_from(ConflictKind)), accept=st.sets(st.sampled_from(ConflictKind)))
+def test_only_what_is_named_and_may_be_is_accepted(said: set[ConflictKind], accept: Collection[ConflictKind]) -> None:
+    answer = accepted([Conflict(what=what, why="why") for what in sorted(said)], accept)
     assert kinds(answer) == sorted(said)
     assert {o.what for o in answer if o.accepted} == said & set(accept) & set(ACCEPTED)
 
 
-def topic_plan(*objections: Objected, partitions: Sequence[PartitionPlan] = ()) -> TopicPlan:
+def topic_plan(*objections: Conflict, partitions: Sequence[PartitionPlan] = ()) -> TopicPlan:
     return TopicPlan(
-        life=Life(topic="t"),
+        life=Incarnation(topic="t"),
         destination="copy",
         facts=None,
         partition_count=1,
@@ -334,9 +334,9 @@ def topic_plan(*objections: Objected, partitions: Sequence[PartitionPlan] = ()) 
     )
 
 
-@pytest.mark.parametrize("what", Objection)
-def test_a_plan_is_refused_until_all_is_accepted(what: Objection) -> None:
-    against_it = Objected(what=what, why="why")
+@pytest.mark.parametrize("what", ConflictKind)
+def test_a_plan_is_refused_until_all_is_accepted(what: ConflictKind) -> None:
+    against_it = Conflict(what=what, why="why")
     for_it = replace(against_it, accepted=True)
     plan = RestorePlan(id="x", checkpoint_topic="x", topics=[topic_plan(), topic_plan(for_it)])
     assert not plan.refused
@@ -345,7 +345,7 @@ def test_a_plan_is_refused_until_all_is_accepted(what: Objection) -> None:
 
 
 def test_stamps_are_changed_only_when_that_is_accepted() -> None:
-    stamps = Objected(what=Objection.TIMESTAMPS, why="why")
+    stamps = Conflict(what=ConflictKind.TIMESTAMPS, why="why")
     assert not topic_plan().clamps
     assert not topic_plan(stamps).clamps
     assert topic_plan(replace(stamps, accepted=True)).clamps

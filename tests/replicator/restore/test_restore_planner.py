@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import pytest
 
-from formats.control.claim import Place
+from formats.control.claim import TopicClaim
 from formats.errors import BrokerUnavailable, CheckpointConflict, ConfigError, StoreUnavailable
-from formats.int_range import Span
+from formats.int_range import IntRange
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.segment import OffsetRange, SourcePartition, partition_prefix
 from formats.topic_selection import TopicPattern
@@ -20,9 +20,9 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.storage import ObjectInfo
 from ingress.routing.destinations import CREATED_WITH
 from replicator.restore import planner as restore_planner
-from replicator.restore.conflicts import Objection
+from replicator.restore.conflicts import ConflictKind
 from replicator.restore.plan import RestorePlan, TopicPlan
-from replicator.restore.planner import RestorePlanner, Wishes, sources_of, with_earlier_forks
+from replicator.restore.planner import RestorePlanner, TargetOptions, sources_of, with_earlier_forks
 from replicator.selection import CHECKPOINTS, Renaming, Selection, checkpoint_topic
 from tests.fakes.executors import HandExecutor
 from tests.fakes.surroundings import FailingStore, HandClock
@@ -52,7 +52,7 @@ def plan(world: World, selection: Selection | None = None, *, restore_id: str = 
     return planner(world).plan(
         selection,
         restore_id or selection.digest,
-        Wishes(**wishes),  # type: ignore[arg-type]
+        TargetOptions(**wishes),  # type: ignore[arg-type]
         world.target.checkpoint_store(),
     )
 
@@ -62,7 +62,7 @@ def only(found: RestorePlan) -> TopicPlan:
     return topic
 
 
-def said(topic: TopicPlan) -> Mapping[Objection, str]:
+def said(topic: TopicPlan) -> Mapping[ConflictKind, str]:
     assert all(not o.accepted for o in topic.objections)
     found = {o.what: o.why for o in topic.objections}
     assert len(found) == len(topic.objections), "each once"
@@ -82,14 +82,14 @@ def test_a_window_of_time_that_no_record_lies_in_is_empty(monkeypatch: pytest.Mo
     world = World()
     world.put(0, 9, stamp=1_000)
     world.put(10, 19, stamp=2_000)
-    for stamps, is_empty in ((Span(1_500, 1_900), True), (Span(1_500, 2_000), False), (Span(2_001), True)):
+    for stamps, is_empty in ((IntRange(1_500, 1_900), True), (IntRange(1_500, 2_000), False), (IntRange(2_001), True)):
         assert plan(world, select(stamps=stamps)).is_empty == is_empty
     assert not plan(world).is_empty
-    assert plan(world, select(offsets=Span(50, 60))).is_empty
+    assert plan(world, select(offsets=IntRange(50, 60))).is_empty
     monkeypatch.setattr(restore_planner, "STAMPED", 2)
-    assert plan(world, select(stamps=Span(2_001))).is_empty
+    assert plan(world, select(stamps=IntRange(2_001))).is_empty
     monkeypatch.setattr(restore_planner, "STAMPED", 1)
-    assert not plan(world, select(stamps=Span(2_001))).is_empty
+    assert not plan(world, select(stamps=IntRange(2_001))).is_empty
 
 
 # --- which topics -----------------------------------------------------------------------------------------------------
@@ -186,8 +186,8 @@ def test_two_topics_of_one_destination_are_a_conflict() -> None:
     world = World()
     for topic in ("t", "u", "v"):
         world.put(0, 9, topic=topic)
-    found = plan(world, select("^.*", renaming=Renaming({"u": "t"})), accept=list(Objection))
-    assert [(o.what, o.accepted) for o in found.objections] == [(Objection.CONFLICT, False)]
+    found = plan(world, select("^.*", renaming=Renaming({"u": "t"})), accept=list(ConflictKind))
+    assert [(o.what, o.accepted) for o in found.objections] == [(ConflictKind.CONFLICT, False)]
     assert "several topics would be restored as t: use --rename" in found.objections[0].why
     assert found.refused
 
@@ -265,9 +265,9 @@ def test_an_archive_that_does_not_tell_how_many_partitions_there_were_is_objecte
     for p in (0, 3):
         world.put(0, 9, partition=p, partitions=None)
     topic = only(plan(world))
-    assert set(said(topic)) == {Objection.PARTITION_COUNT}
-    assert "say so with --partition-count" in said(topic)[Objection.PARTITION_COUNT]
-    topic = only(plan(world, accept=[Objection.PARTITION_COUNT]))
+    assert set(said(topic)) == {ConflictKind.PARTITION_COUNT}
+    assert "say so with --partition-count" in said(topic)[ConflictKind.PARTITION_COUNT]
+    topic = only(plan(world, accept=[ConflictKind.PARTITION_COUNT]))
     assert (topic.refused, topic.partition_count) == (False, 4)
     topic = only(plan(world, partition_count=6))
     assert (said(topic), topic.partition_count) == ({}, 6)
@@ -277,7 +277,7 @@ def test_a_wish_for_fewer_partitions_than_are_stored_is_objected_to() -> None:
     world = World()
     world.put(0, 9, partition=3)
     topic = only(plan(world, partition_count=3))
-    assert set(said(topic)) == {Objection.FEWER_PARTITIONS}
+    assert set(said(topic)) == {ConflictKind.FEWER_PARTITIONS}
     assert topic.partition_count == 3
 
 
@@ -296,8 +296,8 @@ def test_a_destination_that_was_deleted_since_the_restore_began_is_not_taken_for
     world = World()
     world.put(0, 9)
     begin(world, 10)
-    found = plan(world, accept=list(Objection))
-    assert [o.what for o in only(found).objections] == [Objection.OTHER_TARGET]
+    found = plan(world, accept=list(ConflictKind))
+    assert [o.what for o in only(found).objections] == [ConflictKind.OTHER_TARGET]
     assert found.refused
 
 
@@ -323,7 +323,7 @@ def test_an_empty_topic_is_taken_as_it_is() -> None:
 def test_foreign_data_is_seen() -> None:
     world = existing()
     world.broker.append(TopicPartition("t", 1), b"theirs")
-    assert set(said(only(plan(world)))) == {Objection.FOREIGN_DATA}
+    assert set(said(only(plan(world)))) == {ConflictKind.FOREIGN_DATA}
     world.broker.trim(TopicPartition("t", 1), 1)
     assert not said(only(plan(world))), "none is left"
 
@@ -331,9 +331,9 @@ def test_foreign_data_is_seen() -> None:
 def test_what_other_partitions_hold_is_foreign_to_a_whole_topic_only() -> None:
     world = existing(partitions=2)
     world.broker.append(TopicPartition("t", 1), b"somebody else's")
-    assert set(said(only(plan(world)))) == {Objection.FOREIGN_DATA}
+    assert set(said(only(plan(world)))) == {ConflictKind.FOREIGN_DATA}
     assert not said(only(plan(world, select(partitions=[0]))))
-    assert set(said(only(plan(world, select(partitions=[1]))))) == {Objection.FOREIGN_DATA}
+    assert set(said(only(plan(world, select(partitions=[1]))))) == {ConflictKind.FOREIGN_DATA}
 
 
 def test_what_this_restore_wrote_is_not_foreign() -> None:
@@ -348,8 +348,8 @@ def test_what_this_restore_wrote_is_not_foreign() -> None:
 def test_another_life_of_the_topic_is_not_gone_on_with() -> None:
     world = existing()
     begin(world, topic_id="id-before")
-    found = plan(world, accept=list(Objection))
-    assert [o.what for o in only(found).objections] == [Objection.OTHER_TARGET]
+    found = plan(world, accept=list(ConflictKind))
+    assert [o.what for o in only(found).objections] == [ConflictKind.OTHER_TARGET]
     assert found.refused
 
 
@@ -361,7 +361,7 @@ def test_checkpoints_that_conflict_are_told() -> None:
 
 
 def test_fewer_partitions_are_seen() -> None:
-    assert set(said(only(plan(existing(partitions=1))))) == {Objection.FEWER_PARTITIONS}
+    assert set(said(only(plan(existing(partitions=1))))) == {ConflictKind.FEWER_PARTITIONS}
 
 
 NOW_MS = 1_767_225_600_000  # of the clock that tests have
@@ -371,19 +371,19 @@ YEAR_MS = 365 * 24 * 3_600_000
 @pytest.mark.parametrize(
     ("settings", "what"),
     [
-        ({"max.message.bytes": "1000"}, Objection.LARGE_RECORDS),
-        ({"message.timestamp.type": "LogAppendTime"}, Objection.TIMESTAMPS),
-        ({"message.timestamp.before.max.ms": "1000"}, Objection.TIMESTAMPS),
-        ({"message.timestamp.difference.max.ms": "1000"}, Objection.TIMESTAMPS),
-        ({"retention.ms": str(YEAR_MS // 2)}, Objection.RETENTION),
+        ({"max.message.bytes": "1000"}, ConflictKind.LARGE_RECORDS),
+        ({"message.timestamp.type": "LogAppendTime"}, ConflictKind.TIMESTAMPS),
+        ({"message.timestamp.before.max.ms": "1000"}, ConflictKind.TIMESTAMPS),
+        ({"message.timestamp.difference.max.ms": "1000"}, ConflictKind.TIMESTAMPS),
+        ({"retention.ms": str(YEAR_MS // 2)}, ConflictKind.RETENTION),
     ],
 )
-def test_settings_that_the_records_do_not_pass_are_seen(settings: Mapping[str, str], what: Objection) -> None:
+def test_settings_that_the_records_do_not_pass_are_seen(settings: Mapping[str, str], what: ConflictKind) -> None:
     world = existing(settings=settings, stamp=NOW_MS - YEAR_MS)
     assert set(said(only(plan(world)))) == {what}
     topic = only(plan(world, accept=[what]))
     assert not topic.refused
-    assert topic.clamps == (what is Objection.TIMESTAMPS)
+    assert topic.clamps == (what is ConflictKind.TIMESTAMPS)
 
 
 def test_settings_of_years_are_enough() -> None:
@@ -394,9 +394,9 @@ def test_settings_of_years_are_enough() -> None:
 def test_a_topic_that_may_not_be_looked_at_is_objected_to() -> None:
     world = existing()
     world.admin.hides["t"] = "not authorised to describe t"
-    found = plan(world, accept=list(Objection), partition_count=2)
+    found = plan(world, accept=list(ConflictKind), partition_count=2)
     assert [(o.what, o.why) for o in only(found).objections] == [
-        (Objection.NOT_ALLOWED, "not authorised to describe t")
+        (ConflictKind.NOT_ALLOWED, "not authorised to describe t")
     ]
     assert found.refused
 
@@ -405,7 +405,7 @@ def test_a_topic_that_the_cluster_would_not_create_is_objected_to() -> None:
     world = World()
     world.put(0, 9)
     world.admin.refuses["t"] = "create topic t: INVALID_CONFIG (Unknown topic config name: retention)"
-    assert said(only(plan(world)))[Objection.NOT_ALLOWED] == world.admin.refuses["t"]
+    assert said(only(plan(world)))[ConflictKind.NOT_ALLOWED] == world.admin.refuses["t"]
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------
@@ -416,7 +416,7 @@ def test_gaps_are_told_recorded_ones_are_no_objection() -> None:
     world.put(0, 9)
     world.put(20, 29)
     topic = only(plan(world))
-    assert set(said(topic)) == {Objection.MISSING}
+    assert set(said(topic)) == {ConflictKind.MISSING}
     assert topic.partitions[0].missing == [OffsetRange(10, 19)]
     world.record_gap(10, 19)
     topic = only(plan(world))
@@ -428,7 +428,7 @@ def test_offsets_that_are_not_wanted_are_not_planned() -> None:
     world = World()
     for n in range(4):
         world.put(10 * n, 10 * n + 9)
-    [partition] = only(plan(world, select(offsets=Span(15, 22)))).partitions
+    [partition] = only(plan(world, select(offsets=IntRange(15, 22)))).partitions
     assert partition.offsets == OffsetRange(15, 22)
     assert [i.segment.offsets.start for i in partition.infos] == [10, 20]
 
@@ -461,7 +461,7 @@ def test_each_partition_is_listed_once() -> None:
     objects = ListedStore(world.clock)
     objects.memory = world.objects.memory
     selection = select(partitions=frozenset({0, 2}))
-    found = planner(world, SegmentStore(objects, "data")).plan(selection, "x", Wishes(), None)
+    found = planner(world, SegmentStore(objects, "data")).plan(selection, "x", TargetOptions(), None)
     assert len(only(found).partitions) == 2
     prefixes = [partition_prefix("data", SourcePartition(REGION, "t", p)) for p in range(3)]
     assert [objects.prefixes.count(prefix) for prefix in prefixes] == [1, 0, 1]
@@ -494,7 +494,7 @@ def test_a_plan_is_the_same_as_long_as_nothing_changes() -> None:
 
 
 def conflicts(found: RestorePlan) -> Collection[str]:
-    assert all(o.what is Objection.CONFLICT for o in found.objections)
+    assert all(o.what is ConflictKind.CONFLICT for o in found.objections)
     return [o.why for o in found.objections]
 
 
@@ -507,9 +507,9 @@ def test_a_restore_without_a_name_is_named_by_its_selection() -> None:
 
 def test_a_name_holds_to_its_selection() -> None:
     world = existing()
-    before, now = select(offsets=Span(0, 5)), select()
+    before, now = select(offsets=IntRange(0, 5)), select()
     world.broker.create(checkpoint_topic(before, "x"))
-    found = plan(world, now, restore_id="x", accept=list(Objection))
+    found = plan(world, now, restore_id="x", accept=list(ConflictKind))
     assert found.refused
     [why] = conflicts(found)
     assert "x was begun with another selection" in why
@@ -521,7 +521,7 @@ def test_a_name_holds_to_its_selection() -> None:
 
 def test_a_name_that_begins_like_another_is_another() -> None:
     world = existing()
-    world.broker.create(checkpoint_topic(select(offsets=Span(0, 5)), "x-y"))
+    world.broker.create(checkpoint_topic(select(offsets=IntRange(0, 5)), "x-y"))
     assert not conflicts(plan(world, restore_id="x"))
 
 
@@ -537,8 +537,8 @@ def test_what_is_no_name_is_refused(name: str) -> None:
         {"topics": [TopicPattern("t"), TopicPattern("u")]},
         {"incarnation": ""},
         {"partitions": frozenset({0})},
-        {"offsets": Span(1)},
-        {"stamps": Span(1)},
+        {"offsets": IntRange(1)},
+        {"stamps": IntRange(1)},
         {"renaming": Renaming({"t": "u"})},
         {"renaming": Renaming(template="{topic}.x")},
         {"transforms": ["a:b"]},
@@ -563,7 +563,7 @@ def forked() -> World:
     world.put(0, 99)
     world.put(0, 99, partition=1)
     control = ControlStore(world.objects.memory, "data")
-    first = Place(topic_id="id", cluster_id="c", number=0, claimed_at=world.clock.at)
+    first = TopicClaim(topic_id="id", cluster_id="c", number=0, claimed_at=world.clock.at)
     control.claim(REGION, "t", first)
     control.claim(REGION, "t@id-fork1", replace(first, number=1, fork=1, forked_from="t"))
     world.record_begin(50, life="id-fork1")
@@ -574,10 +574,10 @@ def forked() -> World:
 
 
 def test_what_was_archived_before_a_fork_is_not_left_out_in_silence(forked: World) -> None:
-    why = said(only(plan(forked)))[Objection.FORKED]
+    why = said(only(plan(forked)))[ConflictKind.FORKED]
     assert "t@id-fork1 holds it from there on (by partition, 0: 50, 1: 100), t what was archived before" in why
     assert "--incarnation '' --partition N" in why
-    [accepted] = only(plan(forked, accept=[Objection.FORKED])).objections
+    [accepted] = only(plan(forked, accept=[ConflictKind.FORKED])).objections
     assert accepted.accepted
     chosen = only(plan(forked, select(incarnation="id-fork1")))
     assert chosen.objections == []
@@ -598,7 +598,9 @@ def test_the_proof_of_an_archive_takes_in_what_lies_before_a_fork(forked: World)
 
 
 def test_a_fork_of_a_fork_has_two_places_before_it(forked: World) -> None:
-    again = Place(topic_id="id", cluster_id="c", number=2, claimed_at=forked.clock.at, fork=2, forked_from="t@id-fork1")
+    again = TopicClaim(
+        topic_id="id", cluster_id="c", number=2, claimed_at=forked.clock.at, fork=2, forked_from="t@id-fork1"
+    )
     forked.control.claim(REGION, "t@id-fork2", again)
     forked.put(120, 129, life="id-fork2")
     found = with_earlier_forks(forked.store, forked.control, select(partitions=[0]))
@@ -610,5 +612,5 @@ def test_where_the_archive_begins_matters_from_where_it_is_wanted(low: int, begi
     world = World()
     world.put(10, 29)
     world.record_begin(10)
-    [partition] = only(plan(world, select(offsets=Span(low)))).partitions
+    [partition] = only(plan(world, select(offsets=IntRange(low)))).partitions
     assert partition.archive_begin == begin

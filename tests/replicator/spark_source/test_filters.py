@@ -24,14 +24,14 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from formats.int_range import Span
-from formats.read_splits import Wanted
+from formats.int_range import IntRange
+from formats.read_splits import ArchiveQuery
 from formats.segment import SourcePartition
 from replicator.spark_source.filters import admits, narrowed
 
 SOURCE = SourcePartition("a", "orders", 3)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-ALL = Wanted(region="a")
+ALL = ArchiveQuery(region="a")
 NUMBERS = ("partition", "offset", "timestamp_ms")
 COMPARED = (EqualTo, EqualNullSafe, LessThan, LessThanOrEqual, GreaterThan, GreaterThanOrEqual)
 
@@ -117,7 +117,7 @@ def test_offsets_and_times_are_narrowed() -> None:
     wanted = narrowed(
         ALL, [GreaterThanOrEqual(("offset",), 5), LessThan(("offset",), 9), GreaterThan(("timestamp",), at)]
     )
-    assert wanted.offsets == Span(5, 8)
+    assert wanted.offsets == IntRange(5, 8)
     assert wanted.stamps.low == 3
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from formats.errors import ConfigError
-from formats.int_range import Span
-from formats.read_splits import Wanted
+from formats.int_range import IntRange
+from formats.read_splits import ArchiveQuery
 from formats.segment import OffsetRange
 from infra.settings.units import MIB
 from replicator.spark_source.options import parse_options
@@ -26,7 +26,7 @@ def config(tmp_path: Path) -> str:
 def test_by_default_everything_of_the_configured_region(config: str) -> None:
     options = parse_options({"config": config})
     assert options.config.s3.bucket == "archive"
-    assert options.wanted == Wanted(region="a")
+    assert options.wanted == ArchiveQuery(region="a")
     assert options.max_partition_bytes == 128 * MIB
 
 
@@ -47,14 +47,14 @@ def test_all_of_them(config: str) -> None:
     assert (wanted.region, wanted.incarnation, wanted.partitions) == ("b", "a1b2", frozenset({0, 3}))
     assert [str(pattern) for pattern in wanted.topics] == ["orders", "^sensor[.].*"]
     assert wanted.offset_range == OffsetRange(10, 19)
-    assert wanted.stamps == Span(1, 999), (
+    assert wanted.stamps == IntRange(1, 999), (
         "from a time on, and until before another; a part of a millisecond is after it"
     )
     assert options.max_partition_bytes == MIB
 
 
-@pytest.mark.parametrize(("text", "span"), [("7-", Span(7)), ("-7", Span(0, 7)), ("7-7", Span(7, 7))])
-def test_an_end_of_the_offsets_may_be_open(config: str, text: str, span: Span) -> None:
+@pytest.mark.parametrize(("text", "span"), [("7-", IntRange(7)), ("-7", IntRange(0, 7)), ("7-7", IntRange(7, 7))])
+def test_an_end_of_the_offsets_may_be_open(config: str, text: str, span: IntRange) -> None:
     assert parse_options({"config": config, "offsets": text}).wanted.offsets == span
 
 

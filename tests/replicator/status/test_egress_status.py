@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from formats.control.claim import Place
+from formats.control.claim import TopicClaim
 from formats.control.fork import LogFork
 from formats.control.gap import RETENTION, RecordedGap
 from formats.control.keys import fork_key
@@ -40,8 +40,8 @@ SOURCE = SourcePartition("a", "t", 0)
 GROUP = "replicator.egress"
 
 
-def place(topic_id: str, number: int = 0) -> Place:
-    return Place(topic_id=topic_id, cluster_id="cluster", number=number, claimed_at=NOW)
+def place(topic_id: str, number: int = 0) -> TopicClaim:
+    return TopicClaim(topic_id=topic_id, cluster_id="cluster", number=number, claimed_at=NOW)
 
 
 def judge(

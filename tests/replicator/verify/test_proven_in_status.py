@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from formats.control import keys as control_objects
-from formats.control.claim import Place as ClaimPlace
+from formats.control.claim import TopicClaim
 from formats.segment import OffsetRange, Segment, format_key
 from infra.archive.control import ControlStore
 from infra.kafka.cluster.admin import KafkaAdmin
@@ -37,7 +37,7 @@ class Desk:
         place.cluster.create(self.topic, 2)
         WHOLE.write(place.objects, self.topic)
         facts = KafkaAdmin({"bootstrap.servers": place.cluster.broker.bootstrap}).describe([self.topic])[self.topic]
-        claim = ClaimPlace(topic_id=facts.topic_id, cluster_id="c", number=0, claimed_at=datetime.now(UTC))
+        claim = TopicClaim(topic_id=facts.topic_id, cluster_id="c", number=0, claimed_at=datetime.now(UTC))
         place.objects.delete_many([control_objects.place_key("data", REGION, self.topic)])  # what was written is of it
         ControlStore(place.objects, "data").claim(REGION, self.topic, claim)
 

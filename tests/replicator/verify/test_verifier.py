@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.control.archive_begin import ArchiveBegin
-from formats.control.claim import Place
+from formats.control.claim import TopicClaim
 from formats.control.fork import LogFork
 from formats.control.gap import RETENTION, RecordedGap
 from formats.errors import DataError
-from formats.int_range import Span
-from formats.records.scope import Scope
+from formats.int_range import IntRange
+from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
 from infra.contracts.cluster import TopicPartition
@@ -95,9 +95,11 @@ def test_a_topic_that_is_not_there_is_not_equal() -> None:
     world = World()
     world.put(0, 9)
     topic = TopicPartition("t", 0)
-    verdict = verifier(world).beside_source(SOURCE, topic, None, iter(()), may_thin=False, unreadable="not there")
+    verdict = verifier(world).beside_source(
+        SOURCE, topic, None, iter(()), source_compacted=False, unreadable="not there"
+    )
     assert not verdict.is_equal
-    assert verifier(world).beside_source(SOURCE, topic, None, iter(()), may_thin=False).is_equal
+    assert verifier(world).beside_source(SOURCE, topic, None, iter(()), source_compacted=False).is_equal
 
 
 class Became(Enum):
@@ -140,8 +142,8 @@ def test_beside_its_topic_only_what_somebody_decided_is_passed_over(blocks: list
     held = None
     if stored and max(low, stored[0] * TEN) <= stored[-1] * TEN + TEN - 1:
         held = OffsetRange(max(low, stored[0] * TEN), stored[-1] * TEN + TEN - 1)
-    records = verifier(before).records(SOURCE, Scope(), held) if held else iter(())
-    verdict = verifier(world).beside_source(SOURCE, TopicPartition("t", 0), held, records, may_thin=False)
+    records = verifier(before).records(SOURCE, RecordFilter(), held) if held else iter(())
+    verdict = verifier(world).beside_source(SOURCE, TopicPartition("t", 0), held, records, source_compacted=False)
     inside = [b for n, b in enumerate(blocks) if held and held.overlaps(OffsetRange(n * TEN, n * TEN + TEN - 1))]
     assert verdict.is_equal == (set(inside) <= COSTS_NOTHING)
     assert len(verdict.recorded) == sum(b in (Became.REMOVED, Became.PUT_BACK, Became.GIVEN_UP) for b in inside)
@@ -157,37 +159,39 @@ def test_beside_its_topic_only_what_somebody_decided_is_passed_over(blocks: list
 ARCHIVED = [o for o in range(10) if o != 5]
 
 
-def beside(*offsets: int, may_thin: bool, value: bytes = b"") -> SourceVerdict:
+def beside(*offsets: int, source_compacted: bool, value: bytes = b"") -> SourceVerdict:
     """The archive holds ARCHIVED, the topic `offsets`."""
     world = World()
     world.put(0, 9, holes=(5,))
     topic = [records(offsets, value=value)] if offsets else []
     held = OffsetRange(0, 9)
-    return verifier(world).beside_source(SOURCE, TopicPartition("t", 0), held, iter(topic), may_thin=may_thin)
+    return verifier(world).beside_source(
+        SOURCE, TopicPartition("t", 0), held, iter(topic), source_compacted=source_compacted
+    )
 
 
-@pytest.mark.parametrize("may_thin", [False, True])
-def test_a_topic_that_holds_the_same_is_equal(may_thin: bool) -> None:
-    verdict = beside(*ARCHIVED, may_thin=may_thin)
+@pytest.mark.parametrize("source_compacted", [False, True])
+def test_a_topic_that_holds_the_same_is_equal(source_compacted: bool) -> None:
+    verdict = beside(*ARCHIVED, source_compacted=source_compacted)
     assert (verdict.is_equal, verdict.comparison.both) == (True, len(ARCHIVED))
 
 
-@pytest.mark.parametrize("may_thin", [False, True])
-def test_a_record_that_only_the_topic_has_is_lost_whatever_its_policy(may_thin: bool) -> None:
-    verdict = beside(*range(10), may_thin=may_thin)
+@pytest.mark.parametrize("source_compacted", [False, True])
+def test_a_record_that_only_the_topic_has_is_lost_whatever_its_policy(source_compacted: bool) -> None:
+    verdict = beside(*range(10), source_compacted=source_compacted)
     entry = entry_of(verdict)
     assert (entry["equal"], entry["only_in_source"], entry["only_in_archive"]) == (False, 1, 0)
 
 
-@pytest.mark.parametrize("may_thin", [False, True])
-def test_a_record_that_only_the_archive_has_is_legal_in_a_compacted_topic_alone(may_thin: bool) -> None:
-    verdict = beside(*ARCHIVED[1:], may_thin=may_thin)
+@pytest.mark.parametrize("source_compacted", [False, True])
+def test_a_record_that_only_the_archive_has_is_legal_in_a_compacted_topic_alone(source_compacted: bool) -> None:
+    verdict = beside(*ARCHIVED[1:], source_compacted=source_compacted)
     entry = entry_of(verdict)
-    assert (entry["equal"], entry["only_in_source"], entry["only_in_archive"]) == (may_thin, 0, 1)
+    assert (entry["equal"], entry["only_in_source"], entry["only_in_archive"]) == (source_compacted, 0, 1)
 
 
 def test_a_record_that_differs_is_not_equal() -> None:
-    verdict = beside(*ARCHIVED, may_thin=True, value=b"another")
+    verdict = beside(*ARCHIVED, source_compacted=True, value=b"another")
     assert (verdict.is_equal, verdict.comparison.offset) == (False, 0)
 
 
@@ -260,7 +264,7 @@ def test_a_fork_is_named_until_it_is_resolved() -> None:
     assert line.startswith("BAD archive")
     for words in ("the evidence", "replicator adopt --fork t", f"replicator gaps accept {SOURCE} 5-9"):
         assert words in line
-    claim = Place(topic_id="id", cluster_id="c", number=0, claimed_at=world.clock.now())
+    claim = TopicClaim(topic_id="id", cluster_id="c", number=0, claimed_at=world.clock.now())
     control.claim(REGION, "t", claim)
     control.claim(REGION, "t@other", replace(claim, topic_id="other", number=1))
     assert not look(world).is_whole
@@ -318,6 +322,6 @@ def test_the_records_of_an_archive_begin_with_the_first() -> None:
     world = World()
     world.put(0, 9)
     for low, high in ((0, 9), (0, 3), (4, 9), (-5, 2)):
-        batches = verifier(world).records(SOURCE, Scope(offsets=Span(low, high)))
+        batches = verifier(world).records(SOURCE, RecordFilter(offsets=IntRange(low, high)))
         found = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
         assert found == list(range(max(low, 0), high + 1))

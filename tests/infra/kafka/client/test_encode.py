@@ -11,7 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from infra.contracts.cluster import TopicPartition
-from infra.kafka.client.encode import LATEST, Header, Report, clamp_timestamps, pieces, send, unsupported_timestamps
+from infra.kafka.client.encode import (
+    LATEST,
+    DeliveryCallback,
+    Header,
+    clamp_timestamps,
+    pieces,
+    send,
+    unsupported_timestamps,
+)
 from tests.contracts.target import row
 from tests.formats.sample_records import Row, batch_of
 
@@ -49,7 +57,7 @@ class Queue:
         value: bytes | None,
         key: bytes | None,
         partition: int,
-        callback: Report,
+        callback: DeliveryCallback,
         on_delivery: None,
         timestamp: int,
         headers: list[Header] | None,

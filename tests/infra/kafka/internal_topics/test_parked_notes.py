@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from formats.messages.delivery_checkpoint import CheckpointKey, Parked, Waiting
-from infra.kafka.internal_topics.parked_notes import BackgroundNotes
+from infra.kafka.internal_topics.parked_notes import BackgroundParkedReporter
 from infra.local.waiting import wait_until
 from infra.runtime.lifecycle import Stop
 from tests.contracts.checkpoints import AT, key
@@ -27,15 +27,15 @@ def target() -> FakeTarget:
 
 
 @pytest.fixture
-def notes(target: FakeTarget) -> BackgroundNotes:
+def notes(target: FakeTarget) -> BackgroundParkedReporter:
     return process(target)
 
 
-def process(target: FakeTarget, editor: FakeEditor | None = None) -> BackgroundNotes:
-    return BackgroundNotes(target.checkpoint_store(), editor or target.editor(), Stop())
+def process(target: FakeTarget, editor: FakeEditor | None = None) -> BackgroundParkedReporter:
+    return BackgroundParkedReporter(target.checkpoint_store(), editor or target.editor(), Stop())
 
 
-def test_parked_then_going(target: FakeTarget, notes: BackgroundNotes) -> None:
+def test_parked_then_going(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     notes.parked(key(0), parked())
     notes.parked(key(1), parked(None))
     assert notes.write()
@@ -45,7 +45,7 @@ def test_parked_then_going(target: FakeTarget, notes: BackgroundNotes) -> None:
     assert target.parked == {key(1): parked(None)}
 
 
-def test_the_last_word_wins(target: FakeTarget, notes: BackgroundNotes) -> None:
+def test_the_last_word_wins(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     notes.parked(key(0), parked(1))
     notes.going(key(0))
     notes.parked(key(0), parked(2))
@@ -54,7 +54,7 @@ def test_the_last_word_wins(target: FakeTarget, notes: BackgroundNotes) -> None:
     assert target.edits == ["park"]
 
 
-def test_saying_it_with_every_attempt_writes_it_once(target: FakeTarget, notes: BackgroundNotes) -> None:
+def test_saying_it_with_every_attempt_writes_it_once(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     for attempt in range(3):
         notes.parked(key(0), parked(since=HOUR * attempt))
         assert notes.write()
@@ -62,7 +62,7 @@ def test_saying_it_with_every_attempt_writes_it_once(target: FakeTarget, notes: 
     assert target.parked == {key(0): parked()}, "since the first attempt"
 
 
-def test_since_is_of_this_record(target: FakeTarget, notes: BackgroundNotes) -> None:
+def test_since_is_of_this_record(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     notes.parked(key(0), parked(7))
     notes.write()
     notes.parked(key(0), parked(7, "another reason", since=HOUR))
@@ -73,7 +73,9 @@ def test_since_is_of_this_record(target: FakeTarget, notes: BackgroundNotes) -> 
     assert target.parked == {key(0): parked(9, since=HOUR)}
 
 
-def test_a_released_partition_that_still_cannot_go_on_says_so_again(target: FakeTarget, notes: BackgroundNotes) -> None:
+def test_a_released_partition_that_still_cannot_go_on_says_so_again(
+    target: FakeTarget, notes: BackgroundParkedReporter
+) -> None:
     notes.parked(key(0), parked())
     notes.write()
     target.editor().park(key(0), None)  # an operator
@@ -82,7 +84,9 @@ def test_a_released_partition_that_still_cannot_go_on_says_so_again(target: Fake
     assert target.parked == {key(0): parked(since=HOUR)}
 
 
-def test_progress_of_a_new_owner_removes_what_the_old_one_said(target: FakeTarget, notes: BackgroundNotes) -> None:
+def test_progress_of_a_new_owner_removes_what_the_old_one_said(
+    target: FakeTarget, notes: BackgroundParkedReporter
+) -> None:
     notes.parked(key(0), parked())
     notes.write()
     notes.left(key(0))
@@ -93,14 +97,14 @@ def test_progress_of_a_new_owner_removes_what_the_old_one_said(target: FakeTarge
     assert target.parked == {}
 
 
-def test_progress_is_written_only_where_there_is_a_note(target: FakeTarget, notes: BackgroundNotes) -> None:
+def test_progress_is_written_only_where_there_is_a_note(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     for _ in range(3):
         notes.going(key(0))
         assert notes.write()
     assert target.edits == []
 
 
-def test_a_partition_that_comes_back_is_looked_at_again(target: FakeTarget, notes: BackgroundNotes) -> None:
+def test_a_partition_that_comes_back_is_looked_at_again(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     notes.going(key(0))
     notes.write()
     notes.left(key(0))
@@ -110,7 +114,9 @@ def test_a_partition_that_comes_back_is_looked_at_again(target: FakeTarget, note
     assert target.parked == {}
 
 
-def test_a_partition_that_has_a_position_is_not_parked_without_one(target: FakeTarget, notes: BackgroundNotes) -> None:
+def test_a_partition_that_has_a_position_is_not_parked_without_one(
+    target: FakeTarget, notes: BackgroundParkedReporter
+) -> None:
     target.parked = {key(0): parked(None), key(1): parked(7)}
     for partition in range(3):
         notes.begun(key(partition))
@@ -124,7 +130,9 @@ def test_a_partition_that_has_a_position_is_not_parked_without_one(target: FakeT
     assert target.parked == {key(0): parked(7), key(1): parked(7)}
 
 
-def test_what_was_not_written_of_a_partition_that_left_never_is(target: FakeTarget, notes: BackgroundNotes) -> None:
+def test_what_was_not_written_of_a_partition_that_left_never_is(
+    target: FakeTarget, notes: BackgroundParkedReporter
+) -> None:
     target.away = True
     notes.parked(key(0), parked())
     assert not notes.write()
@@ -134,7 +142,9 @@ def test_what_was_not_written_of_a_partition_that_left_never_is(target: FakeTarg
     assert target.parked == {}
 
 
-def test_what_is_waited_for_is_written_once_and_goes_with_progress(target: FakeTarget, notes: BackgroundNotes) -> None:
+def test_what_is_waited_for_is_written_once_and_goes_with_progress(
+    target: FakeTarget, notes: BackgroundParkedReporter
+) -> None:
     for _ in range(3):
         notes.waiting(key(0), Waiting(7, AT))
         notes.waiting(key(1), Waiting(0, AT, is_beginning=True))
@@ -149,7 +159,7 @@ def test_what_is_waited_for_is_written_once_and_goes_with_progress(target: FakeT
     assert target.waiting[key(0)] == Waiting(9, AT + HOUR)
 
 
-def test_a_wait_that_is_over_before_it_is_written_never_is(target: FakeTarget, notes: BackgroundNotes) -> None:
+def test_a_wait_that_is_over_before_it_is_written_never_is(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     target.away = True
     for partition in range(2):
         notes.waiting(key(partition), Waiting(7, AT))
@@ -161,7 +171,9 @@ def test_a_wait_that_is_over_before_it_is_written_never_is(target: FakeTarget, n
     assert (target.waiting, target.edits) == ({}, [])
 
 
-def test_the_next_owner_removes_what_the_one_before_waited_for(target: FakeTarget, notes: BackgroundNotes) -> None:
+def test_the_next_owner_removes_what_the_one_before_waited_for(
+    target: FakeTarget, notes: BackgroundParkedReporter
+) -> None:
     notes.waiting(key(0), Waiting(7, AT))
     notes.write()
     notes.left(key(0))
@@ -172,7 +184,7 @@ def test_the_next_owner_removes_what_the_one_before_waited_for(target: FakeTarge
     assert target.waiting == {}
 
 
-def test_while_the_target_is_away_words_wait(target: FakeTarget, notes: BackgroundNotes) -> None:
+def test_while_the_target_is_away_words_wait(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     notes.parked(key(0), parked(1))
     target.away = True
     assert not notes.write()
@@ -200,7 +212,7 @@ def test_a_word_said_while_another_is_written_is_written_next(target: FakeTarget
 
 def test_the_thread_writes_and_ends(target: FakeTarget) -> None:
     stop = Stop()
-    notes = BackgroundNotes(target.checkpoint_store(), target.editor(), stop, retry=timedelta(milliseconds=1))
+    notes = BackgroundParkedReporter(target.checkpoint_store(), target.editor(), stop, retry=timedelta(milliseconds=1))
     thread = threading.Thread(target=notes.run)
     thread.start()
     try:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from formats.errors import WriterRefused
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.producer import Fate
+from infra.contracts.producer import FailureKind
 from infra.kafka.client.errors import FENCED
 from infra.kafka.client.idempotent_producer import SECONDARY
 from infra.kafka.producer.abort_causes import Abort, blamed
@@ -22,35 +22,37 @@ TRANSIENT = (KafkaError.NOT_ENOUGH_REPLICAS, KafkaError._MSG_TIMED_OUT, KafkaErr
 CODES = sorted({*REFUSALS, *SECONDARY, *FENCED, *TRANSIENT, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
-def fates(abort: Abort) -> Mapping[TopicPartition, Fate]:
+def fates(abort: Abort) -> Mapping[TopicPartition, FailureKind]:
     return {failure.partition: failure.fate for failure in blamed(abort, BatchSizes())}
 
 
 def test_who_is_named_is_to_blame_and_nobody_else() -> None:
     abort = Abort(partitions=[ONE, OTHER], failures={ONE: DENIED, OTHER: PURGED})
-    assert fates(abort) == {ONE: Fate.DENIED, OTHER: Fate.AT_ONCE}
+    assert fates(abort) == {ONE: FailureKind.DENIED, OTHER: FailureKind.RETRY_NOW}
 
 
 def test_a_cause_that_names_nobody_is_looked_for_topic_by_topic() -> None:
     purged = dict.fromkeys([ONE, TWO, OTHER], PURGED)
-    assert set(fates(Abort(partitions=[ONE, TWO, OTHER], failures=purged, cause=DENIED)).values()) == {Fate.APART}
+    assert set(fates(Abort(partitions=[ONE, TWO, OTHER], failures=purged, cause=DENIED)).values()) == {
+        FailureKind.APART
+    }
     one = Abort(partitions=[ONE, TWO], failures=purged, cause=DENIED)
-    assert fates(one) == {ONE: Fate.DENIED, TWO: Fate.DENIED}
+    assert fates(one) == {ONE: FailureKind.DENIED, TWO: FailureKind.DENIED}
     assert all("allow WRITE" in failure.reason for failure in blamed(one, BatchSizes()))
 
 
 def test_the_group_s_generation_is_no_topic_s_fault() -> None:
     abort = Abort(partitions=[ONE, OTHER], cause=KafkaError(KafkaError.ILLEGAL_GENERATION))
-    assert set(fates(abort).values()) == {Fate.RETRY}
+    assert set(fates(abort).values()) == {FailureKind.RETRY_LATER}
 
 
 def test_who_is_not_acknowledged_is_stalled() -> None:
     late = Abort(partitions=[ONE, OTHER], failures={OTHER: PURGED}, stalled="late")
-    assert fates(late) == {ONE: Fate.AT_ONCE, OTHER: Fate.STALLED}
+    assert fates(late) == {ONE: FailureKind.RETRY_NOW, OTHER: FailureKind.STALLED}
     nothing = Abort(partitions=[ONE, OTHER], failures={ONE: PURGED, OTHER: PURGED}, stalled="late")
-    assert set(fates(nothing).values()) == {Fate.APART}
+    assert set(fates(nothing).values()) == {FailureKind.APART}
     alone = Abort(partitions=[ONE, TWO], failures={ONE: PURGED, TWO: PURGED}, stalled="late")
-    assert set(fates(alone).values()) == {Fate.STALLED}
+    assert set(fates(alone).values()) == {FailureKind.STALLED}
 
 
 def test_the_writer_is_nobody_s_fault() -> None:
@@ -83,11 +85,11 @@ def test_everybody_has_one_answer_and_somebody_waits(abort: Abort) -> None:
     assert [failure.partition for failure in found] == list(abort.partitions)
     given = {failure.fate for failure in found}
     named = {p for p, error in abort.failures.items() if error.code() not in SECONDARY}
-    if given == {Fate.AT_ONCE}:  # the same once more would be a loop: it is smaller batches that are tried
+    if given == {FailureKind.RETRY_NOW}:  # the same once more would be a loop: it is smaller batches that are tried
         assert all(abort.failures[p].code() == KafkaError.MSG_SIZE_TOO_LARGE for p in named)
         assert named
-    if Fate.APART in given:  # nor would this end, if there were nothing to take apart
-        assert given == {Fate.APART}
+    if FailureKind.APART in given:  # nor would this end, if there were nothing to take apart
+        assert given == {FailureKind.APART}
         assert len({p.topic for p in abort.partitions}) > 1
     if named and not abort.stalled:
-        assert {f.partition for f in found if f.fate is Fate.AT_ONCE} >= set(abort.partitions) - named
+        assert {f.partition for f in found if f.fate is FailureKind.RETRY_NOW} >= set(abort.partitions) - named

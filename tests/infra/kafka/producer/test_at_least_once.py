@@ -13,7 +13,7 @@ import pytest
 from formats.errors import BrokerUnavailable, ConfigError, WriterRefused
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.producer import Fate, TargetRun, TargetWriter
+from infra.contracts.producer import FailureKind, TargetRun, TargetWriter
 from infra.kafka.client.idempotent_producer import producer_properties
 from infra.kafka.producer.at_least_once import AtLeastOnceWriter
 from tests.contracts.target import STAMP, TargetContract, expected, never, row, run_of
@@ -50,7 +50,7 @@ class TestFakeTarget(TargetContract):
         return self._target.skipped
 
     def refused(self, run: TargetRun) -> TargetRun:
-        self._target.fail_next(run.partition, fate=Fate.REFUSED)
+        self._target.fail_next(run.partition, fate=FailureKind.REJECTED)
         return run
 
     @contextmanager
@@ -64,7 +64,7 @@ class TestFakeTarget(TargetContract):
             return
         writer, run = target.writer(), run_of(partitions[0], [row(0), row(1), row(2)])
         target.fail_next(partitions[0], code="X", keep=2)
-        assert [(f.code, f.fate) for f in writer.deliver([run], should_stop=never)] == [("X", Fate.RETRY)]
+        assert [(f.code, f.fate) for f in writer.deliver([run], should_stop=never)] == [("X", FailureKind.RETRY_LATER)]
         assert [r.source_offset for r in target.records(partitions[0])] == [0, 1]
         target.stop_next(keep=1)
         with pytest.raises(BrokerUnavailable):
@@ -166,8 +166,8 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
         writer = make()
         tries = [writer.deliver([run], should_stop=never) for _ in range(3)]
         assert [[(f.code, f.fate) for f in failures] for failures in tries] == [
-            [("MSG_SIZE_TOO_LARGE", Fate.AT_ONCE)],
-            [("MSG_SIZE_TOO_LARGE", Fate.AT_ONCE)],
+            [("MSG_SIZE_TOO_LARGE", FailureKind.RETRY_NOW)],
+            [("MSG_SIZE_TOO_LARGE", FailureKind.RETRY_NOW)],
             [],
         ]
         assert cluster.records(small) == expected(run)
@@ -179,7 +179,11 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
         run = run_of(small, [row(0), row(1, os.urandom(5000)), row(2)])
         writer = make()
         tries = [writer.deliver([run], should_stop=never) for _ in range(3)]
-        assert [f.fate for failures in tries for f in failures] == [Fate.AT_ONCE, Fate.AT_ONCE, Fate.REFUSED]
+        assert [f.fate for failures in tries for f in failures] == [
+            FailureKind.RETRY_NOW,
+            FailureKind.RETRY_NOW,
+            FailureKind.REJECTED,
+        ]
         assert "max.message.bytes" in tries[-1][0].reason
         assert [r.value for r in cluster.records(small)] == [b"v"]  # nothing behind the one that was refused
 
@@ -190,7 +194,7 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
         good = run_of(partitions[1], [row(0)])
         failures = make(message_max_bytes=50_000).deliver([bad, good], should_stop=never)
         assert [(f.partition, f.code, f.fate) for f in failures] == [
-            (partitions[0], "MSG_SIZE_TOO_LARGE", Fate.REFUSED)
+            (partitions[0], "MSG_SIZE_TOO_LARGE", FailureKind.REJECTED)
         ]
         assert [r.value for r in cluster.records(partitions[0])] == [b"v"]
         assert cluster.records(partitions[1]) == expected(good)
@@ -201,7 +205,7 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
     ) -> None:
         absent, good = run_of(TopicPartition(unique("absent"), 0), [row(0)]), run_of(partitions[0], [row(0)])
         failures = make(topic_metadata_propagation_max_ms=100).deliver([absent, good], should_stop=never)
-        assert [(f.partition, f.fate) for f in failures] == [(absent.partition, Fate.RETRY)]
+        assert [(f.partition, f.fate) for f in failures] == [(absent.partition, FailureKind.RETRY_LATER)]
         assert "UNKNOWN" in failures[0].code
         assert self.checkpoints() == {good.key: good.checkpoint}
 

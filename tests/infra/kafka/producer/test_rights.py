@@ -13,7 +13,7 @@ import pytest
 
 from formats.errors import BrokerUnavailable, TargetError, WriterRefused
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.producer import Fate, TargetWriter
+from infra.contracts.producer import FailureKind, TargetWriter
 from infra.kafka.consumer.partition_reader import read_partition
 from infra.kafka.consumer.placement import KafkaPlacement
 from infra.kafka.producer.at_least_once import AtLeastOnceWriter
@@ -70,7 +70,9 @@ def target(stack: LocalStack, unique: Callable[[str], str]) -> Target:
     return Target(stack, unique)
 
 
-def fates(writer: TargetWriter, *partitions: TopicPartition, fence: object = None) -> Mapping[TopicPartition, Fate]:
+def fates(
+    writer: TargetWriter, *partitions: TopicPartition, fence: object = None
+) -> Mapping[TopicPartition, FailureKind]:
     """Of a call with one run for each."""
     runs = [run_of(partition, [row(0)]) for partition in partitions]
     return {f.partition: f.fate for f in writer.deliver(runs, should_stop=never, fence=fence)}
@@ -82,13 +84,13 @@ def test_a_topic_without_the_right_to_write(target: Target, guarantee: str) -> N
     with target.writer(guarantee) as writer:
         found = fates(writer, good, bad)
         if guarantee == "exactly-once":  # the client says of no topic that it is to blame
-            assert found == {good: Fate.APART, bad: Fate.APART}
+            assert found == {good: FailureKind.APART, bad: FailureKind.APART}
         else:
-            assert found.pop(bad) is Fate.DENIED
-            assert set(found.values()) <= {Fate.AT_ONCE}
+            assert found.pop(bad) is FailureKind.DENIED
+            assert set(found.values()) <= {FailureKind.RETRY_NOW}
         assert fates(writer, good) == {}
         [denied, other] = writer.deliver([run_of(p, [row(0)]) for p in target.bad], should_stop=never)
-        assert [denied.fate, other.fate] == [Fate.DENIED] * 2
+        assert [denied.fate, other.fate] == [FailureKind.DENIED] * 2
         assert "TOPIC_AUTHORIZATION_FAILED" in denied.code
         assert "allow WRITE" in denied.reason
         assert target.records(bad) == []
@@ -171,7 +173,7 @@ def test_a_group_without_the_right_to_read(target: Target, unique: Callable[[str
             fates(writer, target.good[0], fence=placement.fence())
         target.principal.allow(GROUP, group, READ)
         # the group's offsets are offsets of the destination
-        assert fates(writer, target.good[0], fence=placement.fence()) == {target.good[0]: Fate.DENIED}
+        assert fates(writer, target.good[0], fence=placement.fence()) == {target.good[0]: FailureKind.DENIED}
         target.principal.allow(TOPIC, topic, READ)
         assert fates(writer, target.good[0], fence=placement.fence()) == {}
     assert target.records(target.good[0]) == [b"v"]

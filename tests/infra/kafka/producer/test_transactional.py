@@ -15,7 +15,7 @@ from confluent_kafka import TopicPartition as Place
 from formats.errors import BrokerUnavailable, ConfigError, OwnershipLost
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import GroupListener
-from infra.contracts.producer import Fate, TargetRun, TargetWriter
+from infra.contracts.producer import FailureKind, TargetRun, TargetWriter
 from infra.kafka.client.idempotent_producer import transactional_properties
 from infra.kafka.consumer.placement import NO_GENERATION, KafkaPlacement
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
@@ -112,7 +112,7 @@ class TestTransactionalWriter(BrokerTargetContract):
     ) -> None:
         bad, good = self.refused(run_of(partitions[0], [row(0)])), run_of(partitions[1], [row(0)])
         failures = {f.partition: f.fate for f in writer.deliver([good, bad], should_stop=never)}
-        assert failures == {partitions[0]: Fate.REFUSED, partitions[1]: Fate.AT_ONCE}
+        assert failures == {partitions[0]: FailureKind.REJECTED, partitions[1]: FailureKind.RETRY_NOW}
         assert (self.read(partitions[1], 0), self.checkpoints()) == ([], {})
 
     def test_nothing_is_seen_of_a_transaction_before_its_end(
@@ -210,7 +210,11 @@ class TestTransactionalWriter(BrokerTargetContract):
         run = run_of(small, [row(o, os.urandom(1000)) for o in range(50)])
         writer = make()
         tries = [writer.deliver([run], should_stop=never) for _ in range(3)]
-        assert [[f.fate for f in failures] for failures in tries] == [[Fate.AT_ONCE], [Fate.AT_ONCE], []]
+        assert [[f.fate for f in failures] for failures in tries] == [
+            [FailureKind.RETRY_NOW],
+            [FailureKind.RETRY_NOW],
+            [],
+        ]
         assert cluster.records(small) == expected(run)
 
     # --- the fence ---
@@ -241,7 +245,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         gone = next(iter(theirs.owned))
         late = run_of(gone, [row(7, b"late")])
         [failure] = writer.deliver([late], should_stop=never, fence=snapshot)
-        assert failure.fate is Fate.RETRY
+        assert failure.fate is FailureKind.RETRY_LATER
         assert "GENERATION" in failure.reason.upper() or "EPOCH" in failure.reason.upper()
         assert expected(late)[0] not in self.read(gone, 0)
         # which is why the snapshot goes with a look at who owns what that is no older
@@ -269,7 +273,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         ):
             assert made_up != mine
             [failure] = make().deliver([run_of(partitions[0], [row(1)])], should_stop=never, fence=made_up)
-            assert failure.fate is Fate.RETRY
+            assert failure.fate is FailureKind.RETRY_LATER
 
     def test_an_answer_that_never_comes_is_not_waited_for(
         self,
@@ -292,7 +296,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         with monkeypatch.context() as deaf:
             deaf.setattr("infra.kafka.client.idempotent_producer.Producer", Deaf)
             failures = writer.deliver([run], should_stop=never, fence=placement.fence())
-            assert [failure.fate for failure in failures] == [Fate.RETRY]
+            assert [failure.fate for failure in failures] == [FailureKind.RETRY_LATER]
             assert (self.read(partitions[0], 0), self.checkpoints()) == ([], {})
         writer.close(timedelta(seconds=2))
         assert writer.deliver([run], should_stop=never, fence=placement.fence()) == []
