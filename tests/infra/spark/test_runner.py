@@ -133,7 +133,7 @@ def test_the_packages_are_found_in_the_zip(tmp_path: Path) -> None:
         "print(formats.errors.__file__, *entry_points(group='replicator.formats').names)"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", source], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [f"{packed}/replicator/errors.py", "parquet"]
+    assert done.stdout.split() == [f"{packed}/formats/errors.py", "parquet"]
 
 
 # ---------- in one Java of this machine
