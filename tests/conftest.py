@@ -17,6 +17,7 @@ from infra.local.errors import LocalStackError
 from infra.local.stack import LocalStack
 from infra.runtime import tuning
 from infra.runtime.logs import JsonFormatter, TextFormatter
+from tests.processes.moved_metrics import MovedMetrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +26,10 @@ RUNNING_STACKS = pytest.StashKey[list[LocalStack]]()
 
 # Brokers and Spark live for a minute here: a compiler for programs that run for days takes half of their start.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(MovedMetrics(config))
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cache
 from pathlib import Path
 
 from infra.runtime.crash_points import Step
@@ -123,6 +124,7 @@ ELSEWHERE: Mapping[Step, str] = {
 """Steps that product code makes and that no process gets to here, each with the reason."""
 
 
+@cache
 def made(root: Path = ROOT) -> Mapping[Step, str]:
     """Every step that product code makes: `durable(Step.X)`, with the place of one."""
     found: dict[Step, str] = {}

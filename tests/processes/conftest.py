@@ -9,6 +9,7 @@ import pytest
 
 from infra.local.process import Supervisor
 from tests.processes.harness import Site
+from tests.processes.moved_metrics import MOVED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="session")
-def moved_metrics() -> set[str]:
+def moved_metrics(request: pytest.FixtureRequest) -> set[str]:
     """Names of metrics that moved in some process of some test so far."""
-    return set()
+    return request.config.stash[MOVED]
 
 
 @pytest.fixture(scope="session")
@@ -44,8 +45,3 @@ def make_site(
 @pytest.fixture
 def site(make_site: Callable[[str], Site]) -> Site:
     return make_site("site")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The test that asks for all metrics comes when all others have moved theirs."""
-    items.sort(key=lambda item: item.path.name == "test_all_metrics.py")
