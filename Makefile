@@ -20,10 +20,8 @@ demo: java
 	$(BIN)/replicator demo
 
 SHORT := -m "not long and not real_s3"
-test: java  # what runs whole processes comes by itself: it measures, in part by the clock
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(SHORT) --ignore=tests/processes --ignore=tests/faults
-	$(BIN)/python -m pytest $(SHORT) tests/processes
-	$(BIN)/python -m pytest $(SHORT) tests/faults
+test: java
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder $(SHORT)
 
 LONG := -p tests.long_results  # which writes docs/test-long.md
 test-long: java

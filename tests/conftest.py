@@ -109,10 +109,16 @@ def topic_name(unique: Callable[[str], str]) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that need a stack come first. They wait more than they work, and the last of them would be waited for
-    alone: what needs none fills the gaps at the end. The order within a file stays."""
-    slow = {item.path for item in items if item.get_closest_marker("integration")}
-    items.sort(key=lambda item: item.path not in slow)
+    """Files that wait most come first, and the last of them is not waited for alone: first those that run processes,
+    then those that need a stack; the others fill the gaps at the end. The order within a file stays."""
+    stacked = {item.path for item in items if item.get_closest_marker("integration")}
+
+    def rank(item: pytest.Item) -> int:
+        if item.path not in stacked:
+            return 2
+        return 0 if item.path.parent.name in ("processes", "faults") else 1
+
+    items.sort(key=rank)
 
 
 @pytest.hookimpl(wrapper=True)
