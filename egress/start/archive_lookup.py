@@ -73,7 +73,7 @@ class ArchiveLookup:
         lies before it may be left out. Places side by side on `pool`, which is not the one this runs on."""
         by_place: dict[tuple[str, str], list[SourcePartition]] = {}
         for source in sources:
-            by_place.setdefault((source.region, source.place), []).append(source)
+            by_place.setdefault((source.region, source.path), []).append(source)
         found: dict[SourcePartition, Archived] = {}
         for known in pool.map(self._noted, by_place.values()):
             found |= known
@@ -154,7 +154,7 @@ class ArchiveLookup:
 
     def _noted(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, Archived]:
         """What control objects say of partitions of one place."""
-        region, place = sources[0].region, sources[0].place
+        region, place = sources[0].region, sources[0].path
         begun = self.control.begun(region, place)
         with_gaps = set(self.control.gap_sources(region, place))
         with_forks = set(self.control.fork_sources(region, place))
@@ -174,7 +174,7 @@ class ArchiveLookup:
     def _listed(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, Sequence[SegmentInfo]] | None:
         """Segments of partitions of one place, by one listing; None when that is not worth it."""
         most = PAGE * max(len(sources) // SIDE_BY_SIDE, 1)
-        listed = list(islice(self.store.walk(sources[0].region, sources[0].place), most))
+        listed = list(islice(self.store.walk(sources[0].region, sources[0].path), most))
         if len(listed) == most:
             return None
         found: dict[SourcePartition, list[SegmentInfo]] = {}

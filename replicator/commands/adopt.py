@@ -42,7 +42,7 @@ def adopt(
             life = adopt_fork(reach.store, reach.admin, settings.region, topic, SystemClock())
         else:
             life = adopt_life(reach.control, reach.admin, settings.region, topic, SystemClock())
-    place = life.source(settings.region, 0).place
+    place = life.source(settings.region, 0).path
     if as_json:
         print_json({"topic": topic, "place": place, "topic_id": life.topic_id, "cluster_id": life.cluster_id})
     else:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from formats.errors import CheckpointConflict, ConfigError, DataError, TargetError
 from formats.footer import SegmentFooter
+from formats.incarnation import parse_incarnation
 from formats.int_range import IntRange
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
 from formats.records.scope import RecordFilter
@@ -23,7 +24,7 @@ from infra.contracts.storage import ColdStore, Thaw
 from infra.kafka.client.topic_configs import limits_ms
 from infra.runtime.lifecycle import Clock
 from ingress.routing.destinations import CREATED_WITH
-from ingress.routing.succession import Incarnation, in_order, life_of
+from ingress.routing.succession import ArchivedIncarnation, in_order
 from ingress.segment_lister import list_stored
 from replicator.restore.conflicts import (
     BATCH_OVERHEAD_BYTES,
@@ -142,7 +143,7 @@ class RestorePlanner:
     def _topic(
         self,
         selection: Selection,
-        life: Incarnation,
+        life: ArchivedIncarnation,
         sources: Sequence[SourcePartition],
         wishes: TargetOptions,
         before: Before,
@@ -255,26 +256,28 @@ def with_earlier_forks(store: SegmentStore, control: ControlStore, selection: Se
     wanted = wanted_of(store, control, selection)
     found = [source for sources in wanted.values() for source in sources]
     for life in wanted if selection.incarnation is None else ():
-        claim, seen = life.claim, {life.place}  # known where the topic has several places: else no request is made
+        claim, seen = life.claim, {life.path}  # known where the topic has several places: else no request is made
         while claim is not None and claim.forked_from not in {"", *seen}:
-            before = life_of(claim.forked_from)
-            seen.add(before.place)
-            numbers = store.partitions(selection.region, before.place)
-            found += [before.source(selection.region, n) for n in numbers if selection.wants(before.topic, n)]
-            claim = control.place(selection.region, before.place)
+            before = parse_incarnation(claim.forked_from)
+            seen.add(before.path)
+            numbers = store.partitions(selection.region, before.path)
+            found += [
+                SourcePartition.of(selection.region, before, n) for n in numbers if selection.wants(before.topic, n)
+            ]
+            claim = control.place(selection.region, before.path)
     return found
 
 
 def wanted_of(
     store: SegmentStore, control: ControlStore, selection: Selection
-) -> Mapping[Incarnation, Sequence[SourcePartition]]:
+) -> Mapping[ArchivedIncarnation, Sequence[SourcePartition]]:
     """Of each topic that is selected the partitions that are, at least one; topics without are left out. Raises as
     `sources_of`, also when that leaves nothing."""
-    found: dict[Incarnation, Sequence[SourcePartition]] = {}
+    found: dict[ArchivedIncarnation, Sequence[SourcePartition]] = {}
     stored = []
     for life in lives_of(store, control, selection):
-        numbers = store.partitions(selection.region, life.place)
-        stored.append(f"{life.place} has {', '.join(map(str, numbers)) or 'none'}")
+        numbers = store.partitions(selection.region, life.path)
+        stored.append(f"{life.path} has {', '.join(map(str, numbers)) or 'none'}")
         if wanted := [life.source(selection.region, n) for n in numbers if selection.wants(life.topic, n)]:
             found[life] = wanted
     if not found:
@@ -283,12 +286,12 @@ def wanted_of(
     return found
 
 
-def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[Incarnation]:
+def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[ArchivedIncarnation]:
     """One of each topic that is selected. Raises ConfigError with every name of which nothing is stored."""
-    stored: dict[str, list[Incarnation]] = {}
-    for life in map(life_of, store.topics(selection.region)):
-        if selection.matches(life.topic) and not is_internal(life.topic, ()):
-            stored.setdefault(life.topic, []).append(life)
+    stored: dict[str, list[ArchivedIncarnation]] = {}
+    for incarnation in store.incarnations(selection.region):
+        if selection.matches(incarnation.topic) and not is_internal(incarnation.topic, ()):
+            stored.setdefault(incarnation.topic, []).append(ArchivedIncarnation(incarnation=incarnation))
     problems = [
         f"{pattern}: nothing of it is stored below {selection.region}/"
         for pattern in selection.topics
@@ -310,24 +313,24 @@ def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -
     return chosen
 
 
-def _life(control: ControlStore, selection: Selection, topic: str, lives: Sequence[Incarnation]) -> Incarnation:
+def _life(
+    control: ControlStore, selection: Selection, topic: str, lives: Sequence[ArchivedIncarnation]
+) -> ArchivedIncarnation:
     """Raises ValueError when there is none, or when nothing says which is the last."""
     if selection.incarnation is not None:
-        found = [life for life in lives if life.incarnation == selection.incarnation]
+        found = [life for life in lives if life.id == selection.incarnation]
         if not found:
             raise ValueError(f"no life {selection.incarnation!r}; stored are {_named(lives)}")
         return found[0]
     if len(lives) == 1:
         return lives[0]
-    places = {life.place for life in lives} | {
-        place for place in control.places(selection.region) if life_of(place).topic == topic
+    known = {life.incarnation for life in lives} | {
+        one for one in control.claimed(selection.region) if one.topic == topic
     }
-    claimed = [
-        Incarnation(topic=topic, incarnation=life_of(p).incarnation, claim=control.place(selection.region, p))
-        for p in sorted(places)
-    ]
-    ordered, unordered = in_order(claimed)
-    if unordered or ordered[-1].place not in {life.place for life in lives}:
+    ordered, unordered = in_order(
+        ArchivedIncarnation(incarnation=one, claim=control.place(selection.region, one.path)) for one in sorted(known)
+    )
+    if unordered or ordered[-1].path not in {life.path for life in lives}:
         raise ValueError(f"which of its lives is the last is not known; choose by --incarnation: {_named(lives)}")
     return ordered[-1]
 
@@ -378,5 +381,5 @@ def _room_for(footers: Collection[SegmentFooter]) -> Mapping[str, str]:
     return {"max.message.bytes": str(largest)} if largest > DEFAULT_LARGEST_BYTES else {}
 
 
-def _named(lives: Sequence[Incarnation]) -> str:
-    return ", ".join(f"{life.incarnation or 'the plain place'!r}" for life in lives)
+def _named(lives: Sequence[ArchivedIncarnation]) -> str:
+    return ", ".join(f"{life.id or 'the plain place'!r}" for life in lives)

@@ -55,7 +55,7 @@ class Partition:
         source = self.plan.source
         return {
             log_fields.REGION: source.region,
-            log_fields.TOPIC: source.place,
+            log_fields.TOPIC: source.path,
             log_fields.PARTITION: source.partition,
         }
 

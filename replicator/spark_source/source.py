@@ -27,7 +27,6 @@ from formats.read_splits import ArchiveQuery, ReadSplit, read_splits
 from formats.records.scope import RecordFilter
 from formats.registry import load as load_format
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
-from formats.topic_selection import LEGAL_NAME
 from infra.archive.control import ControlStore
 from infra.archive.read import SplitReader
 from infra.archive.segments import SegmentStore
@@ -150,7 +149,7 @@ def _archived(store: SegmentStore, wanted: ArchiveQuery) -> Mapping[str, Sequenc
     if not names or any(pattern.is_expression for pattern in wanted.topics):
         listed = _listed(store, wanted)
         names = [name for name in listed if not names or any(pattern.matches(name) for pattern in wanted.topics)]
-    found = {name: store.partitions(wanted.region, wanted.at(name, 0).place) for name in names}
+    found = {name: store.partitions(wanted.region, wanted.at(name, 0).path) for name in names}
     topics = [topic for topic, partitions in found.items() if partitions]
     missing = [pattern.text for pattern in wanted.topics if not any(map(pattern.matches, topics))]
     if missing or not topics:
@@ -162,8 +161,7 @@ def _archived(store: SegmentStore, wanted: ArchiveQuery) -> Mapping[str, Sequenc
 
 def _listed(store: SegmentStore, wanted: ArchiveQuery) -> list[str]:
     """Topics that have the wanted incarnation."""
-    places = [place.partition("@") for place in store.topics(wanted.region)]
-    return [topic for topic, _, life in places if life == wanted.incarnation and LEGAL_NAME.fullmatch(topic)]
+    return [one.topic for one in store.incarnations(wanted.region) if one.id == wanted.incarnation]
 
 
 def _tell_of_gaps(control: ControlStore, source: SourcePartition, gaps: Sequence[OffsetRange]) -> None:
@@ -175,7 +173,7 @@ def _tell_of_gaps(control: ControlStore, source: SourcePartition, gaps: Sequence
     if unknown:
         fields = {
             log_fields.REGION: source.region,
-            log_fields.TOPIC: source.place,
+            log_fields.TOPIC: source.path,
             log_fields.PARTITION: source.partition,
         }
         offsets = {log_fields.COUNT: len(unknown), log_fields.START: unknown[0].start, log_fields.END: unknown[-1].end}

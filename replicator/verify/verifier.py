@@ -18,6 +18,7 @@ from formats.control.gap import RecordedGap
 from formats.coverage import Piece, SegmentSlice, from_first, joined, parts, uncovered
 from formats.errors import CorruptSegment, SegmentNotFound
 from formats.forks import unresolved
+from formats.incarnation import Incarnation
 from formats.read_splits import ReadSplit
 from formats.records.align import Alongside, alongside
 from formats.records.compare import Comparison, compare
@@ -171,9 +172,9 @@ class Verifier:
         waiting = unresolved(self.control.forks(source), recorded, covered)
         if not waiting:
             return ()
-        later = (f"{source.topic}@{life}" for life in self.control.later_lives(source.region, source.topic))
-        claims = (self.control.place(source.region, place) for place in later)
-        return () if any(claim and claim.forked_from == source.place for claim in claims) else waiting
+        later = (Incarnation(source.topic, one) for one in self.control.later_lives(source.region, source.topic))
+        claims = (self.control.place(source.region, incarnation.path) for incarnation in later)
+        return () if any(claim and claim.forked_from == source.path for claim in claims) else waiting
 
     def beside_source(
         self,
