@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from compaction.planner import MergePlan
 from compaction.proof import digests_of
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.errors import CorruptSegment, SegmentsDiffer
 from formats.footer import Digest, SegmentFooter, SegmentOrigin
 from formats.records.digest import Digester, combine
@@ -118,17 +118,17 @@ class Merger:
             raise BadSegment(segment, error.what) from error
 
 
-def _copy(reader: SegmentReader, piece: Piece, rows: _RowGroups) -> Digest:
+def _copy(reader: SegmentReader, piece: SegmentSlice, rows: _RowGroups) -> Digest:
     """Into `rows`; the digest of what was used, as the input's own footer vouches for it."""
     footer = reader.footer
-    if footer.digest is not None and piece.from_offset == footer.offsets.start:
+    if footer.digest is not None and piece.offsets == footer.offsets:
         for batch in reader.batches():
             rows.add(batch)
             del batch
         return footer.digest  # the reader checked every row group against it
     skipped, used = Digester(), Digester()
     for batch in reader.batches():
-        rest = after(batch, piece.from_offset)
+        rest = after(batch, piece.offsets.start)
         if rest.num_rows < batch.num_rows:
             skipped.update(batch.slice(0, batch.num_rows - rest.num_rows))
         if rest.num_rows:

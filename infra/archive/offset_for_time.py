@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from formats.coverage import Piece, steps
+from formats.coverage import SegmentSlice, steps
 from formats.footer import SegmentFooter
 from formats.registry import SegmentFormat
 from formats.segment import SourcePartition
@@ -41,7 +41,7 @@ class TimeFinder:
         segments = [info.segment for info in self.store.list(source)]
         if not segments:
             return None
-        pieces = [s for s in steps(segments, min(s.offsets.start for s in segments)) if isinstance(s, Piece)]
+        pieces = [s for s in steps(segments, min(s.offsets.start for s in segments)) if isinstance(s, SegmentSlice)]
         for first in range(0, len(pieces), AT_ONCE):
             some = pieces[first : first + AT_ONCE]
             for piece, footer in zip(some, self.pool.map(self._footer, some), strict=True):
@@ -49,11 +49,11 @@ class TimeFinder:
                     return found
         return pieces[-1].offsets.next_offset
 
-    def _footer(self, piece: Piece) -> SegmentFooter:
+    def _footer(self, piece: SegmentSlice) -> SegmentFooter:
         with closing(self.format.open(self.store.open(piece.segment), piece.segment)) as reader:
             return reader.footer
 
-    def _first(self, piece: Piece, at_ms: int) -> int | None:
+    def _first(self, piece: SegmentSlice, at_ms: int) -> int | None:
         for batch in self._batches(piece):
             stamps = batch.column("timestamp").view(pa.int64())
             row = pc.index(pc.greater_equal(stamps, at_ms), pa.scalar(True)).as_py()
@@ -61,9 +61,9 @@ class TimeFinder:
                 return int(batch.column("offset")[row].as_py())
         return None
 
-    def _batches(self, piece: Piece) -> Iterator[pa.RecordBatch]:
+    def _batches(self, piece: SegmentSlice) -> Iterator[pa.RecordBatch]:
         with closing(self.format.open(self.store.open(piece.segment), piece.segment)) as reader:
-            yield from reader.batches(piece.from_offset)
+            yield from reader.batches(piece.offsets.start)
 
 
 def _may_hold(footer: SegmentFooter, at_ms: int) -> bool:

@@ -226,7 +226,7 @@ def _read_archived(store: SegmentStore, segment_format: SegmentFormat, source: S
             continue
         try:
             with closing(segment_format.open(store.open(step.segment), step.segment)) as reader:
-                for batch in reader.batches(step.from_offset):
+                for batch in reader.batches(step.offsets.start):
                     reading.add(batch)
         except DataError as error:
             reading.damage.append(str(error))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.errors import BrokerUnavailable, CheckpointConflict, TargetError
 from formats.int_range import INT64_MAX
 from formats.messages.delivery_checkpoint import Author, Checkpoint
@@ -22,7 +22,7 @@ from formats.records.scope import RecordFilter
 from formats.records.transform import load as load_transform
 from formats.registry import load as load_format
 from infra.archive.control import ControlStore
-from infra.archive.run_reader import PieceReader, RunReader
+from infra.archive.run_reader import RunReader, SegmentRunReader
 from infra.archive.segments import SegmentStore
 from infra.contracts.producer import TargetRun
 from infra.kafka.cluster.admin import KafkaAdmin
@@ -177,8 +177,8 @@ class RestoreWorker:
     ) -> Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
         """See Restore."""
         for plan in plans:
-            pieces = [Piece(i.segment, i.segment.offsets.start) for i in plan.left[:1]]
-            reader = PieceReader(self.store, self.format, count, RUN_BYTES, scope=self._terms.scope)
+            pieces = [SegmentSlice.rest(i.segment, i.segment.offsets.start) for i in plan.left[:1]]
+            reader = SegmentRunReader(self.store, self.format, count, RUN_BYTES, scope=self._terms.scope)
             for run in reader.runs(pieces) if pieces else ():
                 for batch in run.batches:
                     before = batch.slice(0, count)
@@ -191,7 +191,7 @@ class RestoreWorker:
         opened.callback(reading.shutdown, wait=False, cancel_futures=True)
         # a segment that was merged since the plan was made may reach behind it; a follower wants that, too
         planned = {} if self._terms.follow is not None else {t.plan.source: t.plan.last_offset for t in tasks}
-        reader: RunReader = PieceReader(
+        reader: RunReader = SegmentRunReader(
             self.store,
             self.format,
             BATCH_RECORDS,

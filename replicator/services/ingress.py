@@ -15,7 +15,7 @@ from functools import partial
 from formats.errors import ConfigError, MalformedKey
 from formats.registry import load as load_format
 from infra.archive.control import ControlStore
-from infra.archive.run_reader import PieceReader
+from infra.archive.run_reader import SegmentRunReader
 from infra.archive.segments import SegmentStore
 from infra.contracts.producer import TargetWriter
 from infra.kafka.client.properties import refreshed
@@ -93,7 +93,7 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
         member = refreshed(config.cluster.properties("consumer"), settings.topic_refresh_interval)
         placement = KafkaPlacement(member, group_id=settings.group_id)
         delivery = Delivery(
-            reader=PieceReader(
+            reader=SegmentRunReader(
                 store, segment_format, settings.batch_size, RUN_BYTES, expect=PathOwners(control).expect
             ),
             writer=writer,

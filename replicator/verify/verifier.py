@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
-from formats.coverage import Piece, SegmentSlice, from_first, joined, parts, uncovered
+from formats.coverage import SegmentSlice, from_first, joined, parts, uncovered
 from formats.errors import CorruptSegment, SegmentNotFound
 from formats.forks import unresolved
 from formats.incarnation import Incarnation
@@ -256,8 +256,8 @@ class Verifier:
 
     def _compare(self, segments: Sequence[Segment], news: set[Segment]) -> _Compared:
         """Every segment with what a reader would choose instead of it; what was compared before is not again."""
-        chosen = [step for step in from_first(segments) if isinstance(step, Piece)]
-        starts = [piece.from_offset for piece in chosen]
+        chosen = [step for step in from_first(segments) if isinstance(step, SegmentSlice)]
+        starts = [piece.offsets.start for piece in chosen]
         found = _Compared()
         for segment in segments:
             first = max(bisect_right(starts, segment.offsets.start) - 1, 0)

@@ -129,7 +129,7 @@ class Archive:
                     known = self.segments()
                     break
                 with closing(self.format.open(file, step.segment)) as reader:
-                    rows += rows_of(list(reader.batches(step.from_offset)))
+                    rows += rows_of(list(reader.batches(step.offsets.start)))
                 next_offset = step.offsets.next_offset
             else:
                 return rows

@@ -22,7 +22,7 @@ from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from formats.topic_selection import TopicPattern
 from infra.archive.control import ControlStore
 from infra.archive.proofs import ProofStore
-from infra.archive.run_reader import PieceReader
+from infra.archive.run_reader import SegmentRunReader
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import ConsumerGroups, TopicPartition
 from infra.kafka.internal_topics.ensure import CHECKPOINTS, checkpoint_problems
@@ -260,7 +260,7 @@ class Process:
         self.notes = BackgroundParkedReporter(self.checkpoints, world.target.editor(), self.stop_signal)
         reports: NeverWaits[DeliveryEvent] = NeverWaits()
         self.delivery = Delivery(
-            reader=PieceReader(
+            reader=SegmentRunReader(
                 world.store,
                 world.format,
                 run_records,

@@ -9,7 +9,7 @@ from formats.messages.delivery_checkpoint import Checkpoint
 from formats.records.scope import RecordFilter
 from formats.topic_selection import TopicPattern
 from infra.archive.control import ControlStore
-from infra.archive.run_reader import PieceReader
+from infra.archive.run_reader import SegmentRunReader
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.runtime.lifecycle import Stop
@@ -54,7 +54,7 @@ class Restoring:
         self.pool, self.reading, self.stop = HandExecutor(), HandExecutor(), Stop()
         reports: NeverWaits[DeliveryEvent] = NeverWaits()
         self.delivery = Delivery(
-            reader=PieceReader(
+            reader=SegmentRunReader(
                 world.store, FORMAT, records, 1 << 20, scope=RecordFilter(offsets=offsets, stamps=stamps)
             ),
             writer=world.target.writer(),
