@@ -19,7 +19,9 @@ from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Clock
 
 
-def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str, clock: Clock) -> ClaimedTopic:
+def adopt_fork(
+    store: SegmentStore, control: ControlStore, admin: ClusterAdmin, region: str, topic: str, *, clock: Clock
+) -> ClaimedTopic:
     """Lets the archive go on behind the forks of a topic's log in a new place, for every partition of the topic: see
     `formats.forks`. A running egress follows within minutes.
 
@@ -28,7 +30,6 @@ def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str
     store and cluster raise.
     """
     facts, cluster_id = facts_of(admin, topic)
-    control = ControlStore(store.objects, store.prefix)
     claimed = control.places(region)
     life = TopicClaims(region, control, clock).life(facts, cluster_id, claimed)
     if isinstance(life, Blocked):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,9 +11,8 @@ from formats.errors import ReplicatorError
 from formats.footer import SegmentFooter
 from formats.int_range import INT64_MAX, IntRange
 from formats.records.scope import RecordFilter
-from formats.registry import SegmentFormat
 from formats.segment import SourcePartition
-from infra.archive.segments import SegmentStore
+from infra.archive.archive import Archive
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -101,8 +99,7 @@ class SegmentRunReader:
     part of a run, as `change` makes them; the others are passed over like holes. Nothing behind `last_offset` is read,
     and no run ends behind it: a merged segment may reach further than what is wanted of a partition."""
 
-    store: SegmentStore
-    format: SegmentFormat
+    archive: Archive
     max_records: int
     max_bytes: int
     scope: RecordFilter = EVERYTHING
@@ -146,7 +143,7 @@ class SegmentRunReader:
 
     def _batches(self, piece: SegmentSlice, last: int) -> Iterator[RecordBatch]:
         """No further than anything is wanted."""
-        with closing(self.format.open(self.store.open(piece.segment), piece.segment)) as reader:
+        with self.archive.open(piece.segment) as reader:
             self.expect(reader.footer)
             if not self.scope.may_hold(reader.footer):
                 return

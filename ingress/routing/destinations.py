@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from formats.errors import DataError, StoreUnavailable, TargetError
 from formats.messages.delivery_checkpoint import CheckpointKey
-from formats.registry import SegmentFormat
 from formats.segment import SourcePartition
-from infra.archive.segments import SegmentStore
+from infra.archive.archive import Archive
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
@@ -112,9 +110,8 @@ class DestinationFinder:
     process that starts there has nothing to compare it with, since its checkpoints were left in the other cluster.
     """
 
-    store: SegmentStore
+    archive: Archive
     wishes: ArchivedTopics
-    format: SegmentFormat
     admin: ClusterAdmin
     settings: IngressSettings
     cluster_id: str = ""  # empty: not known
@@ -246,19 +243,19 @@ class DestinationFinder:
     def _source_partition_count(self, region: str, life: ArchivedIncarnation) -> int | None:
         """The largest count that the newest segment of any partition tells; a topic never loses partitions."""
         counts: list[int] = []
-        partitions = self.store.partitions(region, life.path)
+        partitions = self.archive.segments.partitions(region, life.path)
         for partition in partitions:
-            segments = self.store.list(life.source(region, partition))
+            segments = self.archive.segments.list(life.source(region, partition))
             for info in sorted(segments, key=lambda i: i.segment.offsets.end, reverse=True)[:1]:
-                with closing(self.format.open(self.store.open(info.segment), info.segment)) as reader:
-                    if reader.footer.origin.source_partition_count is not None:
-                        counts.append(reader.footer.origin.source_partition_count)
+                count = self.archive.footer(info.segment).origin.source_partition_count
+                if count is not None:
+                    counts.append(count)
         return max(*counts, max(partitions) + 1) if counts else None
 
     def _partitions(self, region: str, life: ArchivedIncarnation) -> Sequence[int]:
         where = (region, life.path)
         if where not in self._stored:
-            self._stored[where] = self.store.partitions(region, life.path)
+            self._stored[where] = self.archive.segments.partitions(region, life.path)
         return self._stored[where]
 
     def _too_few_partitions(self, destination: Destination) -> Mapping[SourcePartition, str]:

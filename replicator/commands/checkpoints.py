@@ -194,7 +194,7 @@ def seed(
         elif at is not None:
             from infra.archive.offset_for_time import TimeFinder
 
-            finder = TimeFinder(reach.store, reach.format, reach.pool)
+            finder = TimeFinder(reach.archive, reach.pool)
             times = {s: finder.next_offset(s, at) for s in _archived(reach, name)}
             found = {s: n for s, n in times.items() if n is not None}
         elif group_id is not None:

@@ -262,7 +262,7 @@ class EgressProcesses(RuleBasedStateMachine):
         if not waiting:
             return
         if adopt:
-            adopt_fork(self.world.peek, self.world.admin, "a", "t", self.world.clock)
+            adopt_fork(self.world.peek, self.world.control_peek, self.world.admin, "a", "t", clock=self.world.clock)
             return
         for fork in waiting:
             gap = RecordedGap(

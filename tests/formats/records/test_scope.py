@@ -83,7 +83,7 @@ def runs(scope: RecordFilter, *, records: int = 4) -> list[SegmentRun]:
     """Of offsets 0 to 29 in three pieces."""
     world = World()
     pieces = [SegmentSlice.rest(world.put(n, n + 9), n) for n in (0, 10, 20)]
-    return list(SegmentRunReader(world.store, world.format, records, 1 << 20, scope=scope).runs(pieces))
+    return list(SegmentRunReader(world.archive, records, 1 << 20, scope=scope).runs(pieces))
 
 
 @pytest.mark.parametrize(

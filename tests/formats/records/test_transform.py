@@ -173,7 +173,7 @@ def test_a_module_that_fails_while_it_is_imported_is_a_problem_too(
 
 
 def reader(world: World, transform: Transform) -> SegmentRunReader:
-    return SegmentRunReader(world.store, world.format, 4, 1 << 20, change=transform)
+    return SegmentRunReader(world.archive, 4, 1 << 20, change=transform)
 
 
 def test_what_is_left_out_altogether_still_moves_the_position() -> None:

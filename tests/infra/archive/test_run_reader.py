@@ -12,19 +12,19 @@ from formats.coverage import SegmentSlice
 from formats.errors import CorruptSegment, SegmentNotFound, StoreUnavailable
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.run_reader import SegmentRun, SegmentRunReader
-from tests.ingress.world import FORMAT, World
+from tests.ingress.world import World
 
 
 def runs(
     world: World, segment: Segment, *, from_offset: int = 0, records: int = 1000, size: int = 1 << 20
 ) -> list[SegmentRun]:
-    reader = SegmentRunReader(world.store, FORMAT, records, size)
+    reader = SegmentRunReader(world.archive, records, size)
     return list(reader.runs([SegmentSlice.rest(segment, max(from_offset, segment.offsets.start))]))
 
 
 def runs_of(world: World, *segments: Segment, records: int = 1000) -> Iterator[SegmentRun]:
     pieces = [SegmentSlice.rest(segment, segment.offsets.start) for segment in segments]
-    return SegmentRunReader(world.store, FORMAT, records, 1 << 20).runs(pieces)
+    return SegmentRunReader(world.archive, records, 1 << 20).runs(pieces)
 
 
 def offsets(run: SegmentRun) -> list[int]:
@@ -68,7 +68,7 @@ def test_record_larger_than_a_run_is_a_run() -> None:
 def test_to_the_middle() -> None:
     world = World()
     part = SegmentSlice(world.put(0, 9), OffsetRange(2, 5))
-    [run] = SegmentRunReader(world.store, FORMAT, 1000, 1 << 20).runs([part])
+    [run] = SegmentRunReader(world.archive, 1000, 1 << 20).runs([part])
     assert (offsets(run), run.next_offset, run.last) == ([2, 3, 4, 5], 6, True)
 
 
@@ -202,7 +202,7 @@ def test_nothing_behind_the_last_offset_wanted_is_read(last: int) -> None:
     goes on later misses none."""
     world = World()
     pieces = [SegmentSlice.rest(world.put(0, 9, holes=(4, 9)), 0), SegmentSlice.rest(world.put(10, 29), 10)]
-    reader = SegmentRunReader(world.store, FORMAT, 3, 1 << 20, last_offset=lambda _: last)
+    reader = SegmentRunReader(world.archive, 3, 1 << 20, last_offset=lambda _: last)
     found = list(reader.runs(pieces))
     assert [o for run in found for o in offsets(run)] == [o for o in range(min(last, 29) + 1) if o not in (4, 9)]
     assert (found[-1].next_offset, found[-1].last) == (min(last, 29) + 1, True)

@@ -24,7 +24,7 @@ from ingress.delivery.pace import Pace
 from ingress.delivery.rounds import Delivery
 from tests.fakes.executors import HandExecutor
 from tests.fakes.surroundings import CountedMetrics
-from tests.ingress.world import FORMAT, STAMP, World, numbers
+from tests.ingress.world import STAMP, World, numbers
 
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
 
@@ -37,7 +37,7 @@ class Hand:
         self.world, self.pool, self.metrics = world, HandExecutor(), CountedMetrics()
         self.abandon = Stop()
         self.delivery = Delivery(
-            reader=SegmentRunReader(world.store, FORMAT, records, 1 << 20),
+            reader=SegmentRunReader(world.archive, records, 1 << 20),
             writer=world.target.writer(),
             timestamps=TargetTimestamps(world.admin, world.clock),
             pool=self.pool,  # type: ignore[arg-type]
