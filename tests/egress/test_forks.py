@@ -82,7 +82,7 @@ def accept(world: World, start: int, end: int, life: str = "") -> None:
 
 
 def adopt(world: World) -> str:
-    return adopt_fork(world.peek, world.control_peek, world.admin, "a", "t", clock=world.clock).incarnation
+    return adopt_fork(world.peek, world.control_peek, world.admin, "a", "t", clock=world.clock).incarnation.id
 
 
 def goes_on(process: Process) -> None:

@@ -207,13 +207,13 @@ def with_lives(*, claims: Mapping[str, int]) -> World:
 def test_the_last_life_is_the_one_that_was_claimed_last(last: str) -> None:
     world = with_lives(claims={last: 1, next(iter({"", LIFE} - {last})): 0})
     topic = only(plan(world))
-    assert topic.life.incarnation == last
+    assert topic.life.id == last
     assert {p.source.incarnation for p in topic.partitions} == {last}
 
 
 @pytest.mark.parametrize("life", ["", LIFE])
 def test_a_life_that_is_chosen_needs_no_claims(life: str) -> None:
-    assert only(plan(with_lives(claims={}), select(incarnation=life))).life.incarnation == life
+    assert only(plan(with_lives(claims={}), select(incarnation=life))).life.id == life
 
 
 def test_a_life_that_is_not_stored_is_refused_with_those_that_are() -> None:
