@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import Any
 
 from bench import child
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.errors import ShutdownExpired
 from formats.footer import SegmentFooter
 from formats.messages.delivery_checkpoint import Skipped
@@ -116,7 +116,9 @@ def add_marks(marks: Marks) -> None:
             return new
 
     class Deliveries(Delivery):
-        def begin(self, assignment: DeliveryTarget, pieces: Sequence[Piece], skipped: Sequence[Skipped] = ()) -> None:
+        def begin(
+            self, assignment: DeliveryTarget, pieces: Sequence[SegmentSlice], skipped: Sequence[Skipped] = ()
+        ) -> None:
             marks.begin()
             super().begin(assignment, pieces, skipped)
 

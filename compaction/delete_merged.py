@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 
 from compaction.planner import CleanPlan
@@ -13,9 +12,9 @@ from formats.errors import CorruptSegment, SegmentNotFound
 from formats.footer import Digest, SegmentFooter
 from formats.records.compare import compare
 from formats.records.statistics import records_within
-from formats.registry import SegmentFormat, SegmentReader
+from formats.registry import SegmentReader
 from formats.segment import Segment
-from infra.archive.segments import SegmentStore
+from infra.archive.archive import Archive
 from infra.runtime.crash_points import Step, durable
 
 
@@ -31,8 +30,7 @@ class Cleaned:
 class Cleaner:
     """Safe to call from several threads."""
 
-    store: SegmentStore
-    format: SegmentFormat
+    archive: Archive
     copies: ReplicaCheck
 
     def clean(self, plan: CleanPlan) -> Cleaned:
@@ -43,7 +41,7 @@ class Cleaner:
         proved: dict[Segment, int] = {}  # with their records, as their footers count them
         kept: dict[Segment, str] = {}
         footers, corrupt = self._footers(plan.inside)
-        with closing(self._open(plan.keeper)) as keeper:
+        with self.archive.open(plan.keeper) as keeper:
             found = digests_of(keeper.batches(), [footer.offsets for footer in footers])
             for footer, digest in zip(footers, found, strict=True):
                 segment = footer.segment
@@ -65,7 +63,7 @@ class Cleaner:
         if proved:
             # prove, then delete: every record of these was decoded from the keeper as the store has it
             with durable(Step.DELETE_SEGMENTS):
-                self.store.delete_many(proved.keys())
+                self.archive.segments.delete_many(proved.keys())
         return Cleaned(deleted=tuple(proved), deleted_records=sum(proved.values()), kept=kept, corrupt=corrupt)
 
     def _footers(self, segments: Iterable[Segment]) -> tuple[list[SegmentFooter], dict[Segment, str]]:
@@ -74,8 +72,7 @@ class Cleaner:
         corrupt: dict[Segment, str] = {}
         for segment in segments:
             try:
-                with closing(self._open(segment)) as reader:
-                    footers.append(reader.footer)
+                footers.append(self.archive.footer(segment))
             except SegmentNotFound:
                 continue  # somebody else deleted it
             except CorruptSegment as error:
@@ -91,7 +88,7 @@ class Cleaner:
         if footer.digest == digest:
             return ""
         # the loser of an overlap, which may hold less than the winner; or the ancestor's, which has no digest
-        with closing(self._open(footer.segment)) as reader:
+        with self.archive.open(footer.segment) as reader:
             ours = records_within(keeper.batches(footer.offsets.start), footer.offsets)
             result = compare(ours, reader.batches())
         if result.offset is not None:
@@ -99,6 +96,3 @@ class Cleaner:
         if result.only_second:
             return f"{result.only_second} of its records are not in {keeper.footer.segment}"
         return ""
-
-    def _open(self, segment: Segment) -> SegmentReader:
-        return self.format.open(self.store.open(segment), segment)

@@ -140,9 +140,9 @@ class Collector:
     def _listed(self, topics: Collection[str], report: GcReport) -> Iterator[SegmentInfo]:
         """Partition by partition."""
         if topics:
-            for place in self.store.topics(self.region):
-                if place.partition("@")[0] in topics:
-                    yield from self.store.walk(self.region, place)
+            for incarnation in self.store.incarnations(self.region):
+                if incarnation.topic in topics:
+                    yield from self.store.walk(self.region, incarnation.path)
             return
         for found in self.store.scan(self.region):
             if isinstance(found, MalformedKey):
@@ -207,7 +207,7 @@ class Collector:
         report.removed.append(plan)
         fields = {
             log_fields.REGION: plan.source.region,
-            log_fields.TOPIC: plan.source.place,
+            log_fields.TOPIC: plan.source.path,
             log_fields.PARTITION: plan.source.partition,
             log_fields.COUNT: len(plan.deletions),
             log_fields.STORED_BYTES: plan.size_bytes,

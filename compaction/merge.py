@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -22,14 +22,14 @@ import pyarrow as pa
 
 from compaction.planner import MergePlan
 from compaction.proof import digests_of
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.errors import CorruptSegment, SegmentsDiffer
 from formats.footer import Digest, SegmentFooter, SegmentOrigin
 from formats.records.digest import Digester, combine
 from formats.records.statistics import after
-from formats.registry import SegmentFormat, SegmentReader, SegmentWriter
+from formats.registry import SegmentReader, SegmentWriter
 from formats.segment import Segment
-from infra.archive.segments import SegmentStore
+from infra.archive.archive import Archive
 from infra.archive.upload import Uploader
 
 
@@ -50,10 +50,9 @@ class BadSegment(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merger:
-    """Safe to call from several threads. `format` writes; it reads every segment there is."""
+    """Safe to call from several threads. The archive's format writes."""
 
-    store: SegmentStore
-    format: SegmentFormat
+    archive: Archive
     uploader: Uploader
     row_group_bytes: int
     writer: str  # name and version of this program
@@ -75,7 +74,7 @@ class Merger:
                 raise BadSegment(plan.output, error.what) from error
 
     def _prove(self, plan: MergePlan, wanted: list[Digest], size_bytes: int, *, is_new: bool) -> Merged:
-        with closing(self.format.open(self.store.open(plan.output), plan.output)) as stored:
+        with self.archive.open(plan.output) as stored:
             found = digests_of(stored.batches(), [piece.offsets for piece in plan.inputs])
             if is_new and found != wanted:
                 raise CorruptSegment(
@@ -86,13 +85,13 @@ class Merger:
             return Merged(footer=stored.footer, stored_bytes=size_bytes, is_new=is_new)
 
     def _write(self, plan: MergePlan, sink: BinaryIO) -> tuple[SegmentFooter, list[Digest]]:
-        writer = self.format.create(sink)
+        writer = self.archive.format.create(sink)
         try:
             origins: list[SegmentOrigin] = []
             digests: list[Digest] = []
             rows = _RowGroups(writer, self.row_group_bytes)
             for piece in plan.inputs:
-                with closing(self._open(piece.segment)) as reader:
+                with self._open(piece.segment) as reader:
                     origins.append(reader.footer.origin)
                     try:
                         digests.append(_copy(reader, piece, rows))
@@ -111,24 +110,24 @@ class Merger:
             )
         return footer, digests
 
-    def _open(self, segment: Segment) -> SegmentReader:
+    def _open(self, segment: Segment) -> AbstractContextManager[SegmentReader]:
         try:
-            return self.format.open(self.store.open(segment), segment)
+            return self.archive.open(segment)
         except CorruptSegment as error:
             raise BadSegment(segment, error.what) from error
 
 
-def _copy(reader: SegmentReader, piece: Piece, rows: _RowGroups) -> Digest:
+def _copy(reader: SegmentReader, piece: SegmentSlice, rows: _RowGroups) -> Digest:
     """Into `rows`; the digest of what was used, as the input's own footer vouches for it."""
     footer = reader.footer
-    if footer.digest is not None and piece.from_offset == footer.offsets.start:
+    if footer.digest is not None and piece.offsets == footer.offsets:
         for batch in reader.batches():
             rows.add(batch)
             del batch
         return footer.digest  # the reader checked every row group against it
     skipped, used = Digester(), Digester()
     for batch in reader.batches():
-        rest = after(batch, piece.from_offset)
+        rest = after(batch, piece.offsets.start)
         if rest.num_rows < batch.num_rows:
             skipped.update(batch.slice(0, batch.num_rows - rest.num_rows))
         if rest.num_rows:

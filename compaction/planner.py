@@ -22,16 +22,16 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from compaction.settings import CompactionJob
-from formats.coverage import Gap, Piece, from_first
+from formats.coverage import Gap, SegmentSlice, from_first
 from formats.segment import OffsetRange, Segment, SegmentInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePlan:
-    """Write `output` from `inputs`, which adjoin in this order."""
+    """Write `output` from `inputs`, which adjoin in this order; each reaches its segment's end."""
 
     output: Segment
-    inputs: tuple[Piece, ...]
+    inputs: tuple[SegmentSlice, ...]
     size_bytes: int  # of the inputs as stored
 
 
@@ -60,7 +60,7 @@ def _merge(stored: Collection[SegmentInfo], job: CompactionJob, now: datetime) -
     }
     if len(sizes) < 2:
         return
-    row: list[Piece] = []
+    row: list[SegmentSlice] = []
     row_bytes = 0
     for step in from_first(info.segment for info in stored):
         size_bytes = None if isinstance(step, Gap) else sizes.get(step.segment)
@@ -76,12 +76,12 @@ def _merge(stored: Collection[SegmentInfo], job: CompactionJob, now: datetime) -
     yield from _plan(row, row_bytes, job, full=False)
 
 
-def _plan(row: Sequence[Piece], size_bytes: int, job: CompactionJob, *, full: bool) -> Iterator[MergePlan]:
+def _plan(row: Sequence[SegmentSlice], size_bytes: int, job: CompactionJob, *, full: bool) -> Iterator[MergePlan]:
     enough = len(row) >= job.min_segment_count and size_bytes >= job.min_segment_size
     if len(row) < 2 or not (full or enough):
         return
     level = max(piece.segment.level for piece in row) + 1
-    offsets = OffsetRange(row[0].from_offset, row[-1].offsets.end)
+    offsets = OffsetRange(row[0].offsets.start, row[-1].offsets.end)
     output = Segment(row[0].segment.source, level, offsets)
     yield MergePlan(output=output, inputs=tuple(row), size_bytes=size_bytes)
 

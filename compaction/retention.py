@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from compaction.retention_settings import RetentionRule
-from formats.coverage import Extent, Piece, from_first, joined, uncovered
+from formats.coverage import Extent, SegmentSlice, from_first, joined, uncovered
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.settings.units import format_age, format_duration, format_size
 
@@ -98,12 +98,12 @@ def plan_expiry(
     if early:
         return Refused(source=early[0].segment.source, reason=_from_the_future(early[0], now))
     fit = [info for info in stored if info.segment not in quarantined]
-    pieces = [step for step in from_first(info.segment for info in fit) if isinstance(step, Piece)]
+    pieces = [step for step in from_first(info.segment for info in fit) if isinstance(step, SegmentSlice)]
     if not pieces:
         return None
     first = min(info.segment.offsets.start for info in stored)
     by_age, by_bytes = _age_cut(stored, rule, now), _bytes_cut(pieces, fit, rule)
-    keeps = pieces[-rule.keep_segments :][0].from_offset
+    keeps = pieces[-rule.keep_segments :][0].offsets.start
     cut = min(max(by_age, by_bytes), keeps)
     held = rule.held(pieces[0].segment.source.partition)
     going = [i for i in stored if i.segment.offsets.end < cut and not any(map(i.segment.offsets.overlaps, held))]
@@ -129,7 +129,7 @@ def _age_cut(stored: Collection[SegmentInfo], rule: RetentionRule, now: datetime
     return min(young, default=max(info.segment.offsets.next_offset for info in stored))
 
 
-def _bytes_cut(pieces: Sequence[Piece], stored: Collection[SegmentInfo], rule: RetentionRule) -> int:
+def _bytes_cut(pieces: Sequence[SegmentSlice], stored: Collection[SegmentInfo], rule: RetentionRule) -> int:
     if rule.max_bytes is None:
         return 0
     sizes = {info.segment: info.size_bytes for info in stored}

@@ -152,11 +152,12 @@ class Compactor:
         quarantined = self.control.quarantined(region)
         report.quarantined = {str(segment): found.reason for segment, found in quarantined.items()}
         first = not report.outcomes
-        for place in self.store.topics(region):
-            topic = place.partition("@")[0]
+        for incarnation in self.store.incarnations(region):
+            topic = incarnation.topic
             if not job.takes(topic) or (selection.topics and topic not in selection.topics):
                 continue
-            for source, infos in groupby(self.store.walk(region, place), key=lambda info: info.segment.source):
+            stored = self.store.walk(region, incarnation.path)
+            for source, infos in groupby(stored, key=lambda info: info.segment.source):
                 if not selection.has(source):
                     continue
                 known = list(infos)

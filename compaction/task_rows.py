@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from compaction.planner import CleanPlan, MergePlan, Plan
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.segment import Segment, parse_key
 
 
@@ -38,7 +38,7 @@ class PlanOutcome:
 def encode_plan(plan: Plan) -> str:
     match plan:
         case MergePlan():
-            inputs = [[str(piece.segment), piece.from_offset] for piece in plan.inputs]
+            inputs = [[str(piece.segment), piece.offsets.start] for piece in plan.inputs]
             return _dump({"merge": str(plan.output), "inputs": inputs, "size_bytes": plan.size_bytes})
         case CleanPlan():
             inside = [[str(segment), size_bytes] for segment, size_bytes in plan.inside.items()]
@@ -49,7 +49,7 @@ def decode_plan(text: str) -> Plan:
     """Inverse of `encode_plan`."""
     d = json.loads(text)
     if "merge" in d:
-        inputs = tuple(Piece(_segment(key), from_offset) for key, from_offset in d["inputs"])
+        inputs = tuple(SegmentSlice.rest(_segment(key), from_offset) for key, from_offset in d["inputs"])
         return MergePlan(output=_segment(d["merge"]), inputs=inputs, size_bytes=d["size_bytes"])
     return CleanPlan(keeper=_segment(d["clean"]), inside={_segment(key): size_bytes for key, size_bytes in d["inside"]})
 

@@ -10,7 +10,7 @@ from egress.partition import EgressPartition, SealPolicy, Seek
 from egress.settings import EgressTopicSettings
 from egress.start.commit_metadata import CommitMetadata
 from egress.start.resolver import StartAt
-from egress.topics.claims import Incarnation
+from egress.topics.claims import ClaimedTopic
 from egress.topics.log_identity import ForkEvidence, LogPoints
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
@@ -25,7 +25,7 @@ class AssignedPartition:
 
     partition: TopicPartition
     source: SourcePartition  # the plain place's until the life is known
-    life: Incarnation | None = None  # of the topic, as reading began
+    life: ClaimedTopic | None = None  # of the topic, as reading began
     core: EgressPartition | None = None  # None until it is known where to begin
     note: CommitMetadata | None = None
     stopped: str = ""  # why it waits for an operator
@@ -119,6 +119,6 @@ class AssignedPartition:
     def fields(self) -> dict[str, object]:
         return {
             log_fields.REGION: self.source.region,
-            log_fields.TOPIC: self.source.place,
+            log_fields.TOPIC: self.source.path,
             log_fields.PARTITION: self.partition.partition,
         }

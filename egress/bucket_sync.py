@@ -21,9 +21,10 @@ from functools import partial
 
 from formats.control.keys import is_of_either_side, is_of_one_bucket
 from formats.errors import MalformedKey, SegmentExists, SegmentNotFound, TransientError
+from formats.incarnation import CONTROL
 from formats.messages.s3_notifications import parse
 from formats.messages.segment_events import Created
-from formats.segment import CONTROL, parse_key, region_prefix
+from formats.segment import parse_key, region_prefix
 from formats.topic_selection import TopicPattern
 from infra.archive.compare_objects import Likeness, Located, State, compare, likeness, sizes_differ
 from infra.contracts.storage import NotificationQueue, ObjectInfo, ObjectStore

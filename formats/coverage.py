@@ -12,23 +12,16 @@ from formats.segment import OffsetRange, Segment
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Read `segment`, skipping records before `from_offset`."""
-
-    segment: Segment
-    from_offset: int
-
-    @property
-    def offsets(self) -> OffsetRange:
-        return OffsetRange(self.from_offset, self.segment.offsets.end)
-
-
-@dataclass(frozen=True, slots=True)
 class SegmentSlice:
     """Read these offsets of `segment`, no others."""
 
     segment: Segment
     offsets: OffsetRange
+
+    @classmethod
+    def rest(cls, segment: Segment, from_offset: int) -> SegmentSlice:
+        """From `from_offset` to the segment's end."""
+        return cls(segment, OffsetRange(from_offset, segment.offsets.end))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +31,7 @@ class Gap:
     offsets: OffsetRange
 
 
-def next_step(segments: Iterable[Segment], next_offset: int) -> Piece | Gap | None:
+def next_step(segments: Iterable[Segment], next_offset: int) -> SegmentSlice | Gap | None:
     """The step that starts at `next_offset`, or None when nothing is stored at or after it. O(n).
 
     Of the segments that cover it, the one reaching furthest wins, then the higher level, then the later start: fewer
@@ -53,7 +46,7 @@ def next_step(segments: Iterable[Segment], next_offset: int) -> Piece | Gap | No
         elif segment.offsets.start > next_offset and (later is None or segment.offsets.start < later):
             later = segment.offsets.start
     if here is not None:
-        return Piece(here, next_offset)
+        return SegmentSlice.rest(here, next_offset)
     return None if later is None else Gap(OffsetRange(next_offset, later - 1))
 
 
@@ -61,8 +54,9 @@ def _reach(segment: Segment) -> tuple[int, int, int]:
     return segment.offsets.end, segment.level, segment.offsets.start
 
 
-def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[Piece | Gap]:
-    """`next_step` over and over, to the end. Sorts once: O(n log n) in segments of one partition."""
+def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[SegmentSlice | Gap]:
+    """`next_step` over and over, to the end; each slice reaches its segment's end. Sorts once: O(n log n) in segments
+    of one partition."""
     waiting = sorted(segments, key=lambda s: s.offsets.start, reverse=True)
     best: Segment | None = None
     while True:
@@ -71,7 +65,7 @@ def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[Piece | Gap
             if best is None or _reach(segment) > _reach(best):
                 best = segment
         if best is not None and best.offsets.end >= next_offset:
-            step: Piece | Gap = Piece(best, next_offset)
+            step: SegmentSlice | Gap = SegmentSlice.rest(best, next_offset)
         elif waiting:
             step = Gap(OffsetRange(next_offset, waiting[-1].offsets.start - 1))
         else:
@@ -80,7 +74,7 @@ def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[Piece | Gap
         next_offset = step.offsets.next_offset
 
 
-def from_first(segments: Iterable[Segment]) -> Iterator[Piece | Gap]:
+def from_first(segments: Iterable[Segment]) -> Iterator[SegmentSlice | Gap]:
     """`steps` of a reader of everything: from where the archive begins."""
     known = list(segments)
     return steps(known, min((segment.offsets.start for segment in known), default=0))
@@ -94,13 +88,16 @@ def parts(segments: Iterable[Segment], within: OffsetRange) -> Iterator[SegmentS
         if step.offsets.start > within.end:
             return
         offsets = OffsetRange(step.offsets.start, min(step.offsets.end, within.end))
-        yield SegmentSlice(step.segment, offsets) if isinstance(step, Piece) else Gap(offsets)
+        yield SegmentSlice(step.segment, offsets) if isinstance(step, SegmentSlice) else Gap(offsets)
 
 
-def remaining(pieces: Sequence[Piece], next_offset: int) -> tuple[Piece, ...]:
+def remaining(pieces: Sequence[SegmentSlice], next_offset: int) -> tuple[SegmentSlice, ...]:
     """Of adjoining pieces, in order: what lies at and behind `next_offset`."""
     left = [piece for piece in pieces if piece.offsets.end >= next_offset]
-    return tuple(Piece(piece.segment, max(piece.from_offset, next_offset)) for piece in left)
+    return tuple(
+        SegmentSlice(piece.segment, OffsetRange(max(piece.offsets.start, next_offset), piece.offsets.end))
+        for piece in left
+    )
 
 
 def explained_until(recorded: Iterable[OffsetRange], next_offset: int) -> int:

@@ -14,7 +14,6 @@ contested any more.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Sequence
 
 from formats.control.fork import LogFork
@@ -22,25 +21,6 @@ from formats.control.gap import RecordedGap
 from formats.coverage import uncovered
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange
-
-_NAME = re.compile(r"(?P<life>.+)-fork(?P<number>[1-9][0-9]{0,5})")
-
-
-def fork_name(life: str, number: int) -> str:
-    """The incarnation of the place that the `number`-th fork of a life leads to, from 1 on."""
-    return f"{life}-fork{number}"
-
-
-def fork_number(incarnation: str) -> int:
-    """0: the place was begun with the topic, not behind a fork."""
-    match = _NAME.fullmatch(incarnation)
-    return int(match["number"]) if match else 0
-
-
-def newest_fork(incarnations: Iterable[str], life: str) -> int:
-    """Of the claimed incarnations of one topic: the number of the last fork of `life`; 0 when there is none."""
-    matches = (_NAME.fullmatch(incarnation) for incarnation in incarnations)
-    return max((int(m["number"]) for m in matches if m and m["life"] == life), default=0)
 
 
 def unresolved(
@@ -83,7 +63,7 @@ def explain(fork: LogFork) -> str:
     source, contested = fork.source, fork.contested
     return (
         f"the log of {source.topic}/{source.partition} has forked: {fork.evidence}, but its archive in "
-        f"{source.region}/{source.place} has come to {fork.next_offset}. Whatever that holds at {contested} is no "
+        f"{source.region}/{source.path} has come to {fork.next_offset}. Whatever that holds at {contested} is no "
         "longer what the log holds, and one archive cannot hold both. Nothing more of this partition is archived until "
         f"you choose: `{adopt_command(fork)}` goes on in a new place of the archive, which holds the log as it is now "
         f"from {contested.start} on; `{accept_command(fork)}` goes on at {fork.next_offset} in the same place, and "

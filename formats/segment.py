@@ -8,22 +8,17 @@ from datetime import datetime
 from functools import lru_cache
 
 from formats.errors import MalformedKey
+from formats.incarnation import Incarnation, parse_incarnation
 
 LEVEL_STREAMING = 0  # written by egress; every compaction adds one
-CONTROL = "_control"  # the control plane's place below a region; no topic may have this name
 
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
-_INCARNATION = re.compile(r"[A-Za-z0-9_-]{1,64}")  # a topic id as Kafka prints it
 _REGION = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourcePartition:
-    """Where records come from: the identity that segments, checkpoints and workers share.
-
-    `incarnation` is the topic id for a life of the topic that is filed beside the plain place, and empty for the
-    plain place itself (the first life that claimed it).
-    """
+    """Where records come from: the identity that segments, checkpoints and workers share. `incarnation` is the id of
+    `formats.incarnation.Incarnation`."""
 
     region: str
     topic: str
@@ -33,20 +28,21 @@ class SourcePartition:
     def __post_init__(self) -> None:
         if not _REGION.fullmatch(self.region):
             raise ValueError(f"not a region name: {self.region!r}")
-        if not _TOPIC.fullmatch(self.topic) or self.topic in (".", "..", CONTROL):
-            raise ValueError(f"not a topic name: {self.topic!r}")
+        Incarnation(self.topic, self.incarnation)  # refuses what is no name
         if not 0 <= self.partition < 2**31:
             raise ValueError(f"not a partition number: {self.partition}")
-        if self.incarnation and not _INCARNATION.fullmatch(self.incarnation):
-            raise ValueError(f"not a topic id: {self.incarnation!r}")
+
+    @classmethod
+    def of(cls, region: str, incarnation: Incarnation, partition: int) -> SourcePartition:
+        return cls(region, incarnation.topic, partition, incarnation.id)
 
     @property
-    def place(self) -> str:
+    def path(self) -> str:
         """The topic's folder name in the archive."""
-        return f"{self.topic}@{self.incarnation}" if self.incarnation else self.topic
+        return Incarnation(self.topic, self.incarnation).path
 
     def __str__(self) -> str:
-        return f"{self.region}/{self.place}/{self.partition}"
+        return f"{self.region}/{self.path}/{self.partition}"
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -110,7 +106,7 @@ class SegmentInfo:
 
 
 _KEY = re.compile(
-    r"(?P<region>[^/@]+)/(?P<topic>[^/@]+)(@(?P<incarnation>[^/@]+))?/(?P<partition>0|[1-9][0-9]{0,9})/"
+    r"(?P<region>[^/]+)/(?P<path>[^/]+)/(?P<partition>0|[1-9][0-9]{0,9})/"
     r"(?P<level>0|[1-9][0-9]{0,3})/(?P<start>[0-9]{20})-(?P<end>[0-9]{20})"
 )
 
@@ -150,8 +146,9 @@ def region_prefix(prefix: str, region: str) -> str:
     return f"{prefix}/{region}/" if prefix else f"{region}/"
 
 
-# the keys of a listing name the same few partitions
-_source = lru_cache(maxsize=1024)(SourcePartition)
+@lru_cache(maxsize=1024)  # the keys of a listing name the same few partitions
+def _source(region: str, path: str, partition: int) -> SourcePartition:
+    return SourcePartition.of(region, parse_incarnation(path), partition)
 
 
 def parse_key(prefix: str, key: str) -> Segment:
@@ -162,7 +159,7 @@ def parse_key(prefix: str, key: str) -> Segment:
         raise MalformedKey(f"not a segment key below {head!r}: {key!r}")
     try:
         return Segment(
-            _source(match["region"], match["topic"], int(match["partition"]), match["incarnation"] or ""),
+            _source(match["region"], match["path"], int(match["partition"])),
             int(match["level"]),
             OffsetRange(int(match["start"]), int(match["end"])),
         )

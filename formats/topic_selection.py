@@ -15,11 +15,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from formats.segment import CONTROL
+from formats.incarnation import CONTROL, LEGAL_NAME
 
 T = TypeVar("T")
 
-LEGAL_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
 EXPRESSION_SIGN = "^"
 
 

@@ -79,7 +79,7 @@ class AssignedPartition:
         source = self.assignment.source
         return {
             log_fields.REGION: source.region,
-            log_fields.TOPIC: source.place,
+            log_fields.TOPIC: source.path,
             log_fields.PARTITION: source.partition,
         }
 

@@ -452,7 +452,7 @@ class IngressController:
             case Turn.LOOK:
                 self._listings.begin(held, full=True, reason="life")
             case Turn.FOLLOW:
-                log.warning("next_life_follows", extra=held.fields | {log_fields.NEXT: life.place})
+                log.warning("next_life_follows", extra=held.fields | {log_fields.NEXT: life.path})
                 next_source = life.source(source.region, source.partition)
                 self._change_life(held, next_source, {source: held.sequencer.next_offset or 0})
 

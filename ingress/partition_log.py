@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.segment import OffsetRange, Segment
 from infra.runtime import log_fields
 from infra.runtime.metrics import Metrics
@@ -13,9 +13,9 @@ from ingress.assigned_partition import AssignedPartition
 log = logging.getLogger(__name__)
 
 
-def finished(metrics: Metrics, held: AssignedPartition, piece: Piece) -> None:
+def finished(metrics: Metrics, held: AssignedPartition, piece: SegmentSlice) -> None:
     metrics.count("ingress_segments", 1, **held.labels)
-    skipped = piece.from_offset - piece.segment.offsets.start
+    skipped = piece.offsets.start - piece.segment.offsets.start
     if skipped:
         metrics.count("skipped_records", skipped, **held.labels)
     log.info(
@@ -23,7 +23,7 @@ def finished(metrics: Metrics, held: AssignedPartition, piece: Piece) -> None:
         extra=held.fields
         | {
             log_fields.LEVEL: piece.segment.level,
-            log_fields.START: piece.from_offset,
+            log_fields.START: piece.offsets.start,
             log_fields.END: piece.segment.offsets.end,
             log_fields.DESTINATION: held.assignment.target.topic,
         },

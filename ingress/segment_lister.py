@@ -137,15 +137,6 @@ class SegmentLister:
         )
 
 
-def list_stored(
-    control: ControlStore, store: SegmentStore, source: SourcePartition, *, wants_begin: bool = False
-) -> Stored:
-    """All there is. Gaps, then segments, then the begin, as above."""
-    recorded = control.gap_ranges(source)
-    infos = store.list(source)
-    return Stored(recorded=recorded, infos=infos, begin=_begin_of(control, source) if wants_begin else None)
-
-
 def _begin_of(control: ControlStore, source: SourcePartition) -> int | None:
     """Asked behind the segments: it was written before any of them was stored, so in a bucket that keeps the order of
     writes who sees a segment sees it."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from formats.coverage import Gap, Piece, explained_until, next_step, remaining, steps
+from formats.coverage import Gap, SegmentSlice, explained_until, next_step, remaining, steps
 from formats.messages.delivery_checkpoint import Waiting
 from formats.segment import OffsetRange, Segment
 from ingress.segment_view import SegmentView
@@ -37,7 +37,7 @@ class Deliver:
     """Produce the pieces, which adjoin; answer `progressed` as it goes and then `delivered`, or else `failed`,
     `vanished` or `corrupt` of the one at fault."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[SegmentSlice, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Begin:
 class Finished:
     """The piece is in the target, and so is the checkpoint that says so."""
 
-    piece: Piece
+    piece: SegmentSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ class Sequencer:
     next_offset: int | None  # of the next record to deliver; None until the first segment is chosen
     is_begun: bool = True  # a checkpoint says where delivery began
     waited: Waiting | None = None  # what an owner before this one waited for
-    delivering: tuple[Piece, ...] = ()  # those that are not finished
+    delivering: tuple[SegmentSlice, ...] = ()  # those that are not finished
     beginning: bool = False  # the first checkpoint is being written
     listed_at: datetime | None = None  # when the last listing was begun that shows all there was
     wake_at: datetime | None = None  # call `tick` then; None: only news can change anything
@@ -209,7 +209,7 @@ class Sequencer:
         """The store holds no such object (a plain 404): merged away, or removed."""
         self.delivering = ()
         self.view.removed(segment)
-        if self.next_offset is not None and isinstance(next_step(self.view.segments, self.next_offset), Piece):
+        if self.next_offset is not None and isinstance(next_step(self.view.segments, self.next_offset), SegmentSlice):
             return self._advance(now)
         if segment == self._vanished:  # listed, but not there, again: a store at odds with itself is given time
             self._wanted = Relist(False, "missing")
@@ -223,7 +223,7 @@ class Sequencer:
         a listing, in case it was replaced."""
         self.delivering = ()
         self.view.removed(segment)
-        if self.next_offset is not None and isinstance(next_step(self.view.segments, self.next_offset), Piece):
+        if self.next_offset is not None and isinstance(next_step(self.view.segments, self.next_offset), SegmentSlice):
             return self._advance(now)
         self._wanted = Relist(False, "corrupt")
         self._back_off(now, refused=True)
@@ -293,7 +293,7 @@ class Sequencer:
                 return effects
         step = next_step(self.view.segments, self.next_offset)
         match step:
-            case Piece():
+            case SegmentSlice():
                 self._gap, self.wake_at = None, None
                 if not self.is_begun:
                     self.beginning = True
@@ -306,10 +306,10 @@ class Sequencer:
                 self._gap = None
                 return self._relist(full=False, reason="truncated") if self.view.truncated else []
 
-    def _chain(self, next_offset: int) -> tuple[Piece, ...]:
+    def _chain(self, next_offset: int) -> tuple[SegmentSlice, ...]:
         """What lies at the position, and what adjoins that as long as it is small."""
         sizes = {info.segment: info.size_bytes for info in self.view.infos}
-        chain: list[Piece] = []
+        chain: list[SegmentSlice] = []
         left = CHAIN_BYTES
         for step in steps(self.view.segments, next_offset):
             if isinstance(step, Gap) or len(chain) == CHAIN_PIECES:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
-from formats.forks import fork_name, fork_number
+from formats.incarnation import fork_id, fork_number
 from formats.topic_selection import TopicPattern, TopicRule
 from infra.settings.field import Problem, about, dotted, enforce, matching, not_blank, region_name, topic_name
 
@@ -93,7 +93,7 @@ class IngressSource:
         if not incarnation or self.on_recreate != "new-topic":
             return name
         fork = fork_number(incarnation)
-        return f"{name}.{fork_name(incarnation[:LIFE], fork) if fork else incarnation[:LIFE]}"
+        return f"{name}.{fork_id(incarnation[:LIFE], fork) if fork else incarnation[:LIFE]}"
 
     def _contradictions(self) -> Iterator[Problem]:
         is_one = self.destination_topic is not None and TOPIC not in self.destination_topic

@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
+from formats.incarnation import LEGAL_NAME
 from formats.int_range import ANY_OFFSET, ANY_TIME, IntRange
-from formats.topic_selection import LEGAL_NAME, TopicPattern, is_internal
+from formats.topic_selection import TopicPattern, is_internal
 
 TOPIC_SIGN = "{topic}"
 

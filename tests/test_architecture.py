@@ -84,6 +84,7 @@ PURE = (
     "formats/coverage.py",
     "formats/forks.py",
     "formats/gap_acceptance.py",
+    "formats/incarnation.py",
     "formats/messages/checkpoint_notes.py",
     "formats/messages/delivery_checkpoint.py",
     "formats/messages/group_claim.py",
@@ -416,7 +417,7 @@ def test_a_type_checkers_import_is_no_import(copy: House) -> None:
 def test_the_graph_of_folders_is_text() -> None:
     lines = graph(House(ROOT)).split("\n")
     assert lines[0] == "./"
-    assert "    messages                     -> errors segment" in lines
+    assert "    messages                     -> errors incarnation segment" in lines
 
 
 def test_test_files_have_names_of_their_own() -> None:

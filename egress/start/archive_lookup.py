@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -19,11 +18,9 @@ from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
 from formats.errors import CorruptSegment, DataError, SegmentNotFound
 from formats.forks import unresolved
-from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
-from infra.archive.control import ControlStore
+from infra.archive.archive import Archive
 from infra.archive.forward_listing import ahead, all_ahead, covered
-from infra.archive.segments import SegmentStore
 
 PAGE = 1000  # keys of one request
 SIDE_BY_SIDE = 8  # listings of single partitions, against one after the other of the whole place
@@ -64,16 +61,14 @@ class Archived:
 class ArchiveLookup:
     """As thread safe as the stores; raises what they raise."""
 
-    store: SegmentStore
-    control: ControlStore
-    format: SegmentFormat
+    archive: Archive
 
     def find(self, sources: Mapping[SourcePartition, int | None], pool: Executor) -> Mapping[SourcePartition, Archived]:
         """Each with the offset that the group committed, if there is one that says where the archive begins: then what
         lies before it may be left out. Places side by side on `pool`, which is not the one this runs on."""
         by_place: dict[tuple[str, str], list[SourcePartition]] = {}
         for source in sources:
-            by_place.setdefault((source.region, source.place), []).append(source)
+            by_place.setdefault((source.region, source.path), []).append(source)
         found: dict[SourcePartition, Archived] = {}
         for known in pool.map(self._noted, by_place.values()):
             found |= known
@@ -90,17 +85,17 @@ class ArchiveLookup:
     def whole(self, source: SourcePartition, known: Archived) -> Archived:
         """The same, with the ranges of all that is stored. Lists every key of the partition once, and keeps no
         segment."""
-        extent = covered(self.store, source)
+        extent = covered(self.archive.segments, source)
         return replace(known, infos=(), known_from=extent.next_offset or 0, extent=extent.runs, is_whole=True)
 
     def beyond(self, source: SourcePartition, known: Archived, offset: int) -> Sequence[Segment]:
         """All segments that end at or behind it, in order of levels and starts."""
         if known.known_from > offset:
-            return [info.segment for info in all_ahead(self.store, source, offset, most=None).infos]
+            return [info.segment for info in all_ahead(self.archive.segments, source, offset, most=None).infos]
         return [info.segment for info in known.infos if info.segment.offsets.end >= offset]
 
     def holds(self, segments: Iterable[Segment]) -> bool:
-        return all(self.store.stat(segment) is not None for segment in segments)
+        return all(self.archive.segments.stat(segment) is not None for segment in segments)
 
     def last_record(self, source: SourcePartition, known: Archived, next_offset: int) -> LastRecord | Blocked | None:
         """The last record before `next_offset`, if everything between is covered; None when the archive does not hold
@@ -117,8 +112,7 @@ class ArchiveLookup:
                     "readable; this looks again by itself"
                 )
             try:
-                with closing(self.format.open(self.store.open(info.segment), info.segment)) as reader:
-                    footer = reader.footer
+                footer = self.archive.footer(info.segment)
             except CorruptSegment as error:
                 return Blocked(
                     f"{_unread(info.segment)}: {error}. Put a good copy in its place: an earlier version of the object,"
@@ -139,7 +133,9 @@ class ArchiveLookup:
         """The last segment that holds it; of those that can be read at once, if there is any."""
         if offset < 0:
             return None
-        infos = known.infos if known.known_from <= offset else ahead(self.store, source, offset, most=1).infos
+        infos = (
+            known.infos if known.known_from <= offset else ahead(self.archive.segments, source, offset, most=1).infos
+        )
         holding = [info for info in infos if offset in info.segment.offsets]
         return max(holding, key=lambda i: (not i.is_frozen, i.segment.offsets.start, i.segment.level), default=None)
 
@@ -147,25 +143,25 @@ class ArchiveLookup:
         if position is None or known.forks:
             return self.whole(source, known)
         known_from = max(position - 1, 0)
-        found = ahead(self.store, source, known_from)
+        found = ahead(self.archive.segments, source, known_from)
         if found.is_cut:  # the group was set far back
             return self.whole(source, known)
         return replace(known, infos=found.infos, known_from=known_from, is_whole=False)
 
     def _noted(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, Archived]:
         """What control objects say of partitions of one place."""
-        region, place = sources[0].region, sources[0].place
-        begun = self.control.begun(region, place)
-        with_gaps = set(self.control.gap_sources(region, place))
-        with_forks = set(self.control.fork_sources(region, place))
+        region, place = sources[0].region, sources[0].path
+        begun = self.archive.control.begun(region, place)
+        with_gaps = set(self.archive.control.gap_sources(region, place))
+        with_forks = set(self.archive.control.fork_sources(region, place))
         found: dict[SourcePartition, Archived] = {}
         for source in sources:
             try:
                 found[source] = Archived(
-                    gaps=self.control.gap_ranges(source) if source in with_gaps else (),
+                    gaps=self.archive.control.gap_ranges(source) if source in with_gaps else (),
                     has_begin=source.partition in begun,
-                    forks=self.control.forks(source) if source in with_forks else (),
-                    details=self.control.gaps(source) if source in with_gaps & with_forks else (),
+                    forks=self.archive.control.forks(source) if source in with_forks else (),
+                    details=self.archive.control.gaps(source) if source in with_gaps & with_forks else (),
                 )
             except DataError as error:  # of this partition, and no reason to position no other one
                 found[source] = Archived(unreadable=str(error))
@@ -174,7 +170,7 @@ class ArchiveLookup:
     def _listed(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, Sequence[SegmentInfo]] | None:
         """Segments of partitions of one place, by one listing; None when that is not worth it."""
         most = PAGE * max(len(sources) // SIDE_BY_SIDE, 1)
-        listed = list(islice(self.store.walk(sources[0].region, sources[0].place), most))
+        listed = list(islice(self.archive.segments.walk(sources[0].region, sources[0].path), most))
         if len(listed) == most:
             return None
         found: dict[SourcePartition, list[SegmentInfo]] = {}

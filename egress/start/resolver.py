@@ -22,7 +22,7 @@ from egress.start.choice import (
 )
 from egress.start.commit_metadata import CommitMetadata, read_commit_metadata
 from egress.start.log_lookup import compared, marks_of
-from egress.topics.claims import Blocked, Incarnation, TopicClaims, another_cluster
+from egress.topics.claims import Blocked, ClaimedTopic, TopicClaims, another_cluster
 from egress.topics.log_identity import ForkEvidence, from_lost_end, from_truncation
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.fork import LogFork
@@ -67,7 +67,7 @@ class StartQuery:
 class StartAt:
     """Read this partition of this life; what `start` says is lost is written down, and where its archive begins."""
 
-    life: Incarnation
+    life: ClaimedTopic
     source: SourcePartition
     start: Start
     beyond: tuple[Segment, ...] = ()  # stored already, behind `start`: what is read again has to agree with them
@@ -95,7 +95,7 @@ class _Known:
     def with_(self, source: SourcePartition, archived: Archived) -> _Known:
         return replace(self, archived={**self.archived, source: archived})
 
-    def notes(self, life: Incarnation) -> list[CommitMetadata]:
+    def notes(self, life: ClaimedTopic) -> list[CommitMetadata]:
         """Of the commits of all partitions of the topic."""
         of_topic = (c for p, c in self.committed.items() if p.topic == life.facts.name)
         return [n for c in of_topic if _believed(c, life) and (n := read_commit_metadata(c))]
@@ -123,7 +123,7 @@ class StartResolver:
         """`pool` asks the archive about partitions side by side; not the one this runs on."""
         lives = self._lives({w.partition.topic for w in wanted}, pool)
         answers: dict[TopicPartition, StartAt | Blocked | Unknown] = {}
-        known: list[tuple[StartQuery, Incarnation]] = []
+        known: list[tuple[StartQuery, ClaimedTopic]] = []
         for one in wanted:
             life = lives[one.partition.topic]
             if isinstance(life, Blocked):
@@ -150,12 +150,12 @@ class StartResolver:
         found = pool.map(lambda pair: self._one(pair[0], pair[1], facts), known)
         return answers | {one.partition: answer for (one, _), answer in zip(known, found, strict=True)}
 
-    def _lives(self, topics: Collection[str], pool: Executor) -> Mapping[str, Incarnation | Blocked]:
+    def _lives(self, topics: Collection[str], pool: Executor) -> Mapping[str, ClaimedTopic | Blocked]:
         cluster_id = self.admin.cluster_id()
         if cluster_id != self.cluster_id:
             return dict.fromkeys(topics, Blocked(another_cluster(cluster_id, self.cluster_id)))
         facts, refused = describe_each(self.admin, topics)
-        lives: dict[str, Incarnation | Blocked] = {
+        lives: dict[str, ClaimedTopic | Blocked] = {
             topic: Blocked(f"{topic} is not in the cluster any more") for topic in topics
         }
         lives |= {topic: Blocked(str(error)) for topic, error in refused.items()}
@@ -164,12 +164,12 @@ class StartResolver:
             zip(facts, pool.map(lambda f: self.places.life(f, cluster_id, claimed), facts.values()), strict=True)
         )
 
-    def _source(self, wanted: StartQuery, life: Incarnation) -> SourcePartition:
+    def _source(self, wanted: StartQuery, life: ClaimedTopic) -> SourcePartition:
         return life.source(self.region, wanted.partition.partition)
 
     @staticmethod
     def _archived_until(
-        wanted: StartQuery, life: Incarnation, committed: Mapping[TopicPartition, Committed]
+        wanted: StartQuery, life: ClaimedTopic, committed: Mapping[TopicPartition, Committed]
     ) -> int | None:
         """What the group says, if it also says where the archive begins; None where all of the archive is needed."""
         said = _believed(committed.get(wanted.partition), life)
@@ -177,7 +177,7 @@ class StartResolver:
             return None
         return said.next_offset
 
-    def _one(self, wanted: StartQuery, life: Incarnation, known: _Known) -> StartAt | Blocked:
+    def _one(self, wanted: StartQuery, life: ClaimedTopic, known: _Known) -> StartAt | Blocked:
         """Objects of one partition that cannot be read hold up no other. They say something, and least of all that
         there is nothing to say."""
         source = self._source(wanted, life)
@@ -190,7 +190,7 @@ class StartResolver:
             unreadable = [str(error)]
         return Blocked(f"{source}: {unreadable[0]}. Restore that object of the archive, below _control/v1/")
 
-    def _answer(self, wanted: StartQuery, life: Incarnation, known: _Known) -> StartAt | Blocked:
+    def _answer(self, wanted: StartQuery, life: ClaimedTopic, known: _Known) -> StartAt | Blocked:
         if wanted.partition not in known.marks:
             return Blocked(f"{wanted.partition} is not in the cluster any more")
         source = self._source(wanted, life)
@@ -224,7 +224,7 @@ class StartResolver:
             self._record(source, offsets, start, known.marks[wanted.partition])
         return StartAt(life, source, start, tuple(self.archive.beyond(source, here, start.next_offset)))
 
-    def _agreed(self, wanted: StartQuery, life: Incarnation, known: _Known) -> LogPoint | None:
+    def _agreed(self, wanted: StartQuery, life: ClaimedTopic, known: _Known) -> LogPoint | None:
         """What to have confirmed of a log whose fork was accepted: what is archived up to there has no point that says
         anything of it, and it may lose more while the operator decides or just after. The consumer is not asked to: it
         takes a record between the point and its start for a fork."""
@@ -237,13 +237,13 @@ class StartResolver:
             return None  # what was archived behind the fork is of the new log, and tells more
         return point
 
-    def _deeper(self, wanted: StartQuery, life: Incarnation, known: _Known) -> ForkEvidence | None:
+    def _deeper(self, wanted: StartQuery, life: ClaimedTopic, known: _Known) -> ForkEvidence | None:
         """That a log whose fork was accepted has lost more."""
         truncated = known.compared.get(wanted.partition)
         committed = _believed(known.committed.get(wanted.partition), life)
         return None if truncated is None else from_truncation(truncated, committed.next_offset if committed else 0)
 
-    def _lost_end(self, wanted: StartQuery, life: Incarnation, known: _Known) -> ForkEvidence | None:
+    def _lost_end(self, wanted: StartQuery, life: ClaimedTopic, known: _Known) -> ForkEvidence | None:
         """Of a partition whose last segments were stored and not committed: no leader epoch of theirs is known to the
         group, and records that follow may be a long time in coming."""
         here, marks = known.archived[self._source(wanted, life)], known.marks[wanted.partition]
@@ -255,7 +255,7 @@ class StartResolver:
             return None  # of the log before, and accepted
         return from_lost_end(end, marks.high, committed.next_offset)
 
-    def _start(self, wanted: StartQuery, life: Incarnation, known: _Known) -> Start | Blocked:
+    def _start(self, wanted: StartQuery, life: ClaimedTopic, known: _Known) -> Start | Blocked:
         """In the place of `life`. May read the begin of its archive, and the footer of its last segment."""
         partition, source = wanted.partition, self._source(wanted, life)
         here, marks = known.archived[source], known.marks[partition]
@@ -310,7 +310,7 @@ class StartResolver:
         last = self.archive.last_record(before, there, start.next_offset)
         return last.point if isinstance(last, LastRecord) else last
 
-    def _behind_fork(self, wanted: StartQuery, before: Incarnation, known: _Known) -> int | Blocked | None:
+    def _behind_fork(self, wanted: StartQuery, before: ClaimedTopic, known: _Known) -> int | Blocked | None:
         """Where the archive of a place behind a fork begins: where the logs differ. Of a partition whose log did not
         fork, behind what is archived in the place before. So the two hold everything, and nothing twice. None for a
         partition that the place before never had: it was added since."""
@@ -336,7 +336,7 @@ class StartResolver:
             "log_forked",
             extra={
                 log_fields.REGION: fork.source.region,
-                log_fields.TOPIC: fork.source.place,
+                log_fields.TOPIC: fork.source.path,
                 log_fields.PARTITION: fork.source.partition,
                 log_fields.OFFSET: fork.next_offset,
                 log_fields.LEADER_EPOCH: fork.leader_epoch,
@@ -363,7 +363,7 @@ class StartResolver:
             "gap_recorded",
             extra={
                 log_fields.REGION: source.region,
-                log_fields.TOPIC: source.place,
+                log_fields.TOPIC: source.path,
                 log_fields.PARTITION: source.partition,
                 log_fields.START: offsets.start,
                 log_fields.END: offsets.end,
@@ -371,7 +371,7 @@ class StartResolver:
             },
         )
 
-    def _policy_offset(self, wanted: StartQuery, life: Incarnation, known: _Known) -> int:
+    def _policy_offset(self, wanted: StartQuery, life: ClaimedTopic, known: _Known) -> int:
         """Partitions that appeared after their topic was first positioned are read from their beginning, whatever the
         policy, and so are later lives of a topic: what was written before we noticed them is not to be lost."""
         start, partition, marks = wanted.settings.start, wanted.partition.partition, known.marks[wanted.partition]
@@ -382,6 +382,6 @@ class StartResolver:
         return self.admin.offsets_at([wanted.partition], start).get(wanted.partition, marks.low)
 
 
-def _believed(committed: Committed | None, life: Incarnation) -> Committed | None:
+def _believed(committed: Committed | None, life: ClaimedTopic) -> Committed | None:
     """None for the commit of an earlier incarnation: an offset of a log that is gone."""
     return committed if committed is not None and is_of(committed, life.name, is_first=life.is_first) else None

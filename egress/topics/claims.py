@@ -1,16 +1,18 @@
-"""Where in the archive a life of a topic is filed.
+"""Archive paths of topics, claimed. Which incarnation is current is decided in `formats.incarnation`; here, whether its
+path may be claimed, and by which claim.
 
-    nobody claimed the plain place      claim it; but not over segments that lie there: an operator adopts them
-    the plain place is ours             {topic}
-    it is of an earlier life            {topic}@{topic id}, claimed as well
-    it is of another cluster            hold: another cluster stands behind the bootstrap address; or `adopt`
-    a fork of its log was adopted       {topic}@{topic id}-fork{n}, the last one: the same topic, and the same topic id
+    the plain path is not claimed       claim it; but not over segments that lie there: an operator adopts them
+    the plain path is the topic's       go on there
+    it is of an earlier incarnation     claim a path of the topic's own
+    it is of another cluster            blocked: another cluster stands behind the bootstrap address; or `adopt`
+    a fork of its log was adopted       go on where the last one leads: the same topic, and the same topic id
 
-A place is claimed once, by a conditional put, before the first segment goes there; whoever comes second agrees.
+A path is claimed once, by a conditional put, before the first segment goes there; a second process takes the claim that
+stands.
 
-Brokers without topic ids: a life is named `{cluster id}-{counter}`. Nothing there tells a topic that was created again
-from the one before (only its end may: a log that is shorter than what was read stops), so `adopt` begins the next life;
-and so does `adopt_fork`, whose claim says behind which place.
+Brokers without topic ids: nothing there distinguishes a topic that was created again from the one before (only its end
+may: a log that is shorter than what was read stops), so `adopt` begins the next incarnation; and so does `adopt_fork`,
+whose claim names the path before.
 """
 
 from __future__ import annotations
@@ -19,9 +21,19 @@ import logging
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
-from formats.control.claim import TopicClaim, incarnations, newest_stand_in, stand_in
+from formats.control.claim import TopicClaim
 from formats.errors import DataError, TargetError
-from formats.forks import fork_name, fork_number, newest_fork
+from formats.incarnation import (
+    Incarnation,
+    before_forks,
+    current,
+    fork_id,
+    generated_id,
+    is_current,
+    later_ids,
+    newest_fork,
+    parse_incarnation,
+)
 from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
 from infra.contracts.cluster import ClusterAdmin, TopicFacts
@@ -41,42 +53,43 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incarnation:
-    """One life of a topic, from its creation to its deletion."""
+class ClaimedTopic:
+    """A topic as the cluster shows it, from its creation to its deletion, with the archive path that it has."""
 
     facts: TopicFacts  # its topic id is empty where brokers have none
     cluster_id: str
-    name: str  # the topic id, or what stands for it, with the number of a fork; no two lives share it
-    incarnation: str = ""  # of its source partitions; empty: the plain place
-    before: Incarnation | None = None  # the place it goes on from, behind a fork
+    name: str  # the topic id, or the generated one, with the number of a fork; no two incarnations share it
+    incarnation: Incarnation
+    before: ClaimedTopic | None = None  # behind a fork: with the path it goes on from
 
     @property
     def topic_id(self) -> str:
-        """Or what stands for it."""
+        """Or the generated one."""
         return self.facts.topic_id or self.name
 
     @property
     def is_first(self) -> bool:
-        return not self.incarnation
+        return not self.incarnation.id
 
     def source(self, region: str, partition: int) -> SourcePartition:
-        return SourcePartition(region, self.facts.name, partition, self.incarnation)
+        return SourcePartition.of(region, self.incarnation, partition)
+
+    def under(self, id_: str) -> ClaimedTopic:
+        """The same topic under a path of its own."""
+        return replace(self, name=id_, incarnation=Incarnation(self.facts.name, id_))
 
 
-def behind_fork(life: Incarnation, number: int) -> Incarnation:
-    """Where the archive of `life` goes on behind the `number`-th fork of its log; behind 0 of them: `life`."""
+def behind_fork(topic: ClaimedTopic, number: int) -> ClaimedTopic:
+    """Where the archive goes on behind the `number`-th fork of the topic's log; behind 0 of them: `topic`."""
     if not number:
-        return life
-    name = fork_name(life.name, number)
-    return replace(life, name=name, incarnation=name, before=replace(behind_fork(life, number - 1), before=None))
+        return topic
+    before = replace(behind_fork(topic, number - 1), before=None)
+    return replace(topic.under(fork_id(topic.name, number)), before=before)
 
 
-def is_last(life: Incarnation, claimed: Collection[str]) -> bool:
-    """Whether no operator has let the archive of the topic go on in a later place."""
-    later = incarnations(claimed, life.facts.name)
-    if life.facts.topic_id:
-        return newest_fork(later, life.facts.topic_id) <= fork_number(life.incarnation)
-    return newest_stand_in(later, life.cluster_id) in ("", life.incarnation)
+def is_last(topic: ClaimedTopic, claimed: Collection[str]) -> bool:
+    """Whether no operator has let the archive of the topic go on in a later path."""
+    return is_current(topic.incarnation, topic.facts.topic_id, topic.cluster_id, claimed)
 
 
 @dataclass(slots=True)
@@ -86,14 +99,14 @@ class TopicClaims:
     region: str
     control: ControlStore
     clock: Clock
-    _known: dict[tuple[str, str, str], Incarnation] = field(default_factory=dict)  # a claim never changes
+    _known: dict[tuple[str, str, str], ClaimedTopic] = field(default_factory=dict)  # a claim never changes
 
     def claimed(self) -> frozenset[str]:
-        """Every place that is claimed now, for `life`; by one listing."""
+        """Every path that is claimed now, for `life`; by one listing."""
         return frozenset(self.control.places(self.region))
 
-    def life(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> Incarnation | Blocked:
-        """The life that the cluster shows now, its place claimed; or why an operator must say which one it is."""
+    def life(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> ClaimedTopic | Blocked:
+        """The topic as the cluster shows it now, its path claimed; or why an operator must say which one it is."""
         key = (facts.name, facts.topic_id, cluster_id)
         try:
             if not facts.topic_id:
@@ -105,51 +118,49 @@ class TopicClaims:
         if isinstance(life, Blocked):
             return life
         self._known[key] = life
-        return behind_fork(life, newest_fork(incarnations(claimed, facts.name), life.name))
+        return behind_fork(life, newest_fork(later_ids(claimed, facts.name), life.name))
 
-    def _with_id(self, facts: TopicFacts, cluster_id: str) -> Incarnation | Blocked:
+    def _with_id(self, facts: TopicFacts, cluster_id: str) -> ClaimedTopic | Blocked:
         first = self._first(facts, facts.topic_id, cluster_id)
         if isinstance(first, Blocked):
             return first
-        if first.topic_id == facts.topic_id:
-            return Incarnation(facts=facts, cluster_id=cluster_id, name=facts.topic_id)
-        own = self.control.place(self.region, f"{facts.name}@{facts.topic_id}")
-        if own is None:
+        here = before_forks(facts.name, facts.topic_id, first.topic_id)
+        if here.id and self.control.place(self.region, here.path) is None:
             if first.cluster_id != cluster_id:
                 return _other_cluster(facts, first, cluster_id)
-            if first.topic_id == stand_in(first.cluster_id, first.number):
+            if first.topic_id == generated_id(first.cluster_id, first.number):
                 return Blocked(
                     f"{facts.name}: its archive was begun when the brokers had no topic ids, and now they say "
                     f"{facts.topic_id}: nothing tells whether it is the same topic. `{_adopt(facts.name)}` begins a "
                     "place of its own for it"
                 )
-            self._claim(facts, f"{facts.name}@{facts.topic_id}", facts.topic_id, cluster_id)
-        return Incarnation(facts=facts, cluster_id=cluster_id, name=facts.topic_id, incarnation=facts.topic_id)
+            self._claim(facts, here.path, facts.topic_id, cluster_id)
+        return ClaimedTopic(facts=facts, cluster_id=cluster_id, name=facts.topic_id, incarnation=here)
 
-    def _without_id(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> Incarnation | Blocked:
-        first = self._first(facts, stand_in(cluster_id, 0), cluster_id)
+    def _without_id(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> ClaimedTopic | Blocked:
+        generated = generated_id(cluster_id, 0)
+        first = self._first(facts, generated, cluster_id)
         if isinstance(first, Blocked):
             return first
-        newest = newest_stand_in(incarnations(claimed, facts.name), cluster_id)
-        if newest:
-            life = Incarnation(facts=facts, cluster_id=cluster_id, name=newest, incarnation=newest)
-            claim = self.control.place(self.region, f"{facts.name}@{newest}")
+        here = current(facts.name, "", cluster_id, first_id=first.topic_id, claimed=claimed)
+        topic = ClaimedTopic(facts=facts, cluster_id=cluster_id, name=here.id or first.topic_id, incarnation=here)
+        if here.id:
+            claim = self.control.place(self.region, here.path)
             if claim is None or not claim.fork:
-                return life
-            before = claim.forked_from.partition("@")[2]
-            there = replace(life, name=before or stand_in(cluster_id, 0), incarnation=before)
-            return replace(life, before=there)
+                return topic
+            before = parse_incarnation(claim.forked_from)
+            return replace(topic, before=replace(topic, name=before.id or generated, incarnation=before))
         if first.cluster_id != cluster_id:
             return _other_cluster(facts, first, cluster_id)
-        if first.topic_id != stand_in(cluster_id, 0):
+        if first.topic_id != generated:
             return Blocked(
                 f"{facts.name}: its archive was begun for topic id {first.topic_id}, and now the brokers tell none. "
                 f"Is kafka.bootstrap.servers right? `{_adopt(facts.name)}` begins a place of its own for it"
             )
-        return Incarnation(facts=facts, cluster_id=cluster_id, name=first.topic_id)
+        return topic
 
     def _first(self, facts: TopicFacts, name: str, cluster_id: str) -> TopicClaim | Blocked:
-        """Whose the plain place is; ours from now on, if it was nobody's and nothing lies there."""
+        """The claim of the plain path; ours from now on, if there was none and nothing lies there."""
         claimed = self.control.place(self.region, facts.name)
         if claimed is None and self.control.occupied(self.region, facts.name):
             # looked at again: another process claims, and then stores, while we look
@@ -175,7 +186,7 @@ class TopicClaims:
         return stands
 
 
-def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, clock: Clock) -> Incarnation:
+def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, clock: Clock) -> ClaimedTopic:
     """Files the topic as it is now, by an operator's word: in the plain place with all that lies there, if nobody
     claimed it; else in a place of its own, whatever cluster or life the plain one is of.
 
@@ -186,18 +197,17 @@ def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, c
     later = control.later_lives(region, topic)
     plain = control.place(region, topic)
     number = len(later) + (plain is not None)
-    name = facts.topic_id or stand_in(cluster_id, number)
+    name = facts.topic_id or generated_id(cluster_id, number)
     claim = TopicClaim(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=clock.now())
     if plain is None:
         with durable(Step.CLAIM_PLACE):
             plain = control.claim(region, topic, claim)
-    life = Incarnation(
-        facts=facts, cluster_id=cluster_id, name=name, incarnation="" if plain.topic_id == name else name
-    )
-    if life.incarnation:
+    here = before_forks(topic, name, plain.topic_id)
+    if here.id:
         with durable(Step.CLAIM_PLACE):
-            control.claim(region, f"{topic}@{name}", claim)
-    return behind_fork(life, newest_fork(later, name))
+            control.claim(region, here.path, claim)
+    adopted = ClaimedTopic(facts=facts, cluster_id=cluster_id, name=name, incarnation=here)
+    return behind_fork(adopted, newest_fork(later, name))
 
 
 def facts_of(admin: ClusterAdmin, topic: str) -> tuple[TopicFacts, str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from egress.topics.claims import Blocked, Incarnation, TopicClaims, facts_of
-from formats.control.claim import TopicClaim, incarnations, stand_in
+from egress.topics.claims import Blocked, ClaimedTopic, TopicClaims, facts_of
+from formats.control.claim import TopicClaim
 from formats.control.fork import LogFork
 from formats.errors import TargetError
-from formats.forks import fork_name, newest_fork, unresolved
+from formats.forks import unresolved
+from formats.incarnation import fork_id, generated_id, later_ids, newest_fork
 from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
@@ -18,7 +19,9 @@ from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Clock
 
 
-def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str, clock: Clock) -> Incarnation:
+def adopt_fork(
+    store: SegmentStore, control: ControlStore, admin: ClusterAdmin, region: str, topic: str, *, clock: Clock
+) -> ClaimedTopic:
     """Lets the archive go on behind the forks of a topic's log in a new place, for every partition of the topic: see
     `formats.forks`. A running egress follows within minutes.
 
@@ -27,12 +30,11 @@ def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str
     store and cluster raise.
     """
     facts, cluster_id = facts_of(admin, topic)
-    control = ControlStore(store.objects, store.prefix)
     claimed = control.places(region)
     life = TopicClaims(region, control, clock).life(facts, cluster_id, claimed)
     if isinstance(life, Blocked):
         raise TargetError(f"adopt --fork {topic}: {life.reason}")
-    place = life.source(region, 0).place
+    place = life.incarnation.path
     forked = {s.partition for s in control.fork_sources(region, place) if waiting_forks(store, control, s)}
     if not forked:
         if life.before is not None:
@@ -50,15 +52,16 @@ def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str
             f"{region}/{place}, behind the last fork. Let it run until they are archived there, or until /readyz names "
             "what keeps them from it, which is to be mended first; then run this again"
         )
-    later = incarnations(claimed, topic)
+    later = later_ids(claimed, topic)
     number = len(later) + (topic in claimed)
     if facts.topic_id:
         forks = newest_fork(later, facts.topic_id) + 1
-        name = fork_name(facts.topic_id, forks)
+        name = fork_id(facts.topic_id, forks)
     else:
         current = control.place(region, place)
         forks = 1 + (0 if current is None else current.fork)
-        name = stand_in(cluster_id, number)
+        name = generated_id(cluster_id, number)
+    behind = replace(life.under(name), before=replace(life, before=None))
     claim = TopicClaim(
         topic_id=facts.topic_id or name,
         cluster_id=cluster_id,
@@ -68,8 +71,8 @@ def adopt_fork(store: SegmentStore, admin: ClusterAdmin, region: str, topic: str
         forked_from=place,
     )
     with durable(Step.CLAIM_PLACE):
-        control.claim(region, f"{topic}@{name}", claim)
-    return replace(life, name=name, incarnation=name, before=replace(life, before=None))
+        control.claim(region, behind.incarnation.path, claim)
+    return behind
 
 
 def waiting_forks(store: SegmentStore, control: ControlStore, source: SourcePartition) -> Sequence[LogFork]:

@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
 from formats.codec import VERSION, dump, load
 from formats.errors import MalformedEvent
 
-_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicClaim:
-    """The life of a topic that a place was claimed for. `number` counts the places of one name, from 0."""
+    """The incarnation of a topic that an archive path was claimed for. `number` counts the paths of one topic, from
+    0."""
 
     topic_id: str
     cluster_id: str
     number: int
     claimed_at: datetime  # UTC
-    fork: int = 0  # number of the fork of that life's log behind which it begins, from 1 on; 0: with the life
-    forked_from: str = ""  # the place that holds the log up to that fork
-
-
-def stand_in(cluster_id: str, number: int) -> str:
-    """A name for a life where brokers have no topic ids; fit for keys."""
-    return f"{_NOT_IN_A_NAME.sub('_', cluster_id)[:40]}-{number}"
-
-
-def newest_stand_in(lives: Iterable[str], cluster_id: str) -> str:
-    """Of the lives of one topic, by name: the last that stands for one of this cluster; empty when none does."""
-    head = stand_in(cluster_id, 0)[:-1]
-    numbers = [int(n) for life in lives if life.startswith(head) and (n := life[len(head) :]).isdecimal()]
-    return f"{head}{max(numbers)}" if numbers else ""
-
-
-def incarnations(places: Iterable[str], topic: str) -> list[str]:
-    """Of places: those of later lives of `topic`, by the name behind the `@`."""
-    return [place[len(topic) + 1 :] for place in places if place.startswith(f"{topic}@")]
+    fork: int = 0  # number of the fork of the topic's log behind which it begins, from 1 on; 0: with the topic
+    forked_from: str = ""  # the path that holds the log up to that fork
 
 
 def encode_place(place: TopicClaim) -> bytes:

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from formats.codec import VERSION
 from formats.control.fork import LogFork
-from formats.segment import CONTROL, OffsetRange, Segment, SourcePartition, region_prefix
+from formats.incarnation import CONTROL
+from formats.segment import OffsetRange, Segment, SourcePartition, region_prefix
 
 
 def place_key(prefix: str, region: str, place: str) -> str:
@@ -35,11 +36,11 @@ def begins_prefix(prefix: str, region: str, place: str) -> str:
 
 
 def begin_key(prefix: str, source: SourcePartition) -> str:
-    return f"{begins_prefix(prefix, source.region, source.place)}{source.partition}"
+    return f"{begins_prefix(prefix, source.region, source.path)}{source.partition}"
 
 
 def forks_prefix(prefix: str, source: SourcePartition) -> str:
-    return f"{control_prefix(prefix, source.region)}forks/{source.place}/{source.partition}/"
+    return f"{control_prefix(prefix, source.region)}forks/{source.path}/{source.partition}/"
 
 
 def fork_key(prefix: str, fork: LogFork) -> str:
@@ -56,7 +57,7 @@ def gap_key(prefix: str, source: SourcePartition, offsets: OffsetRange) -> str:
 
 
 def gaps_prefix(prefix: str, source: SourcePartition) -> str:
-    return f"{control_prefix(prefix, source.region)}gaps/{source.place}/{source.partition}/"
+    return f"{control_prefix(prefix, source.region)}gaps/{source.path}/{source.partition}/"
 
 
 def quarantine_prefix(prefix: str, region: str) -> str:

@@ -18,8 +18,9 @@ from datetime import UTC, datetime
 from urllib.parse import unquote_plus
 
 from formats.errors import MalformedEvent, MalformedKey
+from formats.incarnation import CONTROL
 from formats.messages.segment_events import Created, Removed, SegmentEvent
-from formats.segment import CONTROL, SegmentInfo, parse_key
+from formats.segment import SegmentInfo, parse_key
 
 TEST_EVENT = "s3:TestEvent"
 

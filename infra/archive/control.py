@@ -32,6 +32,7 @@ from formats.control.lease import Lease, decode_lease, encode_lease
 from formats.control.quarantine import Quarantined, decode_quarantined, encode_quarantined
 from formats.coverage import adjoining
 from formats.errors import MalformedEvent, MalformedKey, SegmentExists, SegmentNotFound
+from formats.incarnation import Incarnation, later_paths, parse_incarnation
 from formats.segment import OffsetRange, Segment, SourcePartition, parse_key, parse_offsets, region_prefix
 from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
@@ -46,7 +47,7 @@ class ControlStore:
     objects: ObjectStore
     prefix: str
 
-    # --- places: {topic}, or {topic}@{topic id} for a later life ---
+    # --- claims of archive paths: see `formats.incarnation` ---
 
     def place(self, region: str, place: str) -> TopicClaim | None:
         """None when, and only when, nobody claimed it."""
@@ -70,9 +71,17 @@ class ControlStore:
         prefix = places_prefix(self.prefix, region)
         return [item.key[len(prefix) :] for item in self.objects.list(prefix)]
 
+    def claimed(self, region: str) -> Sequence[Incarnation]:
+        """Every incarnation whose path was claimed, by one listing; foreign keys are left out."""
+        found: list[Incarnation] = []
+        for path in self.places(region):
+            with contextlib.suppress(MalformedKey):
+                found.append(parse_incarnation(path))
+        return found
+
     def later_lives(self, region: str, topic: str) -> Sequence[str]:
-        """Names of the lives of `topic` that were filed beside its plain place, by one listing."""
-        prefix = place_key(self.prefix, region, f"{topic}@")
+        """Ids of the incarnations of `topic` that have a path beside its plain one, by one listing."""
+        prefix = place_key(self.prefix, region, later_paths(topic))
         return [item.key[len(prefix) :] for item in self.objects.list(prefix)]
 
     def occupied(self, region: str, place: str) -> bool:
@@ -265,8 +274,8 @@ class ControlStore:
         sources = []
         for parts in sorted(found):
             if len(parts) == 2 and parts[1].isdecimal():
-                topic, _, incarnation = parts[0].partition("@")
-                sources.append(SourcePartition(region, topic, int(parts[1]), incarnation))
+                with contextlib.suppress(MalformedKey):
+                    sources.append(SourcePartition.of(region, parse_incarnation(parts[0]), int(parts[1])))
         return sources
 
     def _ranges(self, prefix: str) -> Iterator[OffsetRange]:

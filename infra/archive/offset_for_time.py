@@ -6,20 +6,17 @@ Kafka itself answers it: no record stamped at or after the time lies before it, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Executor
-from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from formats.coverage import Piece, steps
+from formats.coverage import SegmentSlice, steps
 from formats.footer import SegmentFooter
-from formats.registry import SegmentFormat
 from formats.segment import SourcePartition
-from infra.archive.segments import SegmentStore
+from infra.archive.archive import Archive
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MILLISECOND = timedelta(milliseconds=1)
@@ -30,40 +27,32 @@ AT_ONCE = 32  # footers
 class TimeFinder:
     """Reads footers side by side on `pool`, and of the records only those of segments that may hold the answer."""
 
-    store: SegmentStore
-    format: SegmentFormat
+    archive: Archive
     pool: Executor
 
     def next_offset(self, source: SourcePartition, at: datetime) -> int | None:
         """Behind the archive's end when nothing in it is stamped at or after `at`; None when there is no archive.
         Raises StoreUnavailable, SegmentNotFound, CorruptSegment."""
         at_ms = -((EPOCH - at) // MILLISECOND)  # rounded up: a stamp below `at` is not after it
-        segments = [info.segment for info in self.store.list(source)]
+        segments = [info.segment for info in self.archive.segments.list(source)]
         if not segments:
             return None
-        pieces = [s for s in steps(segments, min(s.offsets.start for s in segments)) if isinstance(s, Piece)]
+        pieces = [s for s in steps(segments, min(s.offsets.start for s in segments)) if isinstance(s, SegmentSlice)]
         for first in range(0, len(pieces), AT_ONCE):
             some = pieces[first : first + AT_ONCE]
-            for piece, footer in zip(some, self.pool.map(self._footer, some), strict=True):
+            footers = self.pool.map(lambda piece: self.archive.footer(piece.segment), some)
+            for piece, footer in zip(some, footers, strict=True):
                 if _may_hold(footer, at_ms) and (found := self._first(piece, at_ms)) is not None:
                     return found
         return pieces[-1].offsets.next_offset
 
-    def _footer(self, piece: Piece) -> SegmentFooter:
-        with closing(self.format.open(self.store.open(piece.segment), piece.segment)) as reader:
-            return reader.footer
-
-    def _first(self, piece: Piece, at_ms: int) -> int | None:
-        for batch in self._batches(piece):
+    def _first(self, piece: SegmentSlice, at_ms: int) -> int | None:
+        for batch in self.archive.batches(piece):
             stamps = batch.column("timestamp").view(pa.int64())
             row = pc.index(pc.greater_equal(stamps, at_ms), pa.scalar(True)).as_py()
             if row >= 0:
                 return int(batch.column("offset")[row].as_py())
         return None
-
-    def _batches(self, piece: Piece) -> Iterator[pa.RecordBatch]:
-        with closing(self.format.open(self.store.open(piece.segment), piece.segment)) as reader:
-            yield from reader.batches(piece.from_offset)
 
 
 def _may_hold(footer: SegmentFooter, at_ms: int) -> bool:

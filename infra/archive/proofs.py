@@ -16,6 +16,7 @@ from typing import Any
 
 from formats.control.keys import control_prefix
 from formats.errors import MalformedEvent
+from formats.incarnation import parse_incarnation
 from formats.segment import SourcePartition
 from infra.archive.snapshots import Numbered
 from infra.contracts.storage import ObjectStore
@@ -98,7 +99,7 @@ def _decoded(one: Mapping[str, Any]) -> Proof:
 def _by_place(found: Mapping[SourcePartition, Proof]) -> Mapping[tuple[str, str], Mapping[int, Proof]]:
     places: dict[tuple[str, str], dict[int, Proof]] = {}
     for source, proof in found.items():
-        places.setdefault((source.region, source.place), {})[source.partition] = proof
+        places.setdefault((source.region, source.path), {})[source.partition] = proof
     return places
 
 
@@ -110,6 +111,6 @@ def read(store: ProofStore, places: Iterable[tuple[str, str]], pool: Executor) -
     proven = sorted((region, place) for region, all_ in known for place in all_ if (region, place) in wanted)
     found: dict[SourcePartition, Proof] = {}
     for (region, place), proofs in zip(proven, pool.map(lambda where: store.proofs(*where), proven), strict=True):
-        topic, _, incarnation = place.partition("@")
-        found |= {SourcePartition(region, topic, p, incarnation): one for p, one in proofs.items()}
+        incarnation = parse_incarnation(place)
+        found |= {SourcePartition.of(region, incarnation, p): one for p, one in proofs.items()}
     return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -14,9 +13,8 @@ from formats.errors import SegmentNotFound
 from formats.read_splits import ReadSplit
 from formats.records.scope import RecordFilter
 from formats.records.statistics import edges, records_within
-from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
-from infra.archive.segments import SegmentStore
+from infra.archive.archive import Archive
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +22,7 @@ class SplitReader:
     """Of a stretch, what is inside `scope`. A segment whose footer says that it holds nothing of that costs one read of
     its end."""
 
-    store: SegmentStore
-    format: SegmentFormat
+    archive: Archive
     scope: RecordFilter = field(default_factory=RecordFilter)
 
     def batches(self, stretch: ReadSplit) -> Iterator[pa.RecordBatch]:
@@ -56,7 +53,7 @@ class SplitReader:
         self, source: SourcePartition, left: Sequence[OffsetRange], gone: set[Segment]
     ) -> Sequence[SegmentSlice] | None:
         """What is to be read now for what is left; None when some of that is not stored any more."""
-        segments = [info.segment for info in self.store.list(source) if info.segment not in gone]
+        segments = [info.segment for info in self.archive.segments.list(source) if info.segment not in gone]
         steps = parts(segments, OffsetRange(left[0].start, left[-1].end))
         found = [step for step in steps if isinstance(step, SegmentSlice)]
         lost = [lost for run in joined(left).runs for lost in uncovered((part.offsets for part in found), run)]
@@ -64,6 +61,6 @@ class SplitReader:
 
     def _records(self, part: SegmentSlice) -> Iterator[pa.RecordBatch]:
         """Never empty ones."""
-        with closing(self.format.open(self.store.open(part.segment), part.segment)) as reader:
+        with self.archive.open(part.segment) as reader:
             if self.scope.may_hold(reader.footer):
                 yield from records_within(reader.batches(part.offsets.start), part.offsets)

@@ -1,27 +1,25 @@
-"""Reading pieces of segments as runs: what is produced, and checkpointed, as one."""
+"""Reading slices of segments as runs: what is produced, and checkpointed, as one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.errors import ReplicatorError
 from formats.footer import SegmentFooter
 from formats.int_range import INT64_MAX, IntRange
 from formats.records.scope import RecordFilter
-from formats.registry import SegmentFormat
 from formats.segment import SourcePartition
-from infra.archive.segments import SegmentStore
+from infra.archive.archive import Archive
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
-class PieceRun:
+class SegmentRun:
     """Records of one source partition, in order. An empty one only moves the position."""
 
     batches: tuple[RecordBatch, ...]
@@ -32,8 +30,10 @@ class PieceRun:
 
 
 class RunReader(Protocol):
-    def runs(self, pieces: Sequence[Piece], *, max_records: int | None = None) -> Generator[PieceRun, None, None]:
-        """See PieceReader."""
+    def runs(
+        self, pieces: Sequence[SegmentSlice], *, max_records: int | None = None
+    ) -> Generator[SegmentRun, None, None]:
+        """See SegmentRunReader."""
 
 
 @dataclass(slots=True)
@@ -65,8 +65,8 @@ class _Gathered:
             self.size_bytes += part.nbytes
         self.next_offset = last_offset + 1
 
-    def cut(self, *, last: bool = False) -> PieceRun:
-        run = PieceRun(tuple(self.batches), self.count, self.size_bytes, self.next_offset, last)
+    def cut(self, *, last: bool = False) -> SegmentRun:
+        run = SegmentRun(tuple(self.batches), self.count, self.size_bytes, self.next_offset, last)
         self.batches, self.count, self.size_bytes, self.begun_at = [], 0, 0, self.next_offset
         return run
 
@@ -94,13 +94,12 @@ def _end(batch: RecordBatch) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class PieceReader:
+class SegmentRunReader:
     """Safe to call from several threads; each iterator belongs to one. Of the records only those inside `scope` become
     part of a run, as `change` makes them; the others are passed over like holes. Nothing behind `last_offset` is read,
     and no run ends behind it: a merged segment may reach further than what is wanted of a partition."""
 
-    store: SegmentStore
-    format: SegmentFormat
+    archive: Archive
     max_records: int
     max_bytes: int
     scope: RecordFilter = EVERYTHING
@@ -108,7 +107,9 @@ class PieceReader:
     last_offset: Callable[[SourcePartition], int] = no_end
     expect: Callable[[SegmentFooter], None] = anything  # raises ForeignSegment for a segment that does not belong here
 
-    def runs(self, pieces: Sequence[Piece], *, max_records: int | None = None) -> Generator[PieceRun, None, None]:
+    def runs(
+        self, pieces: Sequence[SegmentSlice], *, max_records: int | None = None
+    ) -> Generator[SegmentRun, None, None]:
         """At least one; the last says that the pieces, which adjoin, end. A run may hold several of them, so that small
         segments do not make small runs. `max_records` is for less than usual in a run.
 
@@ -117,11 +118,11 @@ class PieceReader:
         yields.
         """
         most = min(max_records or self.max_records, self.max_records)
-        gathered = _Gathered(pieces[0].from_offset)
+        gathered = _Gathered(pieces[0].offsets.start)
         try:
             for piece in pieces:
                 last = min(piece.offsets.end, self.last_offset(piece.segment.source))
-                if last < piece.from_offset:
+                if last < piece.offsets.start:
                     break
                 if gathered.count >= most:
                     yield gathered.cut()
@@ -140,14 +141,14 @@ class PieceReader:
             raise
         yield gathered.cut(last=True)
 
-    def _batches(self, piece: Piece, last: int) -> Iterator[RecordBatch]:
+    def _batches(self, piece: SegmentSlice, last: int) -> Iterator[RecordBatch]:
         """No further than anything is wanted."""
-        with closing(self.format.open(self.store.open(piece.segment), piece.segment)) as reader:
+        with self.archive.open(piece.segment) as reader:
             self.expect(reader.footer)
             if not self.scope.may_hold(reader.footer):
                 return
-            bound = EVERYTHING if last == piece.offsets.end else RecordFilter(offsets=IntRange(0, last))
-            for batch in reader.batches(piece.from_offset):
+            bound = EVERYTHING if last == piece.segment.offsets.end else RecordFilter(offsets=IntRange(0, last))
+            for batch in reader.batches(piece.offsets.start):
                 if self.scope.is_past(batch) or bound.is_past(batch):
                     return
                 yield batch if bound is EVERYTHING else bound.of(batch)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from formats.errors import MalformedKey, SegmentNotFound
+from formats.incarnation import CONTROL, Incarnation, parse_incarnation
 from formats.segment import (
-    CONTROL,
     Segment,
     SegmentInfo,
     SourcePartition,
@@ -81,10 +81,18 @@ class SegmentStore:
         """Every segment stored for a place, in key order, by one listing; foreign keys are left out."""
         return self._segments(f"{region_prefix(self.prefix, region)}{place}/")
 
-    def topics(self, region: str) -> Sequence[str]:
-        """Places below `region` that hold anything, by one request each; the control plane is left out. A place is a
-        topic's name, with `@` and its topic id for a later life of it."""
-        return [name for name in self._folders(region_prefix(self.prefix, region)) if name != CONTROL]
+    def incarnations(self, region: str) -> Sequence[Incarnation]:
+        """Those of which anything is stored below `region`, by one request each; the control plane and foreign folders
+        are left out."""
+        prefix = region_prefix(self.prefix, region)
+        found: list[Incarnation] = []
+        for name in self._folders(prefix):
+            if name != CONTROL:
+                try:
+                    found.append(parse_incarnation(name))
+                except MalformedKey as error:
+                    self.on_malformed(MalformedKey(f"not a segment key: {f'{prefix}{name}/'!r} ({error})"))
+        return found
 
     def partitions(self, region: str, place: str) -> Sequence[int]:
         """Partitions stored for a place, by one request each."""

@@ -21,10 +21,9 @@ from formats.errors import SegmentExists, SegmentNotFound, SegmentsDiffer
 from formats.footer import SegmentFooter
 from formats.records.compare import compare
 from formats.records.statistics import records_within
-from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment
+from infra.archive.archive import Archive
 from infra.archive.forward_listing import all_ahead
-from infra.archive.segments import SegmentStore
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 
@@ -45,8 +44,7 @@ class Encoded(Protocol):
 class Uploader:
     """Safe to call from several threads."""
 
-    store: SegmentStore
-    format: SegmentFormat
+    archive: Archive
     source_compacted: Callable[[Segment], bool]  # compacted, or trimmed since: records may be missing in one copy
 
     def upload(self, segment: Segment, file: Encoded, footer: SegmentFooter, beside: Collection[Segment] = ()) -> bool:
@@ -63,14 +61,14 @@ class Uploader:
                         self._agree(other, segment, file, footer)
                         checked.add(other)
             except SegmentNotFound:  # merged, or removed, since it was listed
-                infos = all_ahead(self.store, segment.source, segment.offsets.start, most=None).infos
+                infos = all_ahead(self.archive.segments, segment.source, segment.offsets.start, most=None).infos
                 listed = (info.segment for info in infos)
                 beside = [other for other in listed if other.offsets.overlaps(segment.offsets)]
                 continue
             body = file.reader()
             try:
                 with durable(Step.PUT_SEGMENT):
-                    self.store.store(segment, body, file.size_bytes)
+                    self.archive.segments.store(segment, body, file.size_bytes)
                 return True
             except SegmentExists:
                 pass
@@ -84,7 +82,7 @@ class Uploader:
 
     def _agree(self, other: Segment, segment: Segment, file: Encoded, footer: SegmentFooter) -> None:
         both = OffsetRange(max(other.offsets.start, segment.offsets.start), min(other.offsets.end, segment.offsets.end))
-        with closing(self.format.open(self.store.open(other), other)) as there:
+        with self.archive.open(other) as there:
             theirs = there.footer
             if theirs.origin.topic_id and footer.origin.topic_id and theirs.origin.topic_id != footer.origin.topic_id:
                 raise SegmentsDiffer(
@@ -99,7 +97,7 @@ class Uploader:
             if not epochs and same_range and theirs.digest is not None and theirs.digest == footer.digest:
                 log.info("segment_already_stored", extra={log_fields.SEGMENT: str(other)})
                 return
-            with closing(self.format.open(file.reader(), segment)) as ours:
+            with closing(self.archive.format.open(file.reader(), segment)) as ours:
                 result = compare(
                     records_within(there.batches(both.start), both), records_within(ours.batches(both.start), both)
                 )

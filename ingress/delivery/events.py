@@ -13,7 +13,7 @@ from infra.contracts.producer import FailureKind
 
 def labels_of(source: SourcePartition) -> dict[str, str]:
     """Of metrics. By place: two incarnations of a topic may be delivered at a time."""
-    return {"region": source.region, "topic": source.place, "partition": str(source.partition)}
+    return {"region": source.region, "topic": source.path, "partition": str(source.partition)}
 
 
 @dataclass(frozen=True, slots=True)

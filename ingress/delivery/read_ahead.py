@@ -12,10 +12,10 @@ from collections.abc import Callable, Collection, Generator, Hashable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from formats.coverage import Piece, remaining
+from formats.coverage import SegmentSlice, remaining
 from formats.messages.delivery_checkpoint import Skipped
 from formats.segment import Segment
-from infra.archive.run_reader import PieceRun, RunReader
+from infra.archive.run_reader import RunReader, SegmentRun
 from infra.contracts.cluster import TopicPartition
 from ingress.delivery.events import DeliveryTarget
 
@@ -31,7 +31,7 @@ class Narrow:
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     assignment: DeliveryTarget
-    pieces: Sequence[Piece]  # they adjoin; none: only the first checkpoint is to be written
+    pieces: Sequence[SegmentSlice]  # they adjoin; none: only the first checkpoint is to be written
     narrow: Narrow | None = None
     skipped: Sequence[Skipped] = ()  # right before them
 
@@ -39,10 +39,10 @@ class _Waiting:
 @dataclass(slots=True, eq=False)
 class SegmentRead:
     assignment: DeliveryTarget
-    pieces: Sequence[Piece]
+    pieces: Sequence[SegmentSlice]
     narrow: Narrow | None
-    runs: Generator[PieceRun, None, None]
-    ahead: Future[PieceRun]
+    runs: Generator[SegmentRun, None, None]
+    ahead: Future[SegmentRun]
     from_offset: int
     next_offset: int  # of the next run to take
     skipped: Sequence[Skipped]  # to be said with the first run
@@ -69,7 +69,7 @@ class ReadAhead:
     _apart: set[str | TopicPartition] = field(default_factory=set)  # topics and partitions that may spoil a round
     _rounds: int = 0
 
-    def begin(self, assignment: DeliveryTarget, pieces: Sequence[Piece], skipped: Sequence[Skipped]) -> None:
+    def begin(self, assignment: DeliveryTarget, pieces: Sequence[SegmentSlice], skipped: Sequence[Skipped]) -> None:
         with self.changed:
             self._waiting.append(_Waiting(assignment, pieces, skipped=skipped))
             self.changed.notify_all()
@@ -114,7 +114,7 @@ class ReadAhead:
         """Records of it were delivered."""
         self._apart -= {partition, partition.topic}
 
-    def next_run(self, reading: SegmentRead, run: PieceRun) -> None:
+    def next_run(self, reading: SegmentRead, run: SegmentRun) -> None:
         """`run` was taken; the next one is read meanwhile."""
         reading.next_offset = run.next_offset
         if not run.last:
@@ -141,7 +141,7 @@ class ReadAhead:
     def _begin_reading(self, waiting: _Waiting) -> None:
         assignment, narrow, pieces = waiting.assignment, waiting.narrow, waiting.pieces
         if pieces:
-            at = pieces[0].from_offset
+            at = pieces[0].offsets.start
             runs = self.reader.runs(pieces, max_records=narrow.max_records if narrow else None)
         else:
             at = assignment.begun_at or 0
@@ -149,7 +149,7 @@ class ReadAhead:
         ahead = self._read_ahead(runs)
         self._open[assignment.epoch] = SegmentRead(assignment, pieces, narrow, runs, ahead, at, at, waiting.skipped)
 
-    def _read_ahead(self, runs: Generator[PieceRun, None, None]) -> Future[PieceRun]:
+    def _read_ahead(self, runs: Generator[SegmentRun, None, None]) -> Future[SegmentRun]:
         future = self.pool.submit(next, runs)
         future.add_done_callback(lambda _: self._wake())
         return future
@@ -159,6 +159,6 @@ class ReadAhead:
             self.changed.notify_all()
 
 
-def _first_run(next_offset: int) -> Generator[PieceRun, None, None]:
+def _first_run(next_offset: int) -> Generator[SegmentRun, None, None]:
     """Nothing but a position."""
-    yield PieceRun((), 0, 0, next_offset, last=True)
+    yield SegmentRun((), 0, 0, next_offset, last=True)

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from queue import Queue
 
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.errors import (
     BrokerUnavailable,
     CorruptSegment,
@@ -36,7 +36,7 @@ from formats.errors import (
     WriterRefused,
 )
 from formats.messages.delivery_checkpoint import Checkpoint, Skipped
-from infra.archive.run_reader import PieceRun, RunReader
+from infra.archive.run_reader import RunReader, SegmentRun
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun, TargetWriter, TimestampRule
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock, Stop
@@ -111,7 +111,9 @@ class Delivery:
         self._pace = Pace(self.round_records)
         self._readings = ReadAhead(self.reader, self.pool, self.width, self._mutex)
 
-    def begin(self, assignment: DeliveryTarget, pieces: Sequence[Piece], skipped: Sequence[Skipped] = ()) -> None:
+    def begin(
+        self, assignment: DeliveryTarget, pieces: Sequence[SegmentSlice], skipped: Sequence[Skipped] = ()
+    ) -> None:
         """Pieces that adjoin. The reports tell how far it got; where one is at fault, what came before is delivered.
         Without a piece: only a checkpoint at `assignment.begun_at`, the partition's first. `skipped` are offsets before
         them that were given up: written down with the first position behind them."""
@@ -363,7 +365,7 @@ class Delivery:
         log.debug("run_delivered", extra={log_fields.RECORDS: part.count, log_fields.BYTES: part.size_bytes})
 
 
-def _last_offset(run: PieceRun) -> int:
+def _last_offset(run: SegmentRun) -> int:
     offset = run.batches[-1].column(0)[-1].as_py()
     assert isinstance(offset, int)
     return offset

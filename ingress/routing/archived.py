@@ -8,11 +8,11 @@ from itertools import pairwise
 
 from formats.control.claim import TopicClaim
 from formats.errors import DataError
-from formats.forks import fork_number
+from formats.incarnation import Incarnation
 from formats.topic_selection import is_internal
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
-from ingress.routing.succession import Incarnation, in_order, life_of
+from ingress.routing.succession import ArchivedIncarnation, in_order
 from ingress.settings import IngressSettings, IngressSource
 
 LONGEST_NAME = 249  # Kafka's own rule
@@ -23,16 +23,16 @@ class ArchivedTopic:
     """What should be delivered to one topic here."""
 
     region: str
-    lives: Sequence[Incarnation]  # in this order; at least one
+    lives: Sequence[ArchivedIncarnation]  # in this order; at least one
     settings: IngressSource
 
     @property
     def name(self) -> str:
-        return f"{self.region}/{self.lives[0].place}"
+        return f"{self.region}/{self.lives[0].path}"
 
     @property
     def destination(self) -> str:
-        return self.settings.destination(self.lives[0].topic, self.lives[0].incarnation)
+        return self.settings.destination(self.lives[0].topic, self.lives[0].id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +58,13 @@ class RoutingPlan:
     def reasons(self) -> Mapping[tuple[str, str], str]:
         """Why nothing is delivered of an incarnation, by region and place."""
         refusals = [*self.withheld, *self.refused]
-        return {(r.wish.region, life.place): r.reason for r in refusals for life in r.wish.lives}
+        return {(r.wish.region, life.path): r.reason for r in refusals for life in r.wish.lives}
 
     @property
     def followed(self) -> Mapping[tuple[str, str], str]:
         """By region and place of a later incarnation: the place of the one that is delivered before it."""
         return {
-            (wish.region, later.place): earlier.place
+            (wish.region, later.path): earlier.path
             for wishes in self.chosen.values()
             for wish in wishes
             for earlier, later in pairwise(wish.lives)
@@ -97,29 +97,29 @@ class ArchivedTopics:
     ) -> Iterator[ArchivedTopic]:
         """Adds to `withheld` and `idle`."""
         topics: dict[str, list[Incarnation]] = {}
-        for life in map(life_of, self.store.topics(region)):
-            topics.setdefault(life.topic, []).append(life)
+        for one in self.store.incarnations(region):
+            topics.setdefault(one.topic, []).append(one)
         idle.update(self._idle(region, topics))
-        claimed: Sequence[str] | None = None
-        for topic, lives in topics.items():
+        claimed: Sequence[Incarnation] | None = None
+        for topic, stored in topics.items():
             source = self.settings.source_of(region, topic)
             if source is None or is_internal(topic, self.own_topics):
                 continue
-            if source.on_recreate == "follow" and any(life.incarnation for life in lives):
-                claimed = self.control.places(region) if claimed is None else claimed
-                # a life of which nothing is stored yet has its number, too, and must not be passed over
-                places = {life.place for life in lives} | {p for p in claimed if life_of(p).topic == topic}
-                unreadable: dict[str, str] = {}  # by place
-                ordered, unordered = in_order(self._with_claim(region, place, unreadable) for place in places)
+            if source.on_recreate == "follow" and any(one.id for one in stored):
+                claimed = self.control.claimed(region) if claimed is None else claimed
+                # one of which nothing is stored yet has its number, too, and must not be passed over
+                known = {*stored, *(one for one in claimed if one.topic == topic)}
+                unreadable: dict[str, str] = {}  # by path
+                ordered, unordered = in_order(self._with_claim(region, one, unreadable) for one in known)
                 for life, reason in unordered.items():
                     wish = ArchivedTopic(region=region, lives=(life,), settings=source)
-                    withheld.append(RefusedTopic(wish, unreadable.get(life.place, reason)))
+                    withheld.append(RefusedTopic(wish, unreadable.get(life.path, reason)))
                 if ordered:
                     yield ArchivedTopic(region=region, lives=ordered, settings=source)
                 continue
-            for life in lives:
+            for life in (ArchivedIncarnation(incarnation=one) for one in stored):
                 wish = ArchivedTopic(region=region, lives=(life,), settings=source)
-                if life.incarnation and source.on_recreate == "stop":
+                if life.id and source.on_recreate == "stop":
                     withheld.append(RefusedTopic(wish, _stopped(life)))
                 else:
                     yield wish
@@ -129,8 +129,9 @@ class ArchivedTopics:
             if source.region == region and not source.topic.matches_any(topics):
                 yield region, str(source.topic)
 
-    def _with_claim(self, region: str, place: str, unreadable: dict[str, str]) -> Incarnation:
-        key, life = (region, place), life_of(place)
+    def _with_claim(self, region: str, incarnation: Incarnation, unreadable: dict[str, str]) -> ArchivedIncarnation:
+        place, life = incarnation.path, ArchivedIncarnation(incarnation=incarnation)
+        key = (region, place)
         if key not in self._claims:
             try:
                 claim = self.control.place(region, place)
@@ -143,14 +144,14 @@ class ArchivedTopics:
         return replace(life, claim=self._claims[key])
 
 
-def _stopped(life: Incarnation) -> str:
+def _stopped(life: ArchivedIncarnation) -> str:
     what = (
-        f"topic {life.topic} was deleted and created again at the source: {life.place} is a later life of it, with the "
-        f"topic id {life.incarnation}"
+        f"topic {life.topic} was deleted and created again at the source: {life.path} is a later life of it, with the "
+        f"topic id {life.id}"
     )
-    if fork_number(life.incarnation):
+    if life.incarnation.fork:
         what = (
-            f"the log of topic {life.topic} forked at the source, and {life.place} holds it from there on, with other "
+            f"the log of topic {life.topic} forked at the source, and {life.path} holds it from there on, with other "
             "records at offsets that may have been delivered already"
         )
     return (

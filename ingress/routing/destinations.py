@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from formats.errors import DataError, StoreUnavailable, TargetError
 from formats.messages.delivery_checkpoint import CheckpointKey
-from formats.registry import SegmentFormat
 from formats.segment import SourcePartition
-from infra.archive.segments import SegmentStore
+from infra.archive.archive import Archive
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic
-from ingress.routing.succession import Incarnation
+from ingress.routing.succession import ArchivedIncarnation
 from ingress.settings import IngressSettings, IngressSource
 
 log = logging.getLogger(__name__)
@@ -41,14 +39,14 @@ class Route:
     """One source topic's way to a destination."""
 
     region: str
-    lives: Sequence[Incarnation]  # what is delivered, in this order; at least one, of one source topic
+    lives: Sequence[ArchivedIncarnation]  # what is delivered, in this order; at least one, of one source topic
     settings: IngressSource
 
     def sources(self, partition: int) -> Sequence[SourcePartition]:
         """What goes to a partition there: of each life, in their order."""
         return [life.source(self.region, partition) for life in self.lives]
 
-    def next_life(self, source: SourcePartition) -> Incarnation | None:
+    def next_life(self, source: SourcePartition) -> ArchivedIncarnation | None:
         """The one behind that of `source`."""
         later = self.sources(source.partition).index(source) + 1
         return self.lives[later] if later < len(self.lives) else None
@@ -112,9 +110,8 @@ class DestinationFinder:
     process that starts there has nothing to compare it with, since its checkpoints were left in the other cluster.
     """
 
-    store: SegmentStore
+    archive: Archive
     wishes: ArchivedTopics
-    format: SegmentFormat
     admin: ClusterAdmin
     settings: IngressSettings
     cluster_id: str = ""  # empty: not known
@@ -243,22 +240,22 @@ class DestinationFinder:
             )
         return count
 
-    def _source_partition_count(self, region: str, life: Incarnation) -> int | None:
+    def _source_partition_count(self, region: str, life: ArchivedIncarnation) -> int | None:
         """The largest count that the newest segment of any partition tells; a topic never loses partitions."""
         counts: list[int] = []
-        partitions = self.store.partitions(region, life.place)
+        partitions = self.archive.segments.partitions(region, life.path)
         for partition in partitions:
-            segments = self.store.list(life.source(region, partition))
+            segments = self.archive.segments.list(life.source(region, partition))
             for info in sorted(segments, key=lambda i: i.segment.offsets.end, reverse=True)[:1]:
-                with closing(self.format.open(self.store.open(info.segment), info.segment)) as reader:
-                    if reader.footer.origin.source_partition_count is not None:
-                        counts.append(reader.footer.origin.source_partition_count)
+                count = self.archive.footer(info.segment).origin.source_partition_count
+                if count is not None:
+                    counts.append(count)
         return max(*counts, max(partitions) + 1) if counts else None
 
-    def _partitions(self, region: str, life: Incarnation) -> Sequence[int]:
-        where = (region, life.place)
+    def _partitions(self, region: str, life: ArchivedIncarnation) -> Sequence[int]:
+        where = (region, life.path)
         if where not in self._stored:
-            self._stored[where] = self.store.partitions(region, life.place)
+            self._stored[where] = self.archive.segments.partitions(region, life.path)
         return self._stored[where]
 
     def _too_few_partitions(self, destination: Destination) -> Mapping[SourcePartition, str]:

@@ -35,12 +35,12 @@ class PathOwners:
         origin, segment = footer.origin, footer.segment
         if not origin.topic_id:
             return
-        claim = self._claim(segment.source.region, segment.source.place, str(segment))
+        claim = self._claim(segment.source.region, segment.source.path, str(segment))
         if claim is None or not claim.topic_id or claim.topic_id == origin.topic_id:
             return
         raise ForeignSegment(
             f"segment {segment} is of topic id {origin.topic_id} (cluster {origin.cluster_id or 'unknown'}), and its "
-            f"place {segment.source.region}/{segment.source.place} belongs to topic id {claim.topic_id} (cluster "
+            f"place {segment.source.region}/{segment.source.path} belongs to topic id {claim.topic_id} (cluster "
             f"{claim.cluster_id or 'unknown'}): it was copied there from another archive. Remove it from there, and "
             "restore the segment that belongs there, if there was one; another cluster needs a region or prefix of its "
             "own"

@@ -1,11 +1,9 @@
-"""Lives of an archived topic: in which order they are delivered, and when the next one's turn has come.
+"""Incarnations of an archived topic: in which order they are delivered, and when the next one follows.
 
-    {topic}              the plain place
-    {topic}@{topic id}   a later life: the topic was deleted and created again
-
-The claims of the places number the lives of a name from 0, without a gap. A life follows another into the same topic
-when nothing of the one before is left, as a complete listing says that was begun some time after the later one was
-claimed: what a replicated bucket receives keeps no order, so the last segments may come after the next life's first.
+The claims of their paths number the incarnations of a topic from 0, without a gap. One follows another into the same
+topic when nothing of the one before is left, by a complete listing that was begun some time after the later one was
+claimed: what a replicated bucket receives keeps no order, so the last segments may come after the first ones of the
+next incarnation.
 """
 
 from __future__ import annotations
@@ -17,47 +15,53 @@ from enum import Enum, auto
 
 from formats.control.claim import TopicClaim
 from formats.errors import CheckpointConflict
+from formats.incarnation import Incarnation
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import SourcePartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incarnation:
-    """`claim` is None when nobody claimed the place, or nobody needed to know."""
+class ArchivedIncarnation:
+    """`claim` is None when its path is not claimed, or was not asked for."""
 
-    topic: str
-    incarnation: str = ""  # empty: the plain place
+    incarnation: Incarnation
     claim: TopicClaim | None = None
     is_readable: bool = True  # the claim, if there is one
 
     @property
-    def place(self) -> str:
-        return f"{self.topic}@{self.incarnation}" if self.incarnation else self.topic
+    def topic(self) -> str:
+        return self.incarnation.topic
+
+    @property
+    def id(self) -> str:
+        """Empty: it has the plain path."""
+        return self.incarnation.id
+
+    @property
+    def path(self) -> str:
+        return self.incarnation.path
 
     @property
     def number(self) -> int | None:
-        """The plain place is the first where nothing says otherwise: an ancestor's archive has no claims."""
+        """The plain path is the first where nothing says otherwise: an ancestor's archive has no claims."""
         if self.claim is not None:
             return self.claim.number
-        return None if self.incarnation or not self.is_readable else 0
+        return None if self.id or not self.is_readable else 0
 
     def source(self, region: str, partition: int) -> SourcePartition:
-        return SourcePartition(region, self.topic, partition, self.incarnation)
+        return SourcePartition.of(region, self.incarnation, partition)
 
     def settled_at(self, delay: timedelta) -> datetime | None:
         """When what is stored of the lives before it can be taken as all of it. By the source's clock."""
         return None if self.claim is None else self.claim.claimed_at + delay
 
 
-def life_of(place: str) -> Incarnation:
-    topic, _, incarnation = place.partition("@")
-    return Incarnation(topic=topic, incarnation=incarnation)
-
-
-def in_order(lives: Iterable[Incarnation]) -> tuple[Sequence[Incarnation], Mapping[Incarnation, str]]:
+def in_order(
+    lives: Iterable[ArchivedIncarnation],
+) -> tuple[Sequence[ArchivedIncarnation], Mapping[ArchivedIncarnation, str]]:
     """The lives whose order is certain, and why it is not for each of the others."""
-    ordered: list[Incarnation] = []
-    waiting = sorted(lives, key=lambda life: life.place)
+    ordered: list[ArchivedIncarnation] = []
+    waiting = sorted(lives, key=lambda life: life.path)
     while next_ := [life for life in waiting if life.number == len(ordered)]:
         if len(next_) > 1:
             break
@@ -66,16 +70,16 @@ def in_order(lives: Iterable[Incarnation]) -> tuple[Sequence[Incarnation], Mappi
     return ordered, {life: _why_unordered(life, len(ordered), waiting) for life in waiting}
 
 
-def _why_unordered(life: Incarnation, missing: int, waiting: Sequence[Incarnation]) -> str:
+def _why_unordered(life: ArchivedIncarnation, missing: int, waiting: Sequence[ArchivedIncarnation]) -> str:
     if life.number is None:
-        why = f"its claim _control/v1/places/{life.place} is missing, so nothing says when it was"
+        why = f"its claim _control/v1/places/{life.path} is missing, so nothing says when it was"
     elif life.number == missing:
-        rivals = ", ".join(o.place for o in waiting if o.number == missing)
+        rivals = ", ".join(o.path for o in waiting if o.number == missing)
         why = f"the claims of {rivals} have the same number, so nothing says which comes first"
     else:
         why = f"which life has the number {missing}, before its {life.number}, is not known here"
     return (
-        f"{life.place} is a later life of topic {life.topic} and should follow the one before (on_recreate = 'follow'),"
+        f"{life.path} is a later life of topic {life.topic} and should follow the one before (on_recreate = 'follow'),"
         f" but {why}. Copy what is missing below _control/v1/places/ of the source's bucket, or set on_recreate = "
         "'new-topic' to deliver each life to a topic of its own"
     )

@@ -72,7 +72,7 @@ class DestinationWatcher:
 
     def stored(self, source: SourcePartition) -> None:
         """By an event. A partition that has no place to go is not left to the next complete look, which is rare."""
-        where = (source.region, source.place)
+        where = (source.region, source.path)
         count = self._counts.get(where)
         if count is not None and source.partition >= count and source not in self._stopped:
             self._grown.add(where)
@@ -128,15 +128,15 @@ class DestinationWatcher:
 def _subjects(found: RoutingTable) -> Mapping[str, str]:
     """Of health: every partition that is refused, and what is refused without any that is known."""
     partitions = {str(key.source): reason for key, reason in found.stopped.items()}
-    places = {f"{k.source.region}/{name}" for k in found.stopped for name in (k.source.place, k.source.topic)}
+    places = {f"{k.source.region}/{name}" for k in found.stopped for name in (k.source.path, k.source.topic)}
     return {name: why for name, why in found.refused.items() if name not in places} | partitions
 
 
 def _counts(found: RoutingTable) -> Mapping[tuple[str, str], int]:
     """How many partitions have a place to go: none of a topic that is refused."""
-    refused = {(key.source.region, key.source.place): 0 for key in found.stopped}
+    refused = {(key.source.region, key.source.path): 0 for key in found.stopped}
     delivered = {
-        (route.region, life.place): destination.facts.partition_count
+        (route.region, life.path): destination.facts.partition_count
         for destination in found.destinations.values()
         for route in destination.routes
         for life in route.lives

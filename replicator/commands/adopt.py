@@ -39,10 +39,10 @@ def adopt(
     with Clients(settings) as reach:
         refuse_foreign(reach.control, reach.admin, settings, topic)
         if fork:
-            life = adopt_fork(reach.store, reach.admin, settings.region, topic, SystemClock())
+            life = adopt_fork(reach.store, reach.control, reach.admin, settings.region, topic, clock=SystemClock())
         else:
             life = adopt_life(reach.control, reach.admin, settings.region, topic, SystemClock())
-    place = life.source(settings.region, 0).place
+    place = life.source(settings.region, 0).path
     if as_json:
         print_json({"topic": topic, "place": place, "topic_id": life.topic_id, "cluster_id": life.cluster_id})
     else:

@@ -194,15 +194,16 @@ def seed(
         elif at is not None:
             from infra.archive.offset_for_time import TimeFinder
 
-            finder = TimeFinder(reach.store, reach.format, reach.pool)
+            finder = TimeFinder(reach.archive, reach.pool)
             times = {s: finder.next_offset(s, at) for s in _archived(reach, name)}
             found = {s: n for s, n in times.items() if n is not None}
         elif group_id is not None:
             with Clients(load_config(source_config)) as there:
-                facts = there.admin.describe([name.topic]).get(name.topic)
+                topic = name.incarnation.topic
+                facts = there.admin.describe([topic]).get(topic)
                 if facts is None:
-                    raise TargetError(f"there is no topic {name.topic} in the cluster of {source_config}")
-                wanted = [TopicPartition(name.topic, p) for p in range(facts.partition_count) if name.at(p) in name]
+                    raise TargetError(f"there is no topic {topic} in the cluster of {source_config}")
+                wanted = [TopicPartition(topic, p) for p in range(facts.partition_count) if name.at(p) in name]
                 committed = there.groups.committed(group_id, wanted)
             found = {name.at(p.partition): c.next_offset for p, c in committed.items()}
         else:
@@ -243,7 +244,7 @@ def _archived(reach: Clients, name: SourceName) -> list[SourcePartition]:
     """The partition named, or every one that the archive has."""
     if name.partition is not None:
         return [name.at(name.partition)]
-    return [name.at(partition) for partition in reach.store.partitions(name.region, name.place)]
+    return [name.at(partition) for partition in reach.store.partitions(name.region, name.path)]
 
 
 def _foreign(
@@ -264,7 +265,7 @@ def _foreign(
     return {
         name.at(where.partition): next_offset
         for where, next_offset in positions.items()
-        if (where.region, where.topic) == (region, name.topic) and name.at(where.partition) in name
+        if (where.region, where.topic) == (region, name.incarnation.topic) and name.at(where.partition) in name
     }
 
 

@@ -148,9 +148,9 @@ def _plan(reach: Clients, source: SourcePartition, wanted: OffsetRange, reason: 
 
 def _not_archived(reach: Clients, source: SourcePartition) -> str:
     where = f"the archive of region {source.region}"
-    if found := reach.store.partitions(source.region, source.place):
-        return f"{where} has no partition {source.partition} of {source.place}: the last one is {found[-1]}"
-    return f"there is no topic {source.place} in {where}"
+    if found := reach.store.partitions(source.region, source.path):
+        return f"{where} has no partition {source.partition} of {source.path}: the last one is {found[-1]}"
+    return f"there is no topic {source.path} in {where}"
 
 
 def _record(reach: Clients, gap: RecordedGap) -> None:

@@ -132,7 +132,7 @@ def plan_json(plan: RestorePlan, rate: int | None) -> Mapping[str, object]:
         "objections": [_objected_json(o) for o in plan.objections],
         "topics": [
             {
-                "topic": topic.life.place,
+                "topic": topic.life.path,
                 "destination": topic.destination,
                 "created": topic.facts is None,
                 "partition_count": topic.partition_count,

@@ -238,14 +238,14 @@ def group_text(group_id: str, group: GroupFacts) -> str:
 
 
 def _by_place(partitions: Iterable[EgressPartition]) -> Iterable[tuple[str, list[EgressPartition]]]:
-    return ((place, list(some)) for place, some in groupby(partitions, lambda p: p.source.place))
+    return ((place, list(some)) for place, some in groupby(partitions, lambda p: p.source.path))
 
 
 def _by_destination(
     partitions: Iterable[IngressPartition],
 ) -> Iterable[tuple[tuple[str, str], list[IngressPartition]]]:
     def where(p: IngressPartition) -> tuple[str, str]:
-        return f"{p.key.source.region}/{p.key.source.place}", p.key.destination_topic
+        return f"{p.key.source.region}/{p.key.source.path}", p.key.destination_topic
 
     return ((key, list(some)) for key, some in groupby(sorted(partitions, key=where), where))
 
@@ -279,7 +279,7 @@ def _egress_json(status: EgressStatus, now: datetime) -> Mapping[str, object]:
         {
             "topic": p.source.topic,
             "partition": p.source.partition,
-            "place": p.source.place,
+            "place": p.source.path,
             **asdict(p.ends),
             "committed": p.committed,
             "archive_end": p.archive_end,

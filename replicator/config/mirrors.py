@@ -14,7 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from egress.settings import EgressSettings
-from formats.topic_selection import LEGAL_NAME, is_internal, select
+from formats.incarnation import LEGAL_NAME
+from formats.topic_selection import is_internal, select
 from ingress.settings import IngressSettings, IngressSource
 from replicator.config.samples import samples_of
 

@@ -10,7 +10,8 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from formats.topic_selection import LEGAL_NAME, TopicPattern
+from formats.incarnation import LEGAL_NAME
+from formats.topic_selection import TopicPattern
 
 MOST = 24
 _CLASSES = {"d": "1", "w": "x", "s": "", "D": "x", "W": "-", "S": "x", "b": "", "B": "", "A": "", "Z": ""}

@@ -24,7 +24,6 @@ from formats.coverage import Gap, steps
 from formats.errors import DataError
 from formats.footer import STREAMS, Digest
 from formats.records.digest import Digester
-from formats.registry import SegmentFormat
 from formats.segment import SourcePartition
 from infra.contracts.consumer import PartitionFailed
 from infra.kafka.consumer.decode import convert, items
@@ -34,7 +33,7 @@ from infra.runtime.lifecycle import Deadline
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-    from infra.archive.segments import SegmentStore
+    from infra.archive.archive import Archive
 
 CONSUME_COUNT = 5_000
 CONSUME_SECONDS = 0.5
@@ -208,26 +207,20 @@ def _read_to_the_end(consumer: Consumer, topic: str, readings: Mapping[int, _Rea
 # --- archive ---------------------------------------------------------------------------------------------------------
 
 
-def read_archive(
-    store: SegmentStore, segment_format: SegmentFormat, *, region: str, topic: str, partitions: Iterable[int]
-) -> Mapping[int, Side]:
+def read_archive(archive: Archive, *, region: str, topic: str, partitions: Iterable[int]) -> Mapping[int, Side]:
     """Every archived record of the partitions, decoded from the pages of the segments that a reader would choose."""
-    return {
-        partition: _read_archived(store, segment_format, SourcePartition(region, topic, partition))
-        for partition in partitions
-    }
+    return {partition: _read_archived(archive, SourcePartition(region, topic, partition)) for partition in partitions}
 
 
-def _read_archived(store: SegmentStore, segment_format: SegmentFormat, source: SourcePartition) -> Side:
+def _read_archived(archive: Archive, source: SourcePartition) -> Side:
     reading = _Reading()
-    for step in steps([info.segment for info in store.list(source)], 0):
+    for step in steps([info.segment for info in archive.segments.list(source)], 0):
         if isinstance(step, Gap):
             reading.damage.append(f"offsets {step.offsets} missing")
             continue
         try:
-            with closing(segment_format.open(store.open(step.segment), step.segment)) as reader:
-                for batch in reader.batches(step.from_offset):
-                    reading.add(batch)
+            for batch in archive.batches(step):
+                reading.add(batch)
         except DataError as error:
             reading.damage.append(str(error))
     return reading.side()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 from formats.errors import TransientError
 from formats.parquet.writer import ParquetFormat
 from formats.segment import SegmentInfo, SourcePartition
+from infra.archive.archive import Archive
 from infra.archive.segments import SegmentStore
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.local.aws import s3_client, wire
@@ -82,7 +83,7 @@ class Play:
         self._resources = ExitStack()
         self._resources.callback(client.close)
         # the bucket that the segments travelled to
-        self._archive = SegmentStore(S3ObjectStore(client, names.buckets[TARGET]), names.prefix)
+        self._archive = Archive.of(S3ObjectStore(client, names.buckets[TARGET]), names.prefix, ParquetFormat())
         self._origin = SegmentStore(S3ObjectStore(client, names.buckets[SOURCE]), names.prefix)
         self._observer = Observer(
             region=SOURCE,
@@ -91,7 +92,7 @@ class Play:
             partitions=scenario.partitions,
             source=KafkaAdmin({"bootstrap.servers": self._source.bootstrap}),
             target=KafkaAdmin({"bootstrap.servers": self._target.bootstrap}),
-            archive=self._archive,
+            archive=self._archive.segments,
         )
 
     def __enter__(self) -> Self:
@@ -224,9 +225,7 @@ class Play:
     def _judge(self) -> tuple[Verdict, ...]:
         partitions = range(self._scenario.partitions)
         source = read_topic(self._source.bootstrap, self._source.topic, partitions)
-        archive = read_archive(
-            self._archive, ParquetFormat(), region=SOURCE, topic=self._source.topic, partitions=partitions
-        )
+        archive = read_archive(self._archive, region=SOURCE, topic=self._source.topic, partitions=partitions)
         target = read_topic(self._target.bootstrap, self._target.topic, partitions)
         return judge(source, archive, target)
 
@@ -248,7 +247,7 @@ class Play:
         while True:
             self._check()
             self._clean()
-            found, there = self._segments(self._origin), self._segments(self._archive)
+            found, there = self._segments(self._origin), self._segments(self._archive.segments)
             if (len(found), len(there)) != seen:
                 seen, patience = (len(found), len(there)), Deadline(self._scenario.patience)
             is_single = len({info.segment.source for info in found}) == len(found)

@@ -9,10 +9,11 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from formats.footer import SegmentFooter
+from formats.incarnation import parse_incarnation
 from formats.segment import SegmentInfo
 from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
 from infra.kafka.client.topic_configs import NO_LIMIT
-from ingress.routing.succession import Incarnation, life_of
+from ingress.routing.succession import ArchivedIncarnation
 
 if TYPE_CHECKING:
     from replicator.restore.partition_plan import PartitionPlan
@@ -71,16 +72,16 @@ def against_gaps(partitions: Iterable[PartitionPlan]) -> Iterator[Conflict]:
         )
 
 
-def against_fork(life: Incarnation, partitions: Iterable[PartitionPlan]) -> Iterator[Conflict]:
+def against_fork(life: ArchivedIncarnation, partitions: Iterable[PartitionPlan]) -> Iterator[Conflict]:
     """`life`: the last one, which nobody chose by name."""
     if life.claim is None or not life.claim.forked_from:
         return
     begins = [f"{p.source.partition}: {p.offsets.start}" for p in partitions if p.offsets is not None]
     shown = ", ".join(begins[:5]) + (f" and {len(begins) - 5} more" if len(begins) > 5 else "")
     before = life.claim.forked_from
-    incarnation = life_of(before).incarnation or "''"
+    incarnation = parse_incarnation(before).id or "''"
     why = (
-        f"the log of {life.topic} forked: {life.place} holds it from there on (by partition, {shown}), {before} what "
+        f"the log of {life.topic} forked: {life.path} holds it from there on (by partition, {shown}), {before} what "
         "was archived before. For all of it restore the older part first, partition by partition, with --incarnation "
         f"{incarnation} --partition N --offsets -LAST, and then this one behind it"
     )

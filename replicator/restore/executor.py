@@ -21,15 +21,13 @@ from formats.coverage import uncovered
 from formats.errors import CheckpointConflict, ReplicatorError, TargetError
 from formats.messages.delivery_checkpoint import Checkpoint, Skipped
 from formats.segment import OffsetRange, SegmentInfo
-from infra.archive.control import ControlStore
-from infra.archive.segments import SegmentStore
+from infra.archive.archive import Archive
 from infra.contracts.internal_topics import CheckpointStore
 from infra.contracts.producer import FailureKind
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock, Stop
 from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryTarget, Failed, Progressed, Vanished
 from ingress.delivery.rounds import Delivery
-from ingress.segment_lister import list_stored
 from ingress.segment_view import SegmentView
 from ingress.sequencer import (
     Begin,
@@ -61,8 +59,7 @@ LOOK_AFTER_DAMAGE = timedelta(seconds=1)  # whether anything else holds its reco
 class Restorer:
     """`run` is one thread's; `delivery.run` is another's."""
 
-    store: SegmentStore
-    control: ControlStore
+    archive: Archive
     checkpoints: CheckpointStore
     delivery: Delivery
     pool: Executor
@@ -234,7 +231,7 @@ class Restorer:
     def _list(self, partition: Partition) -> None:
         partition.listing_begun_at = now = self.clock.now()
         partition.look_at = now + self.follow if self.follow is not None else None
-        partition.listing = self.pool.submit(list_stored, self.control, self.store, partition.plan.source)
+        partition.listing = self.pool.submit(self.archive.listing, partition.plan.source)
 
     def _positioned(self, partition: Partition) -> None:
         """Whether a transaction was committed was not known; the checkpoint says."""

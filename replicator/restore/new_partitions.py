@@ -120,7 +120,7 @@ class Settling:
                 "partition_waits",
                 extra={
                     log_fields.REGION: source.region,
-                    log_fields.TOPIC: source.place,
+                    log_fields.TOPIC: source.path,
                     log_fields.PARTITION: source.partition,
                     log_fields.REASON: f"offsets before {start} are not stored, and {why}: it is not begun yet",
                     log_fields.NEXT: "nothing, if they are on their way; "

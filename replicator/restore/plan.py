@@ -12,7 +12,7 @@ from datetime import timedelta
 
 from formats.segment import SegmentInfo
 from infra.contracts.cluster import TopicFacts
-from ingress.routing.succession import Incarnation
+from ingress.routing.succession import ArchivedIncarnation
 from replicator.restore.conflicts import Conflict, ConflictKind
 from replicator.restore.partition_plan import PartitionPlan
 
@@ -22,7 +22,7 @@ RECORDS_PER_SECOND, BYTES_PER_SECOND, START = 90_000, 90_000_000, timedelta(seco
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    life: Incarnation
+    life: ArchivedIncarnation
     destination: str
     facts: TopicFacts | None  # None: it does not exist, and is to be created
     partition_count: int  # of the destination, now or when it is created

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from contextlib import closing
 from dataclasses import dataclass, field
 
 from formats.errors import CheckpointConflict, ConfigError, DataError, TargetError
 from formats.footer import SegmentFooter
+from formats.incarnation import parse_incarnation
 from formats.int_range import IntRange
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
 from formats.records.scope import RecordFilter
-from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition, format_key
 from formats.topic_selection import is_internal
+from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
-from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, TopicPartition
 from infra.contracts.internal_topics import CheckpointStore
 from infra.contracts.storage import ColdStore, Thaw
 from infra.kafka.client.topic_configs import limits_ms
 from infra.runtime.lifecycle import Clock
 from ingress.routing.destinations import CREATED_WITH
-from ingress.routing.succession import Incarnation, in_order, life_of
-from ingress.segment_lister import list_stored
+from ingress.routing.succession import ArchivedIncarnation, in_order
 from replicator.restore.conflicts import (
     BATCH_OVERHEAD_BYTES,
     DEFAULT_LARGEST_BYTES,
@@ -67,9 +65,7 @@ class TargetOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestorePlanner:
-    store: SegmentStore
-    control: ControlStore
-    format: SegmentFormat
+    archive: Archive
     admin: ClusterAdmin
     clock: Clock
     pool: Executor
@@ -81,7 +77,7 @@ class RestorePlanner:
     ) -> RestorePlan:
         """`checkpoints` of this restore from before; None: it begins. One listing of each partition concerned. Raises
         ConfigError when nothing of what is named is stored, StoreUnavailable, BrokerUnavailable."""
-        wanted = wanted_of(self.store, self.control, selection)
+        wanted = wanted_of(self.archive, selection)
         before = Before() if checkpoints is None else Before(checkpoints.read(), checkpoints.skipped())
         topics = [self._topic(selection, life, sources, wishes, before) for life, sources in wanted.items()]
         topics.sort(key=lambda topic: sum(p.size_bytes for p in topic.partitions))
@@ -127,8 +123,7 @@ class RestorePlanner:
         if isinstance(checkpoint, CheckpointConflict):
             raise checkpoint
         return listed_plan(
-            self.control,
-            self.store,
+            self.archive,
             source,
             target,
             wanted=selection.offsets,
@@ -142,7 +137,7 @@ class RestorePlanner:
     def _topic(
         self,
         selection: Selection,
-        life: Incarnation,
+        life: ArchivedIncarnation,
         sources: Sequence[SourcePartition],
         wishes: TargetOptions,
         before: Before,
@@ -231,50 +226,49 @@ class RestorePlanner:
         if store is None:
             return {}
         infos = [info for partition in partitions for info in partition.left if info.is_frozen]
-        states = self.pool.map(lambda i: store.state(format_key(self.store.prefix, i.segment)), infos)
+        states = self.pool.map(lambda i: store.state(format_key(self.archive.segments.prefix, i.segment)), infos)
         return {info: state for info, state in zip(infos, states, strict=True) if state is not Thaw.READABLE}
 
     def _footer(self, info: SegmentInfo) -> SegmentFooter | None:
         """None for one that is gone or damaged: the restore itself will say so, if it needs it."""
         if info not in self._footers:
             try:
-                with closing(self.format.open(self.store.open(info.segment), info.segment)) as reader:
-                    self._footers[info] = reader.footer
+                self._footers[info] = self.archive.footer(info.segment)
             except DataError:
                 self._footers[info] = None
         return self._footers[info]
 
 
-def sources_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[SourcePartition]:
+def sources_of(archive: Archive, selection: Selection) -> Sequence[SourcePartition]:
     """By the names of folders alone: nothing is listed. Raises ConfigError as `lives_of` does, StoreUnavailable."""
-    return [source for sources in wanted_of(store, control, selection).values() for source in sources]
+    return [source for sources in wanted_of(archive, selection).values() for source in sources]
 
 
-def with_earlier_forks(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[SourcePartition]:
+def with_earlier_forks(archive: Archive, selection: Selection) -> Sequence[SourcePartition]:
     """The same, and of a log that forked the places that hold what was archived before."""
-    wanted = wanted_of(store, control, selection)
+    wanted = wanted_of(archive, selection)
     found = [source for sources in wanted.values() for source in sources]
     for life in wanted if selection.incarnation is None else ():
-        claim, seen = life.claim, {life.place}  # known where the topic has several places: else no request is made
+        claim, seen = life.claim, {life.path}  # known where the topic has several places: else no request is made
         while claim is not None and claim.forked_from not in {"", *seen}:
-            before = life_of(claim.forked_from)
-            seen.add(before.place)
-            numbers = store.partitions(selection.region, before.place)
-            found += [before.source(selection.region, n) for n in numbers if selection.wants(before.topic, n)]
-            claim = control.place(selection.region, before.place)
+            before = parse_incarnation(claim.forked_from)
+            seen.add(before.path)
+            numbers = archive.segments.partitions(selection.region, before.path)
+            found += [
+                SourcePartition.of(selection.region, before, n) for n in numbers if selection.wants(before.topic, n)
+            ]
+            claim = archive.control.place(selection.region, before.path)
     return found
 
 
-def wanted_of(
-    store: SegmentStore, control: ControlStore, selection: Selection
-) -> Mapping[Incarnation, Sequence[SourcePartition]]:
+def wanted_of(archive: Archive, selection: Selection) -> Mapping[ArchivedIncarnation, Sequence[SourcePartition]]:
     """Of each topic that is selected the partitions that are, at least one; topics without are left out. Raises as
     `sources_of`, also when that leaves nothing."""
-    found: dict[Incarnation, Sequence[SourcePartition]] = {}
+    found: dict[ArchivedIncarnation, Sequence[SourcePartition]] = {}
     stored = []
-    for life in lives_of(store, control, selection):
-        numbers = store.partitions(selection.region, life.place)
-        stored.append(f"{life.place} has {', '.join(map(str, numbers)) or 'none'}")
+    for life in lives_of(archive, selection):
+        numbers = archive.segments.partitions(selection.region, life.path)
+        stored.append(f"{life.path} has {', '.join(map(str, numbers)) or 'none'}")
         if wanted := [life.source(selection.region, n) for n in numbers if selection.wants(life.topic, n)]:
             found[life] = wanted
     if not found:
@@ -283,12 +277,12 @@ def wanted_of(
     return found
 
 
-def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -> Sequence[Incarnation]:
+def lives_of(archive: Archive, selection: Selection) -> Sequence[ArchivedIncarnation]:
     """One of each topic that is selected. Raises ConfigError with every name of which nothing is stored."""
-    stored: dict[str, list[Incarnation]] = {}
-    for life in map(life_of, store.topics(selection.region)):
-        if selection.matches(life.topic) and not is_internal(life.topic, ()):
-            stored.setdefault(life.topic, []).append(life)
+    stored: dict[str, list[ArchivedIncarnation]] = {}
+    for incarnation in archive.segments.incarnations(selection.region):
+        if selection.matches(incarnation.topic) and not is_internal(incarnation.topic, ()):
+            stored.setdefault(incarnation.topic, []).append(ArchivedIncarnation(incarnation=incarnation))
     problems = [
         f"{pattern}: nothing of it is stored below {selection.region}/"
         for pattern in selection.topics
@@ -302,7 +296,7 @@ def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -
     for topic, lives in sorted(stored.items()):
         try:
             selection.renaming(topic)
-            chosen.append(_life(control, selection, topic, lives))
+            chosen.append(_life(archive.control, selection, topic, lives))
         except (ValueError, DataError) as error:
             problems.append(f"{topic}: {error}")
     if problems:
@@ -310,31 +304,30 @@ def lives_of(store: SegmentStore, control: ControlStore, selection: Selection) -
     return chosen
 
 
-def _life(control: ControlStore, selection: Selection, topic: str, lives: Sequence[Incarnation]) -> Incarnation:
+def _life(
+    control: ControlStore, selection: Selection, topic: str, lives: Sequence[ArchivedIncarnation]
+) -> ArchivedIncarnation:
     """Raises ValueError when there is none, or when nothing says which is the last."""
     if selection.incarnation is not None:
-        found = [life for life in lives if life.incarnation == selection.incarnation]
+        found = [life for life in lives if life.id == selection.incarnation]
         if not found:
             raise ValueError(f"no life {selection.incarnation!r}; stored are {_named(lives)}")
         return found[0]
     if len(lives) == 1:
         return lives[0]
-    places = {life.place for life in lives} | {
-        place for place in control.places(selection.region) if life_of(place).topic == topic
+    known = {life.incarnation for life in lives} | {
+        one for one in control.claimed(selection.region) if one.topic == topic
     }
-    claimed = [
-        Incarnation(topic=topic, incarnation=life_of(p).incarnation, claim=control.place(selection.region, p))
-        for p in sorted(places)
-    ]
-    ordered, unordered = in_order(claimed)
-    if unordered or ordered[-1].place not in {life.place for life in lives}:
+    ordered, unordered = in_order(
+        ArchivedIncarnation(incarnation=one, claim=control.place(selection.region, one.path)) for one in sorted(known)
+    )
+    if unordered or ordered[-1].path not in {life.path for life in lives}:
         raise ValueError(f"which of its lives is the last is not known; choose by --incarnation: {_named(lives)}")
     return ordered[-1]
 
 
 def listed_plan(
-    control: ControlStore,
-    store: SegmentStore,
+    archive: Archive,
     source: SourcePartition,
     target: TopicPartition,
     *,
@@ -345,7 +338,9 @@ def listed_plan(
 ) -> PartitionPlan:
     """Of what is stored now, by one listing."""
     listed_at = clock.now()
-    stored = list_stored(control, store, source, wants_begin=True)
+    stored = archive.listing(source)
+    # asked behind the segments: it was written before any of them was stored, so who sees a segment sees it
+    begin = archive.control.begin(source)
     return plan_partition(
         source=source,
         target=target,
@@ -354,7 +349,7 @@ def listed_plan(
         wanted=wanted,
         listed_at=listed_at,
         checkpoint=checkpoint,
-        begin=stored.begin,
+        begin=None if begin is None else begin.offset,
         given_up=given_up,
     )
 
@@ -378,5 +373,5 @@ def _room_for(footers: Collection[SegmentFooter]) -> Mapping[str, str]:
     return {"max.message.bytes": str(largest)} if largest > DEFAULT_LARGEST_BYTES else {}
 
 
-def _named(lives: Sequence[Incarnation]) -> str:
-    return ", ".join(f"{life.incarnation or 'the plain place'!r}" for life in lives)
+def _named(lives: Sequence[ArchivedIncarnation]) -> str:
+    return ", ".join(f"{life.id or 'the plain place'!r}" for life in lives)

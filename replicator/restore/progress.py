@@ -11,8 +11,8 @@ from typing import TypeVar
 from formats.errors import CheckpointConflict, CorruptSegment
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skipped
 from formats.segment import OffsetRange, Segment
+from infra.archive.archive import PartitionListing
 from infra.runtime import log_fields
-from ingress.assigned_partition import Stored
 from ingress.delivery.events import DeliveryTarget
 from ingress.sequencer import Deliver, Sequencer
 from ingress.undelivered import Undelivered
@@ -32,7 +32,7 @@ class Partition:
     size_bytes: int = 0
     waiting: Deliver | None = None  # for its turn
     is_under_way: bool = False
-    listing: Future[Stored] | None = None
+    listing: Future[PartitionListing] | None = None
     listing_begun_at: datetime | None = None
     look_at: datetime | None = None
     positions: Future[Mapping[CheckpointKey, Checkpoint | CheckpointConflict]] | None = None
@@ -55,7 +55,7 @@ class Partition:
         source = self.plan.source
         return {
             log_fields.REGION: source.region,
-            log_fields.TOPIC: source.place,
+            log_fields.TOPIC: source.path,
             log_fields.PARTITION: source.partition,
         }
 

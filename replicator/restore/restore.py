@@ -102,9 +102,7 @@ class Restore(Closing):
         """Changes nothing. Raises ConfigError, StoreUnavailable, BrokerUnavailable."""
         worker = self._worker
         planner = RestorePlanner(
-            store=worker.store,
-            control=worker.control,
-            format=worker.format,
+            archive=worker.archive,
             admin=worker.admin,
             clock=self._clock,
             pool=worker.pool,
@@ -176,7 +174,7 @@ class Restore(Closing):
         worker = self._worker
         return NewPartitions(
             plan=plan,
-            stored=lambda: sources_of(worker.store, worker.control, self.selection),
+            stored=lambda: sources_of(worker.archive, self.selection),
             make_plan=lambda: self._settling.settled(self.plan(), self._clock.now()),
             pool=worker.pool,
             clock=self._clock,

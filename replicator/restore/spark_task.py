@@ -87,9 +87,7 @@ class RestoreTask:
             )
             worker.take_over()
             # listed here: no name of a segment passes through the driver
-            plan = listed_plan(
-                worker.control, worker.store, source, target, wanted=self.terms.scope.offsets, clock=SystemClock()
-            )
+            plan = listed_plan(worker.archive, source, target, wanted=self.terms.scope.offsets, clock=SystemClock())
             task = PartitionTask(plan=plan, topic_id=said["topic_id"], clamp=said["clamp"])
             (partition,) = worker.carry_out([task])
         return json.dumps(asdict(RestoreOutcome.of(partition)))

@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from formats.coverage import Piece
-from infra.archive.run_reader import PieceRun, RunReader
+from formats.coverage import SegmentSlice
+from infra.archive.run_reader import RunReader, SegmentRun
 from infra.runtime.lifecycle import Stop
 
 BURST_SECONDS = 1.0  # what was not used is not saved up for longer
@@ -45,8 +45,10 @@ class ThrottledReader:
     reader: RunReader
     throttle: Throttle
 
-    def runs(self, pieces: Sequence[Piece], *, max_records: int | None = None) -> Generator[PieceRun, None, None]:
-        """See PieceReader."""
+    def runs(
+        self, pieces: Sequence[SegmentSlice], *, max_records: int | None = None
+    ) -> Generator[SegmentRun, None, None]:
+        """See SegmentRunReader."""
         for run in self.reader.runs(pieces, max_records=max_records):
             self.throttle.pay(run.size_bytes)
             yield run

@@ -14,16 +14,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.errors import BrokerUnavailable, CheckpointConflict, TargetError
 from formats.int_range import INT64_MAX
 from formats.messages.delivery_checkpoint import Author, Checkpoint
 from formats.records.scope import RecordFilter
 from formats.records.transform import load as load_transform
-from formats.registry import load as load_format
-from infra.archive.control import ControlStore
-from infra.archive.run_reader import PieceReader, RunReader
-from infra.archive.segments import SegmentStore
+from infra.archive.run_reader import RunReader, SegmentRunReader
 from infra.contracts.producer import TargetRun
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
@@ -39,7 +36,7 @@ from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.progress import Partition
 from replicator.restore.target_topics import TargetTopics
 from replicator.restore.throttle import Throttle, ThrottledReader
-from replicator.services.wiring import archive_objects
+from replicator.services.archive import open_archive
 
 BATCH_RECORDS = 10_000
 # smaller than those of ingress: a restore has to fit beside what runs already, in 400 MB
@@ -83,9 +80,7 @@ class RestoreWorker:
         self._config, self._terms, self._stop, self._opened = config, terms, stop, opened
         self._clock = SystemClock()
         self.admin = KafkaAdmin(config.cluster.properties("admin"))
-        objects = archive_objects(config.s3, stop, opened)
-        self.store, self.control = SegmentStore(objects, config.s3.prefix), ControlStore(objects, config.s3.prefix)
-        self.format = load_format(config.format, config.format_options)
+        self.archive = open_archive(config, stop, opened)
         self.pool = ThreadPoolExecutor(THREADS, "ask")
         opened.callback(self.pool.shutdown, wait=False, cancel_futures=True)
         self._transform = load_transform(terms.keep, terms.change)
@@ -149,8 +144,7 @@ class RestoreWorker:
         with ExitStack() as opened:
             delivery = self._delivery(writer, opened, tasks)
             restorer = Restorer(
-                store=self.store,
-                control=self.control,
+                archive=self.archive,
                 checkpoints=self.checkpoints,
                 delivery=delivery,
                 pool=self.pool,
@@ -177,8 +171,8 @@ class RestoreWorker:
     ) -> Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
         """See Restore."""
         for plan in plans:
-            pieces = [Piece(i.segment, i.segment.offsets.start) for i in plan.left[:1]]
-            reader = PieceReader(self.store, self.format, count, RUN_BYTES, scope=self._terms.scope)
+            pieces = [SegmentSlice.rest(i.segment, i.segment.offsets.start) for i in plan.left[:1]]
+            reader = SegmentRunReader(self.archive, count, RUN_BYTES, scope=self._terms.scope)
             for run in reader.runs(pieces) if pieces else ():
                 for batch in run.batches:
                     before = batch.slice(0, count)
@@ -191,9 +185,8 @@ class RestoreWorker:
         opened.callback(reading.shutdown, wait=False, cancel_futures=True)
         # a segment that was merged since the plan was made may reach behind it; a follower wants that, too
         planned = {} if self._terms.follow is not None else {t.plan.source: t.plan.last_offset for t in tasks}
-        reader: RunReader = PieceReader(
-            self.store,
-            self.format,
+        reader: RunReader = SegmentRunReader(
+            self.archive,
             BATCH_RECORDS,
             RUN_BYTES,
             scope=self._terms.scope,

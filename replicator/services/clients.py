@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Parked, Skipped, Waiting
     from formats.messages.group_claim import GroupClaim
-    from formats.registry import SegmentFormat
+    from infra.archive.archive import Archive
     from infra.contracts.cluster import TopicPartition
     from infra.contracts.internal_topics import CheckpointEditor, CheckpointStore
     from infra.contracts.storage import ObjectStore
@@ -88,10 +88,11 @@ class Clients:
         return ProofStore(self.objects, self.config.s3.prefix, self.config.region)
 
     @cached_property
-    def format(self) -> SegmentFormat:
-        from formats.registry import load
+    def archive(self) -> Archive:
+        """For those that read segments."""
+        from replicator.services.archive import archive_in
 
-        return load(self.config.format, self.config.format_options)
+        return archive_in(self.objects, self.config)
 
     @cached_property
     def admin(self) -> KafkaAdmin:

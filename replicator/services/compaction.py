@@ -28,6 +28,7 @@ from formats.errors import ConfigError
 from formats.registry import SegmentFormat
 from formats.registry import load as load_format
 from formats.segment import Segment
+from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.archive.job_heartbeats import HeartbeatStore
 from infra.archive.lease import held, this_process
@@ -208,19 +209,17 @@ _workers: dict[str, Worker] = {}
 def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, opened: ExitStack) -> Worker:
     """Its clients are closed with `opened`, or with the process."""
     settings = replace(config.s3, storage_class=job.storage_class or config.s3.storage_class)
-    store = SegmentStore(archive_objects(settings, stop, opened), settings.prefix)
-    segment_format = merged_format(config, job)
+    archive = Archive.of(archive_objects(settings, stop, opened), settings.prefix, merged_format(config, job))
     return Worker(
         merger=Merger(
-            store=store,
-            format=segment_format,
+            archive=archive,
             # what stands at the output's key may be thinner: nothing is deleted but what it is proved to hold
-            uploader=Uploader(store, segment_format, source_compacted=lambda _: True),
+            uploader=Uploader(archive, source_compacted=lambda _: True),
             row_group_bytes=job.row_group_size,
             writer=writer,
             spool_dir=config.compaction.spool_dir if config.compaction else None,
         ),
-        cleaner=Cleaner(store=store, format=segment_format, copies=copies_of(config, store, stop, opened)),
+        cleaner=Cleaner(archive=archive, copies=copies_of(config, archive.segments, stop, opened)),
     )
 
 

@@ -17,10 +17,7 @@ from egress.topics.claims import TopicClaims
 from egress.topics.incarnation_check import Confirmations
 from egress.topics.watcher import TopicWatcher
 from formats.errors import ConfigError
-from formats.registry import load as load_format
 from formats.segment import Segment
-from infra.archive.control import ControlStore
-from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.client.properties import refreshed
@@ -30,6 +27,7 @@ from infra.kafka.consumer.source_consumer import KafkaSourceConsumer
 from infra.runtime import log_fields
 from infra.runtime.service import Service
 from replicator.config import Config, EgressSettings
+from replicator.services.archive import archive_in
 from replicator.services.wiring import START_PATIENCE, ServiceContext, program
 
 log = logging.getLogger(__name__)
@@ -45,8 +43,7 @@ def build_egress(config: Config) -> Service:
     with around.building():
         admin = KafkaAdmin(config.cluster.properties("admin"), first_contact=START_PATIENCE)
         objects = around.objects(config.s3, threads=settings.upload_threads + 8, writes_as=config.region)
-        store, control = SegmentStore(objects, config.s3.prefix), ControlStore(objects, config.s3.prefix)
-        segment_format = load_format(config.format, config.format_options)
+        archive = archive_in(objects, config)
         properties = refreshed(config.cluster.properties("consumer"), settings.topic_refresh_interval)
         isolation = properties.get("isolation.level", "read_committed")
         # one budget: what the client fetched, the records being gathered and encoded, the encoded that wait
@@ -63,11 +60,9 @@ def build_egress(config: Config) -> Service:
         confirmations = Confirmations(admin, around.pool(1, "confirm"))
         spool = around.resources.enter_context(open_spool(settings))
         assembly = SegmentBuilder(
-            format=segment_format,
+            format=archive.format,
             confirm=confirmations.ask,
-            uploader=Uploader(
-                store, segment_format, source_compacted=lambda segment: _source_compacted(admin, segment)
-            ),
+            uploader=Uploader(archive, source_compacted=lambda segment: _source_compacted(admin, segment)),
             spool=spool,
             memory_bytes=budget // 2,
             encode_threads=2,
@@ -86,15 +81,15 @@ def build_egress(config: Config) -> Service:
             )
         pool, listing_pool = around.pool(2, "ask"), around.pool(8, "list")
         own = frozenset() if config.ingress is None else config.ingress.own_topics
-        places = TopicClaims(config.region, control, around.clock)
+        places = TopicClaims(config.region, archive.control, around.clock)
         resolver = StartResolver(
             region=config.region,
             cluster_id=cluster_id,
             consumer=consumer,
             admin=admin,
             probe=KafkaLogProbe(config.cluster.properties("consumer")),
-            archive=ArchiveLookup(store, control, segment_format),
-            control=control,
+            archive=ArchiveLookup(archive),
+            control=archive.control,
             places=places,
             clock=around.clock,
             accept_missing_archive=settings.on_archive_behind == "continue",

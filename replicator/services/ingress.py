@@ -13,10 +13,7 @@ from datetime import timedelta
 from functools import partial
 
 from formats.errors import ConfigError, MalformedKey
-from formats.registry import load as load_format
-from infra.archive.control import ControlStore
-from infra.archive.run_reader import PieceReader
-from infra.archive.segments import SegmentStore
+from infra.archive.run_reader import SegmentRunReader
 from infra.contracts.producer import TargetWriter
 from infra.kafka.client.properties import refreshed
 from infra.kafka.cluster.admin import KafkaAdmin
@@ -42,6 +39,7 @@ from ingress.routing.archived import ArchivedTopics
 from ingress.routing.destinations import DestinationFinder
 from ingress.routing.path_owner import PathOwners
 from replicator.config import Config, IngressSettings
+from replicator.services.archive import archive_in
 from replicator.services.wiring import START_PATIENCE, ServiceContext
 
 log = logging.getLogger(__name__)
@@ -72,9 +70,7 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
         )
         malformed = _MalformedKeys(around.metrics)
         objects = around.objects(config.s3, threads=16)
-        store = SegmentStore(objects, config.s3.prefix, malformed)
-        control = ControlStore(objects, config.s3.prefix)
-        segment_format = load_format(config.format, config.format_options)
+        archive = archive_in(objects, config, malformed)
         event_log = KafkaEventLog(
             config.cluster.properties("consumer"),
             settings.segment_events_topic,
@@ -93,9 +89,7 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
         member = refreshed(config.cluster.properties("consumer"), settings.topic_refresh_interval)
         placement = KafkaPlacement(member, group_id=settings.group_id)
         delivery = Delivery(
-            reader=PieceReader(
-                store, segment_format, settings.batch_size, RUN_BYTES, expect=PathOwners(control).expect
-            ),
+            reader=SegmentRunReader(archive, settings.batch_size, RUN_BYTES, expect=PathOwners(archive.control).expect),
             writer=writer,
             timestamps=TargetTimestamps(admin, around.clock),
             pool=around.pool(2, "read"),
@@ -131,12 +125,11 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
                     read_within=settings.transaction_timeout + OPEN_TRANSACTION,
                 ),
                 notes=notes,
-                store=store,
-                control=control,
+                store=archive.segments,
+                control=archive.control,
                 finder=DestinationFinder(
-                    store,
-                    ArchivedTopics(store, control, settings, settings.own_topics),
-                    segment_format,
+                    archive,
+                    ArchivedTopics(archive.segments, archive.control, settings, settings.own_topics),
                     admin,
                     settings,
                     cluster_id=admin.cluster_id(),

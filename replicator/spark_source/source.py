@@ -25,18 +25,17 @@ from formats.coverage import Gap, SegmentSlice, parts, uncovered
 from formats.errors import ConfigError
 from formats.read_splits import ArchiveQuery, ReadSplit, read_splits
 from formats.records.scope import RecordFilter
-from formats.registry import load as load_format
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
-from formats.topic_selection import LEGAL_NAME
+from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.archive.read import SplitReader
 from infra.archive.segments import SegmentStore
-from infra.contracts.storage import ObjectStore
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Stop
 from infra.runtime.logs import TextFormatter
 from replicator.config import Config
-from replicator.services.wiring import ARCHIVE_THREADS, archive_objects, for_workers
+from replicator.services.archive import open_archive
+from replicator.services.wiring import ARCHIVE_THREADS, for_workers
 from replicator.spark_source.filters import admits, narrowed
 from replicator.spark_source.options import SOURCE, TOPIC, Options, parse_options
 from replicator.spark_source.rows import table_of
@@ -100,14 +99,12 @@ class SegmentsReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """Raises ConfigError for a topic that the archive does not have, StoreUnavailable."""
-        with _objects(self._config) as objects, ThreadPoolExecutor(ARCHIVE_THREADS) as pool:
-            store = SegmentStore(objects, self._config.s3.prefix)
-            control = ControlStore(objects, self._config.s3.prefix)
-            sources = list(_sources(store, self._wanted, self._conditions))
+        with _archive(self._config) as archive, ThreadPoolExecutor(ARCHIVE_THREADS) as pool:
+            sources = list(_sources(archive.segments, self._wanted, self._conditions))
             return [
                 InputPartition(stretch)
-                for source, infos in zip(sources, pool.map(store.list, sources), strict=True)
-                for stretch in self._stretches(control, source, infos)
+                for source, infos in zip(sources, pool.map(archive.segments.list, sources), strict=True)
+                for stretch in self._stretches(archive.control, source, infos)
             ]
 
     def _stretches(
@@ -126,10 +123,8 @@ class SegmentsReader(DataSourceReader):
         stretch = partition.value
         if not isinstance(stretch, ReadSplit):
             return  # Spark's own, when there is none of ours
-        with _objects(self._config) as objects:
-            segment_format = load_format(self._config.format, self._config.format_options)
-            store = SegmentStore(objects, self._config.s3.prefix)
-            reader = SplitReader(store, segment_format, RecordFilter(stamps=self._wanted.stamps))
+        with _archive(self._config) as archive:
+            reader = SplitReader(archive, RecordFilter(stamps=self._wanted.stamps))
             for batch in reader.batches(stretch):
                 yield table_of(batch, stretch.source)
 
@@ -150,7 +145,7 @@ def _archived(store: SegmentStore, wanted: ArchiveQuery) -> Mapping[str, Sequenc
     if not names or any(pattern.is_expression for pattern in wanted.topics):
         listed = _listed(store, wanted)
         names = [name for name in listed if not names or any(pattern.matches(name) for pattern in wanted.topics)]
-    found = {name: store.partitions(wanted.region, wanted.at(name, 0).place) for name in names}
+    found = {name: store.partitions(wanted.region, wanted.at(name, 0).path) for name in names}
     topics = [topic for topic, partitions in found.items() if partitions]
     missing = [pattern.text for pattern in wanted.topics if not any(map(pattern.matches, topics))]
     if missing or not topics:
@@ -162,8 +157,7 @@ def _archived(store: SegmentStore, wanted: ArchiveQuery) -> Mapping[str, Sequenc
 
 def _listed(store: SegmentStore, wanted: ArchiveQuery) -> list[str]:
     """Topics that have the wanted incarnation."""
-    places = [place.partition("@") for place in store.topics(wanted.region)]
-    return [topic for topic, _, life in places if life == wanted.incarnation and LEGAL_NAME.fullmatch(topic)]
+    return [one.topic for one in store.incarnations(wanted.region) if one.id == wanted.incarnation]
 
 
 def _tell_of_gaps(control: ControlStore, source: SourcePartition, gaps: Sequence[OffsetRange]) -> None:
@@ -175,7 +169,7 @@ def _tell_of_gaps(control: ControlStore, source: SourcePartition, gaps: Sequence
     if unknown:
         fields = {
             log_fields.REGION: source.region,
-            log_fields.TOPIC: source.place,
+            log_fields.TOPIC: source.path,
             log_fields.PARTITION: source.partition,
         }
         offsets = {log_fields.COUNT: len(unknown), log_fields.START: unknown[0].start, log_fields.END: unknown[-1].end}
@@ -190,6 +184,6 @@ def _without_logging() -> None:
 
 
 @contextmanager
-def _objects(config: Config) -> Iterator[ObjectStore]:
+def _archive(config: Config) -> Iterator[Archive]:
     with ExitStack() as opened:
-        yield archive_objects(config.s3, Stop(), opened)
+        yield open_archive(config, Stop(), opened)

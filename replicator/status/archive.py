@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from formats.coverage import Extent, join_to_last, joined
+from formats.incarnation import Incarnation
 from formats.segment import OffsetRange, SourcePartition
 from infra.archive.segments import SegmentStore
 
@@ -55,9 +56,10 @@ def _archived(
     return found
 
 
-def source_places(store: SegmentStore, regions: Iterable[str], pool: Executor) -> Sequence[tuple[str, str]]:
-    """Every place below `regions`, as (region, place)."""
+def stored_incarnations(
+    store: SegmentStore, regions: Iterable[str], pool: Executor
+) -> Sequence[tuple[str, Incarnation]]:
+    """Every incarnation of which anything is stored below `regions`, each with its region."""
     names = list(dict.fromkeys(regions))
-    return [
-        (region, place) for region, all_ in zip(names, pool.map(store.topics, names), strict=True) for place in all_
-    ]
+    found = zip(names, pool.map(store.incarnations, names), strict=True)
+    return [(region, incarnation) for region, all_ in found for incarnation in all_]

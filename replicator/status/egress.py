@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from egress.start.commit_metadata import read_commit_metadata
-from formats.control.claim import TopicClaim, incarnations, newest_stand_in
 from formats.control.fork import LogFork
 from formats.coverage import Extent, joined, uncovered
-from formats.forks import explain, fork_name, newest_fork, unresolved
+from formats.forks import explain, unresolved
+from formats.incarnation import current
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, SourcePartition
 from formats.topic_selection import select
@@ -27,7 +27,6 @@ from infra.contracts.cluster import (
     LogEnds,
     LogProbe,
     LogTruncated,
-    TopicFacts,
     TopicPartition,
     describe_each,
 )
@@ -97,15 +96,24 @@ class EgressSources:
         cluster_id = pool.submit(self.admin.cluster_id)
         gap_sources = pool.submit(self.control.gap_sources, self.region)
         fork_sources = pool.submit(self.control.fork_sources, self.region)
-        later = self.control.places(self.region)
+        claimed = self.control.places(self.region)
         topics, refused = describe_each(self.admin, self._names())
         partitions = [TopicPartition(n, p) for n, f in topics.items() for p in range(f.partition_count)]
         # first: where the group is refused, the client asks for its offsets until time is up, and says no reason
         members = group.result().members
         committed = pool.submit(self.groups.committed, self.settings.group_id, partitions)
         claims = dict(zip(topics, pool.map(lambda name: self.control.place(self.region, name), topics), strict=True))
-        lives = {name: life_of(facts, claims[name], later, cluster_id.result()) for name, facts in topics.items()}
-        places = [(self.region, f"{name}@{life}" if life else name) for name, life in lives.items()]
+        lives = {
+            name: current(
+                name,
+                facts.topic_id,
+                cluster_id.result(),
+                first_id=None if (claim := claims[name]) is None else claim.topic_id,
+                claimed=claimed,
+            )
+            for name, facts in topics.items()
+        }
+        places = [(self.region, life.path) for life in lives.values()]
         proofs = read_proofs(self.proofs, places, pool)
         archived = extents(self.store, places, pool)
         with_gaps = gap_sources.result()
@@ -115,11 +123,11 @@ class EgressSources:
         commits = committed.result()
         forks = {s: waiting for s in fork_sources.result() if (waiting := self._waiting(s, archived.get(s, Extent())))}
         here = {
-            TopicPartition(name, p): SourcePartition(self.region, name, p, lives[name])
+            TopicPartition(name, p): SourcePartition.of(self.region, lives[name], p)
             for name, facts in topics.items()
             for p in range(facts.partition_count)
         }
-        names = {name: lives[name] or facts.topic_id for name, facts in topics.items()}
+        names = {name: lives[name].id or facts.topic_id for name, facts in topics.items()}
         commits = {p: c for p, c in commits.items() if _is_of(c, names[p.topic], topics[p.topic].topic_id)}
         truncated = self.probe.truncated(
             {
@@ -131,7 +139,7 @@ class EgressSources:
         rows: list[EgressPartition] = []
         held = {topic: f"{error}: allow READ, which includes it" for topic, error in refused.items()}
         for name, facts in topics.items():
-            sources = [SourcePartition(self.region, name, p, lives[name]) for p in range(facts.partition_count)]
+            sources = [SourcePartition.of(self.region, lives[name], p) for p in range(facts.partition_count)]
             if claims[name] is None and any(source in archived for source in sources):
                 held[name] = (
                     "segments lie in its place of the archive, and no place object says of which life of the topic "
@@ -199,18 +207,6 @@ def holes(archived: Extent, gaps: Sequence[OffsetRange], settled: int) -> Sequen
         return ()
     end = min(archived.next_offset, settled) - 1
     return uncovered([*archived.runs, *gaps], OffsetRange(archived.start, end)) if archived.start <= end else ()
-
-
-def life_of(facts: TopicFacts, plain: TopicClaim | None, places: Collection[str], cluster_id: str) -> str:
-    """The incarnation under which the topic, as it is now, is filed; empty: the plain place, or none yet."""
-    if plain is None:
-        return ""
-    later = incarnations(places, facts.name)
-    if not facts.topic_id:
-        return newest_stand_in(later, cluster_id)
-    if fork := newest_fork(later, facts.topic_id):
-        return fork_name(facts.topic_id, fork)
-    return "" if plain.topic_id == facts.topic_id else facts.topic_id
 
 
 def judged(

@@ -37,7 +37,7 @@ from ingress.undelivered import (
     way,
 )
 from replicator.config import IngressSettings
-from replicator.status.archive import Archived, archived, source_places
+from replicator.status.archive import Archived, archived, stored_incarnations
 from replicator.status.members import missing_members
 
 NO_PROGRESS = timedelta(minutes=5)  # although something waits that long
@@ -129,7 +129,7 @@ class IngressStatus:
         found: dict[tuple[str, str], int] = {}
         for p in self.partitions:
             if p.waits_for and not p.problems and p.lag:
-                where = (f"{p.key.source.region}/{p.key.source.place} -> {p.key.destination_topic}", p.waits_for)
+                where = (f"{p.key.source.region}/{p.key.source.path} -> {p.key.destination_topic}", p.waits_for)
                 found[where] = found.get(where, 0) + p.lag
         return [f"{where}: {lag} offsets wait for {what}" for (where, what), lag in found.items()]
 
@@ -161,11 +161,10 @@ class IngressSources:
         cluster_id = pool.submit(self.admin.cluster_id)
         regions = {s.region for s in self.settings.sources}
         wanted: dict[tuple[str, str], str] = {}  # (region, place) -> destination
-        for region, place in source_places(self.store, regions, pool):
-            topic, _, incarnation = place.partition("@")
-            source = self.settings.source_of(region, topic)
-            if source is not None and not is_internal(topic, self.own_topics):
-                wanted[region, place] = source.destination(topic, incarnation)
+        for region, one in stored_incarnations(self.store, regions, pool):
+            source = self.settings.source_of(region, one.topic)
+            if source is not None and not is_internal(one.topic, self.own_topics):
+                wanted[region, one.path] = source.destination(one.topic, one.id)
         proofs = read_proofs(self.proofs, wanted, pool)
         said = positions.result()
         checkpoints = {key: word for key, word in said.items() if isinstance(word, Checkpoint)}
@@ -174,14 +173,14 @@ class IngressSources:
             incarnations.setdefault(way(key), {})[key] = checkpoint
         reached: dict[SourcePartition, int] = {}
         for key, checkpoint in checkpoints.items():
-            if wanted.get((key.source.region, key.source.place)) == key.destination_topic:
+            if wanted.get((key.source.region, key.source.path)) == key.destination_topic:
                 reached[key.source] = checkpoint.next_offset
         stored = archived(self.store, wanted, reached, pool)
         conflicts = {key: str(word) for key, word in said.items() if isinstance(word, CheckpointConflict)}
         parked, skipped, waited = self.checkpoints.parked(), self.checkpoints.skipped(), self.checkpoints.waiting()
-        configured = {CheckpointKey(source, wanted[source.region, source.place]): True for source in stored}
+        configured = {CheckpointKey(source, wanted[source.region, source.path]): True for source in stored}
         for key in [*said, *parked]:
-            configured.setdefault(key, wanted.get((key.source.region, key.source.place)) == key.destination_topic)
+            configured.setdefault(key, wanted.get((key.source.region, key.source.path)) == key.destination_topic)
         plan = planned.result()
         gaps = self._gaps({k.source for k, v in configured.items() if v}, pool)
         facts, refused = describe_each(self.admin, {k.destination_topic for k, v in configured.items() if v})
@@ -198,9 +197,9 @@ class IngressSources:
                 skipped=[s for s in skipped if s.key == key],
                 waiting=waited.get(key),
                 target=facts.get(key.destination_topic),
-                refused=plan.refused.get((key.source.region, key.source.place), "")
+                refused=plan.refused.get((key.source.region, key.source.path), "")
                 or str(refused.get(key.destination_topic, "")),
-                behind="" if key in checkpoints else plan.followed.get((key.source.region, key.source.place), ""),
+                behind="" if key in checkpoints else plan.followed.get((key.source.region, key.source.path), ""),
                 is_over=bool(key in checkpoints and later_incarnations(key, checkpoints[key], incarnations[way(key)])),
                 settles_within=self._settles_within(key.source),
                 members=members,

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import typer
 
+from formats.incarnation import Incarnation, parse_incarnation
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import OffsetRange, SourcePartition
 from replicator.config import IngressSettings
@@ -14,37 +15,35 @@ from replicator.config import IngressSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceName:
-    """A place of the archive, or one partition of it. `topic@id` names a later life of a topic."""
+    """An incarnation of a topic in the archive, or one partition of it."""
 
     region: str
-    topic: str
-    incarnation: str
+    incarnation: Incarnation
     partition: int | None
 
     def at(self, partition: int) -> SourcePartition:
-        return SourcePartition(self.region, self.topic, partition, self.incarnation)
+        return SourcePartition.of(self.region, self.incarnation, partition)
 
     @property
-    def place(self) -> str:
-        return self.at(0).place
+    def path(self) -> str:
+        return self.incarnation.path
 
     def __contains__(self, source: SourcePartition) -> bool:
         return source == self.at(source.partition if self.partition is None else self.partition)
 
     def __str__(self) -> str:
-        place = f"{self.region}/{self.place}"
-        return place if self.partition is None else f"{place}/{self.partition}"
+        name = f"{self.region}/{self.path}"
+        return name if self.partition is None else f"{name}/{self.partition}"
 
 
 def source_name(text: str) -> SourceName:
     """Raises typer.BadParameter."""
     region, _, rest = text.partition("/")
-    place, slash, number = rest.partition("/")
-    topic, _, incarnation = place.partition("@")
+    path, slash, number = rest.partition("/")
     try:
         if slash and not number.isdecimal():
             raise ValueError(f"not a partition number: {number!r}")
-        name = SourceName(region=region, topic=topic, incarnation=incarnation, partition=int(number) if slash else None)
+        name = SourceName(region=region, incarnation=parse_incarnation(path), partition=int(number) if slash else None)
         name.at(name.partition or 0)  # refuses what is no name
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is not REGION/TOPIC or REGION/TOPIC/PARTITION: {error}") from error
@@ -72,10 +71,11 @@ def destination_of(settings: IngressSettings, name: SourceName, given: str | Non
     """Raises typer.BadParameter when neither the user nor the file says where it goes."""
     if given:
         return given
-    source = settings.source_of(name.region, name.topic)
+    source = settings.source_of(name.region, name.incarnation.topic)
     if source is None:
-        raise typer.BadParameter(f"no [[ingress.sources]] delivers {name.region}/{name.topic}: name a topic with --to")
-    return source.destination(name.topic, name.incarnation)
+        topic = f"{name.region}/{name.incarnation.topic}"
+        raise typer.BadParameter(f"no [[ingress.sources]] delivers {topic}: name a topic with --to")
+    return source.destination(name.incarnation.topic, name.incarnation.id)
 
 
 def key_of(settings: IngressSettings, source: SourcePartition, given: str | None) -> CheckpointKey:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
@@ -15,19 +14,18 @@ from typing import TYPE_CHECKING
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
-from formats.coverage import Piece, SegmentSlice, from_first, joined, parts, uncovered
+from formats.coverage import SegmentSlice, from_first, joined, parts, uncovered
 from formats.errors import CorruptSegment, SegmentNotFound
 from formats.forks import unresolved
+from formats.incarnation import Incarnation
 from formats.read_splits import ReadSplit
 from formats.records.align import Alongside, alongside
 from formats.records.compare import Comparison, compare
 from formats.records.scope import RecordFilter
-from formats.records.statistics import edges, records_within, within
-from formats.registry import SegmentFormat
+from formats.records.statistics import edges, within
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
-from infra.archive.control import ControlStore
+from infra.archive.archive import Archive
 from infra.archive.read import SplitReader
-from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import TopicPartition
 from infra.runtime.lifecycle import Clock
 
@@ -107,9 +105,7 @@ class TargetVerdict:
 class Verifier:
     """As thread safe as what it is made of; holds one row group of each side."""
 
-    store: SegmentStore
-    control: ControlStore
-    format: SegmentFormat
+    stored: Archive
     clock: Clock
 
     def archive(
@@ -122,10 +118,10 @@ class Verifier:
         """
         read: dict[SegmentInfo, Proven] = {}
         corrupt: dict[SegmentInfo, str] = {}
-        begin = self.control.begin(source)
+        begin = self.stored.control.begin(source)
         for _ in range(LOOKS):
-            recorded = self.control.gaps(source)
-            infos = self.store.list(source)
+            recorded = self.stored.control.gaps(source)
+            infos = self.stored.segments.list(source)
             now, vanished = self.clock.now(), False
             known: dict[Segment, Proven] = {}
             for info in infos:
@@ -168,12 +164,12 @@ class Verifier:
         self, source: SourcePartition, recorded: Sequence[RecordedGap], covered: Sequence[OffsetRange]
     ) -> Sequence[LogFork]:
         """Empty when the archive goes on behind them in another place, as an operator decided."""
-        waiting = unresolved(self.control.forks(source), recorded, covered)
+        waiting = unresolved(self.stored.control.forks(source), recorded, covered)
         if not waiting:
             return ()
-        later = (f"{source.topic}@{life}" for life in self.control.later_lives(source.region, source.topic))
-        claims = (self.control.place(source.region, place) for place in later)
-        return () if any(claim and claim.forked_from == source.place for claim in claims) else waiting
+        later = (Incarnation(source.topic, one) for one in self.stored.control.later_lives(source.region, source.topic))
+        claims = (self.stored.control.place(source.region, incarnation.path) for incarnation in later)
+        return () if any(claim and claim.forked_from == source.path for claim in claims) else waiting
 
     def beside_source(
         self,
@@ -199,8 +195,10 @@ class Verifier:
                 unreadable=unreadable,
             )
         # gaps first: retention writes them down before it removes anything
-        gaps = [g for g in self.control.gaps(source) if g.offsets.overlaps(held) and (g.is_accepted or not g.is_loss)]
-        extent = joined(info.segment.offsets for info in self.store.list(source))
+        gaps = [
+            g for g in self.stored.control.gaps(source) if g.offsets.overlaps(held) and (g.is_accepted or not g.is_loss)
+        ]
+        extent = joined(info.segment.offsets for info in self.stored.segments.list(source))
         # what a segment still covers is compared: a gap may be older than an object that was put back
         given_up = [o for gap in gaps for o in uncovered(extent.runs, gap.offsets)]
         missing = uncovered([*extent.runs, *given_up], held)
@@ -238,15 +236,15 @@ class Verifier:
         wanted = within or (OffsetRange(low, min(high, 2**63 - 2)) if low <= high else None)
         if wanted is None:
             return
-        found = [info.segment for info in self.store.list(source)]
+        found = [info.segment for info in self.stored.segments.list(source)]
         chosen = tuple(step for step in parts(found, wanted) if isinstance(step, SegmentSlice))
         if chosen:
-            yield from SplitReader(self.store, self.format, scope).batches(ReadSplit(source, chosen))
+            yield from SplitReader(self.stored, scope).batches(ReadSplit(source, chosen))
 
     def _prove(self, info: SegmentInfo, now: datetime) -> Proven:
         """The reader checks each row group against its digest, and that all of them make up the footer."""
         segment = info.segment
-        with closing(self.format.open(self.store.open(segment), segment)) as reader:
+        with self.stored.open(segment) as reader:
             count = sum(batch.num_rows for batch in reader.batches())
             if count != reader.footer.count:
                 raise CorruptSegment(str(segment), found=f"{count} records", wanted=reader.footer.count)
@@ -255,8 +253,8 @@ class Verifier:
 
     def _compare(self, segments: Sequence[Segment], news: set[Segment]) -> _Compared:
         """Every segment with what a reader would choose instead of it; what was compared before is not again."""
-        chosen = [step for step in from_first(segments) if isinstance(step, Piece)]
-        starts = [piece.from_offset for piece in chosen]
+        chosen = [step for step in from_first(segments) if isinstance(step, SegmentSlice)]
+        starts = [piece.offsets.start for piece in chosen]
         found = _Compared()
         for segment in segments:
             first = max(bisect_right(starts, segment.offsets.start) - 1, 0)
@@ -267,7 +265,10 @@ class Verifier:
                 low = max(piece.offsets.start, segment.offsets.start)
                 both = OffsetRange(low, min(piece.offsets.end, segment.offsets.end))
                 try:
-                    result = compare(self._within(piece.segment, both), self._within(segment, both))
+                    chosen_records, others = (
+                        self.stored.batches(SegmentSlice(one, both)) for one in (piece.segment, segment)
+                    )
+                    result = compare(chosen_records, others)
                 except SegmentNotFound:
                     found.unsettled |= {piece.segment, segment}
                     continue
@@ -281,10 +282,6 @@ class Verifier:
                 elif not result.equal:
                     found.thinned.append(f"{piece.segment} and {segment}: {result.detail}")
         return found
-
-    def _within(self, segment: Segment, offsets: OffsetRange) -> Iterator[RecordBatch]:
-        with closing(self.format.open(self.store.open(segment), segment)) as reader:
-            yield from records_within(reader.batches(offsets.start), offsets)
 
 
 def _from(begin: ArchiveBegin | None, offsets: OffsetRange) -> OffsetRange:

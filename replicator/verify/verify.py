@@ -18,10 +18,7 @@ from formats.errors import TargetError
 from formats.int_range import IntRange
 from formats.records.align import alongside
 from formats.records.scope import RecordFilter
-from formats.registry import load as load_format
 from formats.segment import OffsetRange, Segment, SourcePartition
-from infra.archive.control import ControlStore
-from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer.partition_reader import read_partition
@@ -29,7 +26,7 @@ from infra.runtime.lifecycle import Closing, Stop, SystemClock
 from replicator.config import Config
 from replicator.restore.planner import sources_of, with_earlier_forks
 from replicator.selection import Selection
-from replicator.services.wiring import archive_objects
+from replicator.services.archive import open_archive
 from replicator.verify.proven import Proven
 from replicator.verify.verifier import ArchiveVerdict, SourceVerdict, TargetVerdict, Verifier
 
@@ -55,29 +52,23 @@ class Verification(Closing):
         """`config` names the archive."""
         self.selection, self._config = selection, config
         self._opened, self._clock = ExitStack(), SystemClock()
-        objects = archive_objects(config.s3, stop or Stop(), self._opened)
-        self._store, self._control = SegmentStore(objects, config.s3.prefix), ControlStore(objects, config.s3.prefix)
-        self._verifier = Verifier(
-            store=self._store,
-            control=self._control,
-            format=load_format(config.format, config.format_options),
-            clock=self._clock,
-        )
+        self._archive = open_archive(config, stop or Stop(), self._opened)
+        self._verifier = Verifier(stored=self._archive, clock=self._clock)
         self._pool = ThreadPoolExecutor(THREADS, "verify")
         self._opened.callback(self._pool.shutdown, wait=False, cancel_futures=True)
 
     def sources(self) -> Sequence[SourcePartition]:
         """Raises ConfigError when nothing of what is named is stored."""
-        return sources_of(self._store, self._control, self.selection)
+        return sources_of(self._archive, self.selection)
 
     def all_sources(self) -> Sequence[SourcePartition]:
         """The same, with the older places of a log that forked: what is proven of the archive by itself."""
-        return with_earlier_forks(self._store, self._control, self.selection)
+        return with_earlier_forks(self._archive, self.selection)
 
     def archived(self) -> Mapping[SourcePartition, int]:
         """Behind the last offset that is covered, of each partition."""
         sources = self.sources()
-        extents = self._pool.map(lambda s: joined(i.segment.offsets for i in self._store.list(s)), sources)
+        extents = self._pool.map(lambda s: joined(i.segment.offsets for i in self._archive.segments.list(s)), sources)
         return {source: extent.next_offset or 0 for source, extent in zip(sources, extents, strict=True)}
 
     def archive(
@@ -115,7 +106,7 @@ class Verification(Closing):
         if marks is None:
             why = _absent(admin, cluster, topic, WRONG_FILE)
             return self._verifier.beside_source(source, topic, None, iter(()), source_compacted=False, unreadable=why)
-        extent = joined(info.segment.offsets for info in self._store.list(source))
+        extent = joined(info.segment.offsets for info in self._archive.segments.list(source))
         held = None
         if extent.start is not None and extent.next_offset is not None:
             low, end = max(marks.low, extent.start), min(marks.high, extent.next_offset) - 1

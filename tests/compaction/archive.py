@@ -32,6 +32,7 @@ from infra.contracts.storage import ObjectStore, UploadInfo
 from infra.runtime.lifecycle import Stop
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator.config import CompactionJob, RetentionRule, RetentionSettings
+from tests.fakes.archive import archive_of
 from tests.formats.sample_records import ORIGIN, SOURCE, Row, batch_of, rows_of
 
 T0 = datetime(2026, 3, 5, tzinfo=UTC)
@@ -129,21 +130,21 @@ class Archive:
                     known = self.segments()
                     break
                 with closing(self.format.open(file, step.segment)) as reader:
-                    rows += rows_of(list(reader.batches(step.from_offset)))
+                    rows += rows_of(list(reader.batches(step.offsets.start)))
                 next_offset = step.offsets.next_offset
             else:
                 return rows
 
     def worker(self, copies: ReplicaCheck | None = None) -> Worker:
+        stored = archive_of(self.store, self.format)
         return Worker(
             merger=Merger(
-                store=self.store,
-                format=self.format,
-                uploader=Uploader(self.store, self.format, source_compacted=lambda _: True),
+                archive=stored,
+                uploader=Uploader(stored, source_compacted=lambda _: True),
                 row_group_bytes=1 << 20,
                 writer="tests",
             ),
-            cleaner=Cleaner(store=self.store, format=self.format, copies=copies or ReplicaCheck(here=self.store)),
+            cleaner=Cleaner(archive=stored, copies=copies or ReplicaCheck(here=self.store)),
         )
 
     def compactor(self, copies: ReplicaCheck | None = None) -> Compactor:

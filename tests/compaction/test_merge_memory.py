@@ -25,6 +25,7 @@ from compaction.worker import Worker
 from formats.parquet.writer import ParquetFormat
 from formats.records.schema import CREATE_TIME, SCHEMA
 from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.archive.archive import Archive
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
 from infra.spark.driver import SparkSettings
@@ -55,15 +56,14 @@ class Measured:
     root: str
 
     def __call__(self, row: str) -> str:
-        store = SegmentStore(DirectoryObjectStore(Path(self.root)), "")
+        archive = Archive.of(DirectoryObjectStore(Path(self.root)), "", MERGED)
         merger = Merger(
-            store=store,
-            format=MERGED,
-            uploader=Uploader(store, MERGED, source_compacted=lambda _: True),
+            archive=archive,
+            uploader=Uploader(archive, source_compacted=lambda _: True),
             row_group_bytes=JOB.row_group_size,
             writer="tests",
         )
-        worker = Worker(merger=merger, cleaner=Cleaner(store=store, format=MERGED, copies=ReplicaCheck(here=store)))
+        worker = Worker(merger=merger, cleaner=Cleaner(archive=archive, copies=ReplicaCheck(here=archive.segments)))
         Path("/proc/self/clear_refs").write_text("5")  # the peak counts from now on
         outcome = encode_outcome(worker.carry_out(decode_plan(row)))
         peak_kib = next(int(line.split()[1]) for line in status() if line.startswith("VmHWM:"))

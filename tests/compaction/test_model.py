@@ -210,7 +210,7 @@ class Machine(RuleBasedStateMachine):
             assert step.segment not in self.seen
             return
         with closing(self.archive.format.open(file, step.segment)) as reader:
-            self.read += rows_of(list(reader.batches(step.from_offset)))
+            self.read += rows_of(list(reader.batches(step.offsets.start)))
         self.reader_at = step.offsets.next_offset
 
     # --- what never changes

@@ -28,7 +28,7 @@ def stored(*segments: Segment, size_bytes: int = 10, age: timedelta = HOUR) -> l
 def merges(infos: list[SegmentInfo], **settings: Any) -> list[tuple[Segment, list[tuple[Segment, int]]]]:
     found = plan_partition(infos, job(delete=False, **settings), T0)
     assert all(isinstance(plan, MergePlan) for plan in found)
-    return [(p.output, [(i.segment, i.from_offset) for i in p.inputs]) for p in found if isinstance(p, MergePlan)]
+    return [(p.output, [(i.segment, i.offsets.start) for i in p.inputs]) for p in found if isinstance(p, MergePlan)]
 
 
 def cleans(infos: list[SegmentInfo], **settings: Any) -> list[tuple[Segment, list[Segment]]]:
@@ -130,17 +130,19 @@ def test_plans_are_sound(listing: list[Segment], settings: CompactionJob, random
     shuffled = infos[:]
     random.shuffle(shuffled)
     assert plan_partition(shuffled, settings, T0) == plans, "same listing, same plans"
-    read_by_all = {p.segment: p.from_offset for p in steps(listing, 0) if hasattr(p, "segment")}
+    read_by_all = {p.segment: p.offsets.start for p in steps(listing, 0) if hasattr(p, "segment")}
     taken: Counter[int] = Counter()
     for plan in plans:
         assert decode_plan(encode_plan(plan)) == plan
         if isinstance(plan, MergePlan):
-            offsets = [o for piece in plan.inputs for o in range(piece.from_offset, piece.segment.offsets.next_offset)]
+            offsets = [
+                o for piece in plan.inputs for o in range(piece.offsets.start, piece.segment.offsets.next_offset)
+            ]
             assert offsets == list(range(plan.output.offsets.start, plan.output.offsets.next_offset))
             assert 2 <= len(plan.inputs) <= settings.max_segment_count
             assert plan.output.level == max(p.segment.level for p in plan.inputs) + 1
             assert all(settings.min_level <= p.segment.level <= settings.max_level for p in plan.inputs)
-            assert all(read_by_all[p.segment] == p.from_offset for p in plan.inputs)
+            assert all(read_by_all[p.segment] == p.offsets.start for p in plan.inputs)
             assert plan.output not in listing
             taken.update(offsets)
         else:

@@ -10,7 +10,7 @@ from hypothesis import settings as how
 from hypothesis import strategies as st
 
 from compaction.retention import SKEW, Expiry, Refused, plan_expiry
-from formats.coverage import Extent, Piece, steps
+from formats.coverage import Extent, SegmentSlice, steps
 from formats.segment import OffsetRange, Segment, SegmentInfo
 from replicator.config import HeldOffsets, RetentionRule
 from tests.compaction.archive import T0, covered, ranges
@@ -179,10 +179,10 @@ rules = st.builds(
 )
 
 
-def read(infos: list[SegmentInfo]) -> list[Piece]:
+def read(infos: list[SegmentInfo]) -> list[SegmentSlice]:
     known = [info.segment for info in infos]
     first = min(s.offsets.start for s in known)
-    return [step for step in steps(known, first) if isinstance(step, Piece)]
+    return [step for step in steps(known, first) if isinstance(step, SegmentSlice)]
 
 
 @how(max_examples=500)

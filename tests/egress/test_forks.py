@@ -82,7 +82,7 @@ def accept(world: World, start: int, end: int, life: str = "") -> None:
 
 
 def adopt(world: World) -> str:
-    return adopt_fork(world.peek, world.admin, "a", "t", world.clock).incarnation
+    return adopt_fork(world.peek, world.control_peek, world.admin, "a", "t", clock=world.clock).incarnation.id
 
 
 def goes_on(process: Process) -> None:
@@ -711,9 +711,9 @@ def test_adopting_a_fork_that_is_not_there_is_refused(world: World) -> None:
     world.broker.create("u")
     world.control_peek.claim("a", "u", TopicClaim(topic_id="", cluster_id="cluster", number=0, claimed_at=T0))
     with pytest.raises(TargetError, match=r"adopt --fork u: .*other"):
-        adopt_fork(world.peek, world.admin, "a", "u", world.clock)
+        adopt_fork(world.peek, world.control_peek, world.admin, "a", "u", clock=world.clock)
     with pytest.raises(TargetError, match="no such topic"):
-        adopt_fork(world.peek, world.admin, "a", "absent", world.clock)
+        adopt_fork(world.peek, world.control_peek, world.admin, "a", "absent", clock=world.clock)
 
 
 # --- the same place ---------------------------------------------------------------------------------------------------

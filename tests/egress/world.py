@@ -24,6 +24,7 @@ from formats.parquet.writer import ParquetFormat
 from formats.registry import SegmentFormat
 from formats.segment import Segment, SourcePartition
 from formats.topic_selection import TopicPattern, TopicRule
+from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
@@ -31,6 +32,7 @@ from infra.contracts.cluster import Committed, TopicPartition
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
 from replicator.config import EgressTopicSettings
+from tests.fakes.archive import archive_of
 from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeBroker, FakeSourceConsumer
@@ -184,7 +186,7 @@ class Process:
             consumer=self.consumer,
             admin=world.admin,
             probe=world.probe,
-            archive=ArchiveLookup(world.store, world.control, format),
+            archive=ArchiveLookup(Archive(world.store, world.control, format)),
             control=world.control,
             places=places,
             clock=world.clock,
@@ -268,7 +270,7 @@ def assembly(
         return SegmentBuilder(
             format=format,
             confirm=confirm,
-            uploader=Uploader(store, format, source_compacted=lambda _: source_compacted),
+            uploader=Uploader(archive_of(store, format), source_compacted=lambda _: source_compacted),
             spool=spool,
             memory_bytes=memory_bytes,
             encode_threads=1,

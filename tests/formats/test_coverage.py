@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from formats.coverage import (
     Gap,
-    Piece,
     SegmentSlice,
     adjoining,
     covered_until,
@@ -41,9 +40,9 @@ def test_every_stored_offset_once_and_in_order(segments: list[Segment], start: i
     for step in steps(segments, start):
         assert step.offsets.start == at
         at = step.offsets.next_offset
-        (read if isinstance(step, Piece) else missing).extend(range(step.offsets.start, step.offsets.end + 1))
-        if isinstance(step, Piece):
-            assert step.from_offset in step.segment.offsets
+        (read if isinstance(step, SegmentSlice) else missing).extend(range(step.offsets.start, step.offsets.end + 1))
+        if isinstance(step, SegmentSlice):
+            assert step.offsets.start in step.segment.offsets
     stored = offsets_of(segments, start)
     assert read == sorted(stored)
     assert not set(missing) & stored
@@ -73,7 +72,7 @@ def test_steps_is_next_step_repeated(segments: list[Segment], start: int) -> Non
 @settings(max_examples=150)
 @given(st.lists(SMALL, max_size=7, unique=True), st.integers(0, 50))
 def test_reads_the_fewest_objects(segments: list[Segment], start: int) -> None:
-    reads = [s for s in steps(segments, start) if isinstance(s, Piece)]
+    reads = [s for s in steps(segments, start) if isinstance(s, SegmentSlice)]
     stored = offsets_of(segments, start)
     fewest = next(
         n
@@ -95,8 +94,8 @@ def test_covered_until_is_the_first_offset_not_stored(segments: list[Segment], s
 @settings(max_examples=300)
 @given(st.lists(SMALL, max_size=12), st.integers(0, 50), st.integers(0, 60))
 def test_what_remains_is_what_lies_behind(segments: list[Segment], start: int, next_offset: int) -> None:
-    pieces = list(takewhile(lambda step: isinstance(step, Piece), steps(segments, start)))
-    left = remaining([p for p in pieces if isinstance(p, Piece)], next_offset)
+    pieces = list(takewhile(lambda step: isinstance(step, SegmentSlice), steps(segments, start)))
+    left = remaining([p for p in pieces if isinstance(p, SegmentSlice)], next_offset)
     wanted = [o for p in pieces for o in range(p.offsets.start, p.offsets.next_offset) if o >= next_offset]
     assert [o for p in left for o in range(p.offsets.start, p.offsets.next_offset)] == wanted
 
@@ -104,7 +103,7 @@ def test_what_remains_is_what_lies_behind(segments: list[Segment], start: int, n
 def test_merged_copy_is_preferred_to_its_pieces() -> None:
     pieces = [Segment(SOURCE, 0, OffsetRange(0, 4)), Segment(SOURCE, 0, OffsetRange(5, 9))]
     merged = Segment(SOURCE, 1, OffsetRange(0, 9))
-    assert list(steps([*pieces, merged], 0)) == [Piece(merged, 0)]
+    assert list(steps([*pieces, merged], 0)) == [SegmentSlice.rest(merged, 0)]
     assert next_step([Segment(SOURCE, 0, OffsetRange(5, 9))], 0) == Gap(OffsetRange(0, 4))
 
 

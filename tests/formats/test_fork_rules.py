@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.control.archive_begin import ArchiveBegin
-from formats.control.claim import TopicClaim, decode_place, encode_place, incarnations
+from formats.control.claim import TopicClaim, decode_place, encode_place
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
 from formats.coverage import joined
-from formats.forks import accepted_until, agreed_point, explain, fork_name, fork_number, newest_fork, unresolved
+from formats.forks import accepted_until, agreed_point, explain, unresolved
 from formats.gap_acceptance import acceptable
+from formats.incarnation import fork_id, fork_number, later_ids, newest_fork
 from formats.log_point import LogPoint
 from formats.segment import OffsetRange, SourcePartition
 
@@ -43,11 +44,11 @@ def gap(start: int, end: int, *, is_accepted: bool = True) -> RecordedGap:
 
 def test_names_of_places() -> None:
     places = ["t", f"t@{TOPIC_ID}", f"t@{TOPIC_ID}-fork2", f"t@{TOPIC_ID}-fork10", "tt@x-fork3", "t@other-fork11"]
-    assert newest_fork(incarnations(places, "t"), TOPIC_ID) == 10
-    assert newest_fork(incarnations(places, "tt"), TOPIC_ID) == 0
-    assert fork_number(fork_name(TOPIC_ID, 4)) == 4
+    assert newest_fork(later_ids(places, "t"), TOPIC_ID) == 10
+    assert newest_fork(later_ids(places, "tt"), TOPIC_ID) == 0
+    assert fork_number(fork_id(TOPIC_ID, 4)) == 4
     assert [fork_number(name) for name in ("", TOPIC_ID, "x-fork", "x-fork0", "x-forks2")] == [0] * 5
-    SourcePartition("a", "t", 0, fork_name(TOPIC_ID, 12))  # is a legal name
+    SourcePartition("a", "t", 0, fork_id(TOPIC_ID, 12))  # is a legal name
 
 
 @given(number=st.integers(0, 99), place=st.sampled_from(["", "t", f"t@{TOPIC_ID}-fork1"]))

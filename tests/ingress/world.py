@@ -20,9 +20,10 @@ from formats.records.schema import SCHEMA
 from formats.registry import SegmentFormat
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from formats.topic_selection import TopicPattern
+from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.archive.proofs import ProofStore
-from infra.archive.run_reader import PieceReader
+from infra.archive.run_reader import SegmentRunReader
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import ConsumerGroups, TopicPartition
 from infra.kafka.internal_topics.ensure import CHECKPOINTS, checkpoint_problems
@@ -108,11 +109,15 @@ class World:
     def process(self, **options: object) -> Process:
         return Process(self, **options)  # type: ignore[arg-type]
 
+    @property
+    def archive(self) -> Archive:
+        return Archive(self.store, self.control, self.format)
+
     def wishes(self) -> ArchivedTopics:
         return ArchivedTopics(self.store, self.control, self.settings, self.settings.own_topics)
 
     def finder(self) -> DestinationFinder:
-        return DestinationFinder(self.store, self.wishes(), self.format, self.admin, self.settings)
+        return DestinationFinder(self.archive, self.wishes(), self.admin, self.settings)
 
     # --- what an operator asks ---
 
@@ -260,9 +265,8 @@ class Process:
         self.notes = BackgroundParkedReporter(self.checkpoints, world.target.editor(), self.stop_signal)
         reports: NeverWaits[DeliveryEvent] = NeverWaits()
         self.delivery = Delivery(
-            reader=PieceReader(
-                world.store,
-                world.format,
+            reader=SegmentRunReader(
+                world.archive,
                 run_records,
                 run_bytes,
                 expect=PathOwners(world.control, timedelta()).expect,

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from formats.coverage import Piece, steps
+from formats.coverage import SegmentSlice, steps
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.segments import SegmentStore
@@ -110,7 +110,7 @@ class Bucket:
     def read(self, source: SourcePartition) -> list[Row]:
         rows: list[Row] = []
         for step in steps(self.segments(source), 0):
-            assert isinstance(step, Piece)
+            assert isinstance(step, SegmentSlice)
             with closing(self.format.open(self.store.open(step.segment), step.segment)) as reader:
-                rows += rows_of(list(reader.batches(step.from_offset)))
+                rows += rows_of(list(reader.batches(step.offsets.start)))
         return rows

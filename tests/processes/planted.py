@@ -70,7 +70,7 @@ class Planted:
 
     def claim(self, topic_id: str = TOPIC_ID) -> None:
         place = TopicClaim(topic_id=topic_id, cluster_id="source", number=0, claimed_at=_now())
-        self._put(place_key(PREFIX, A, self.source.place), encode_place(place))
+        self._put(place_key(PREFIX, A, self.source.path), encode_place(place))
 
     def remove(self, key: str) -> None:
         self._s3.delete_object(Bucket=self.site.bucket, Key=key)

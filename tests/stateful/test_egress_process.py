@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from egress.start.commit_metadata import CommitMetadata, read_commit_metadata
 from egress.topics.fork_adoption import adopt_fork, waiting_forks
-from formats.control.claim import incarnations
 from formats.control.gap import RecordedGap
 from formats.coverage import uncovered
-from formats.forks import accepted_until, fork_name, newest_fork
+from formats.forks import accepted_until
+from formats.incarnation import fork_id, later_ids, newest_fork
 from formats.segment import OffsetRange, Segment
 from infra.contracts.cluster import Committed, TopicPartition
 from tests.egress.world import AGE, Process, World, source
@@ -87,18 +87,18 @@ class EgressProcesses(RuleBasedStateMachine):
         """Which incarnation of the archive's partitions a life is filed under, behind its forks; the life's name, if it
         never was."""
         if fork:
-            return fork_name(life, fork)
+            return fork_id(life, fork)
         plain = self.world.control_peek.place("a", "t")
         return "" if plain is not None and plain.topic_id == life else life
 
     def fork(self) -> int:
         """How many forks of this life were adopted."""
-        return newest_fork(incarnations(self.world.control_peek.places("a"), "t"), self.life)
+        return newest_fork(later_ids(self.world.control_peek.places("a"), "t"), self.life)
 
     @property
     def name(self) -> str:
         """Of this life, in the notes of commits."""
-        return fork_name(self.life, self.fork()) if self.fork() else self.life
+        return fork_id(self.life, self.fork()) if self.fork() else self.life
 
     def versions(self, life: str, p: TopicPartition) -> list[dict[int, bytes | None]]:
         """Values by offset, of every log that this one ever was."""
@@ -262,7 +262,7 @@ class EgressProcesses(RuleBasedStateMachine):
         if not waiting:
             return
         if adopt:
-            adopt_fork(self.world.peek, self.world.admin, "a", "t", self.world.clock)
+            adopt_fork(self.world.peek, self.world.control_peek, self.world.admin, "a", "t", clock=self.world.clock)
             return
         for fork in waiting:
             gap = RecordedGap(

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.messages.delivery_checkpoint import Waiting
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from ingress.segment_view import SegmentView
@@ -68,7 +68,7 @@ class SequencerMachine(RuleBasedStateMachine):
         self.delivered: list[int] = []
         self.finished: list[int] = []  # offsets of the pieces that were told as finished
         self.at: int | None = None  # target's position by the model
-        self.pieces: list[Piece] = []  # being delivered
+        self.pieces: list[SegmentSlice] = []  # being delivered
         self.listing: tuple[Relist, int] | None = None
         self.listed_recorded: list[OffsetRange] = []
         self.noticed: dict[int, datetime] = {}  # gaps by their first offset: when any owner saw them first
@@ -116,12 +116,12 @@ class SequencerMachine(RuleBasedStateMachine):
                     assert self.at is not None
                     next_offset = self.at
                     for piece in pieces:
-                        assert piece.from_offset == next_offset, "out of order"
-                        assert piece.from_offset in piece.segment.offsets
+                        assert piece.offsets.start == next_offset, "out of order"
+                        assert piece.offsets.start in piece.segment.offsets
                         next_offset = piece.offsets.next_offset
                     self.pieces = list(pieces)
                 case Finished(piece=piece):
-                    self.finished += range(piece.from_offset, piece.offsets.next_offset)
+                    self.finished += range(piece.offsets.start, piece.offsets.next_offset)
                 case Relist():
                     assert self.listing is None, "two listings at once"
                     self.begin_listing(effect)
@@ -253,7 +253,7 @@ class SequencerMachine(RuleBasedStateMachine):
         """As far as what it is made of is there; a part of a round's work is told before what ended it."""
         assert self.at is not None
         gone = next((p for p in self.pieces if p.segment not in self.store and p.offsets.end >= self.at), None)
-        end = self.pieces[-1].offsets.next_offset if gone is None else max(gone.from_offset, self.at)
+        end = self.pieces[-1].offsets.next_offset if gone is None else max(gone.offsets.start, self.at)
         if outcome == "done" and gone is None:
             self.advance_to(end)
             self.pieces = []
@@ -527,7 +527,7 @@ def test_listing_disturbed_by_a_removal_proves_no_absence() -> None:
 
 def test_what_adjoins_is_delivered_together() -> None:
     seq = core()
-    pieces = Piece(segment(0, 4), 0), Piece(segment(5, 9), 5)
+    pieces = SegmentSlice.rest(segment(0, 4), 0), SegmentSlice.rest(segment(5, 9), 5)
     assert stored(seq, segment(0, 4), segment(5, 9), segment(11, 12)) == [Deliver(pieces)]
     assert seq.progressed(3) == []
     assert seq.progressed(7) == [Finished(pieces[0])]
@@ -539,8 +539,8 @@ def test_large_segments_are_delivered_one_by_one() -> None:
     seq = core()
     for start in range(0, 30, 10):
         seq.view.created(SegmentInfo(segment(start, start + 9), CHAIN_BYTES // 2 + 1, T0))
-    assert seq.changed(T0) == [Deliver((Piece(segment(0, 9), 0),))]
-    assert seq.delivered(T0)[1:] == [Deliver((Piece(segment(10, 19), 10),))]
+    assert seq.changed(T0) == [Deliver((SegmentSlice.rest(segment(0, 9), 0),))]
+    assert seq.delivered(T0)[1:] == [Deliver((SegmentSlice.rest(segment(10, 19), 10),))]
 
 
 def test_no_more_than_so_many_are_delivered_together() -> None:
@@ -555,7 +555,7 @@ def test_one_that_vanished_in_the_midst_is_replaced_from_there() -> None:
     stored(seq, segment(0, 4), segment(5, 9), segment(10, 14))
     seq.progressed(5)
     seq.view.created(SegmentInfo(segment(5, 14, level=1), 1, T0))
-    assert seq.vanished(segment(5, 9), T0) == [Deliver((Piece(segment(5, 14, level=1), 5),))]
+    assert seq.vanished(segment(5, 9), T0) == [Deliver((SegmentSlice.rest(segment(5, 14, level=1), 5),))]
 
 
 # --- recorded gaps ----------------------------------------------------------------------------------------------------
@@ -568,7 +568,7 @@ def test_recorded_gap_is_passed_over_at_once() -> None:
     passed, effect = list_again(seq, T0, later, recorded=[(0, 9)])
     assert passed == Passed(OffsetRange(0, 9))
     assert isinstance(effect, Deliver)
-    assert effect.pieces[0].from_offset == 10
+    assert effect.pieces[0].offsets.start == 10
 
 
 def test_recorded_gap_that_a_full_listing_shows_needs_no_other() -> None:
@@ -599,7 +599,7 @@ def test_segment_inside_a_recorded_gap_is_delivered() -> None:
     first, effect = list_again(seq, T0, segment(4, 5), segment(10, 19), recorded=[(0, 9)])
     assert first == Passed(OffsetRange(0, 3))
     assert isinstance(effect, Deliver)
-    assert effect.pieces == (Piece(segment(4, 5), 4),)
+    assert effect.pieces == (SegmentSlice.rest(segment(4, 5), 4),)
     assert seq.delivered(T0) == [Finished(effect.pieces[0]), Relist(True, "gap")]
 
 
@@ -670,7 +670,7 @@ def test_first_segment_elsewhere_waits_and_lists_before_choosing() -> None:
     assert [type(e) for e in seq.tick(now)] == [Relist]
     [effect] = begun(seq, list_again(seq, now, segment(5, 9), segment(10, 19)), 5, now)
     assert isinstance(effect, Deliver)
-    assert effect.pieces[0].from_offset == 5
+    assert effect.pieces[0].offsets.start == 5
 
 
 def test_the_delay_counts_from_the_first_sight_here_whatever_the_objects_age() -> None:
@@ -766,7 +766,7 @@ def test_damaged_segment_gives_way_to_another_that_covers_it() -> None:
     assert [type(e) for e in stored(seq, segment(0, 9), bogus)] == [Deliver]
     [effect] = seq.corrupt(bogus, T0)
     assert isinstance(effect, Deliver)
-    assert effect.pieces == (Piece(segment(0, 9), 0),)
+    assert effect.pieces == (SegmentSlice.rest(segment(0, 9), 0),)
 
 
 def test_damaged_segment_without_another_is_listed_again_after_a_pause() -> None:

@@ -28,6 +28,7 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import Run
 from infra.local.waiting import wait_until
 from infra.storage.memory_and_folder import MemoryObjectStore
+from tests.fakes.archive import archive_of
 
 FORMAT = ParquetFormat()
 ORIGIN = SegmentOrigin(created_at=datetime(2026, 1, 1, tzinfo=UTC), writer="test")
@@ -62,7 +63,7 @@ class World:
     ) -> None:
         self.store = SegmentStore(MemoryObjectStore(), "data")
         self.spool = Spool(tmp_path, -1 if on_disk else memory_bytes // 4)
-        uploader = Uploader(self.store, FORMAT, source_compacted=lambda _: thin)
+        uploader = Uploader(archive_of(self.store, FORMAT), source_compacted=lambda _: thin)
         self.assembly = SegmentBuilder(
             format=FORMAT,
             confirm=lambda topic, origin, answer: answer(True),

@@ -9,6 +9,7 @@ import pytest
 
 from egress.start.archive_lookup import Archived, ArchiveLookup
 from formats.segment import OffsetRange
+from infra.archive.archive import Archive
 from infra.contracts.cluster import TopicPartition
 from tests.egress.world import FORMAT, World, rule, source
 
@@ -30,7 +31,7 @@ def test_what_lies_beyond_an_offset_is_listed_where_only_ranges_are_known(world:
     world.produce(P, 20)
     process.turn(5)
     process.stop()
-    lookup = ArchiveLookup(world.store, world.control, FORMAT)
+    lookup = ArchiveLookup(Archive(world.store, world.control, FORMAT))
     whole = lookup.whole(source(P), Archived())
     assert (list(whole.infos), list(whole.stored)) == ([], [OffsetRange(0, 19)])
     beyond = lookup.beyond(source(P), whole, offset)

@@ -6,7 +6,7 @@ from io import BytesIO
 
 import pytest
 
-from egress.topics.claims import Blocked, Incarnation, TopicClaims, adopt
+from egress.topics.claims import Blocked, ClaimedTopic, TopicClaims, adopt
 from formats.control.claim import TopicClaim
 from formats.control.keys import place_key
 from formats.errors import StoreUnavailable, TargetError
@@ -33,15 +33,15 @@ class Archive:
 
     def life(
         self, topic_id: str = "one", cluster: str = "c", *, places: TopicClaims | None = None
-    ) -> Incarnation | Blocked:
+    ) -> ClaimedTopic | Blocked:
         places = places or self.places()
         return places.life(TopicFacts("t", topic_id, 1), cluster, places.claimed())
 
     def incarnation(self, topic_id: str = "one", cluster: str = "c") -> str:
         life = self.life(topic_id, cluster)
-        assert isinstance(life, Incarnation), life
-        assert life.source("a", 3).place == ("t" if life.is_first else f"t@{life.name}")
-        return life.incarnation
+        assert isinstance(life, ClaimedTopic), life
+        assert life.source("a", 3).path == ("t" if life.is_first else f"t@{life.name}")
+        return life.incarnation.id
 
     def refusal(self, topic_id: str = "one", cluster: str = "c") -> str:
         hold = self.life(topic_id, cluster)
@@ -53,7 +53,7 @@ class Archive:
 
     def adopt(self, topic_id: str = "one", cluster: str = "c") -> str:
         self.admin.ids["t"], self.admin.cluster = topic_id, cluster
-        return adopt(self.control, self.admin, "a", "t", CLOCK).incarnation
+        return adopt(self.control, self.admin, "a", "t", CLOCK).incarnation.id
 
 
 @pytest.fixture
@@ -72,10 +72,10 @@ def test_the_first_life_has_the_plain_place_and_later_ones_their_own(archive: Ar
 
 
 def test_two_processes_that_claim_at_once_agree(archive: Archive) -> None:
-    others: list[Incarnation | Blocked] = []
+    others: list[ClaimedTopic | Blocked] = []
     archive.objects.before["put_new"] = lambda _: others.append(archive.life("two"))
     assert archive.incarnation("one") == "one"
-    assert [o.incarnation for o in others if isinstance(o, Incarnation)] == [""]
+    assert [o.incarnation.id for o in others if isinstance(o, ClaimedTopic)] == [""]
     assert archive.incarnation("one") == "one"
 
 

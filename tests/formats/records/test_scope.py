@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.footer import SegmentFooter
 from formats.int_range import ANY_OFFSET, ANY_TIME, IntRange
 from formats.parquet.writer import ParquetFormat
 from formats.records.scope import RecordFilter
-from infra.archive.run_reader import PieceReader, PieceRun
+from infra.archive.run_reader import SegmentRun, SegmentRunReader
 from tests.formats.sample_records import ORIGIN, Row, batch_of, rows, rows_of, sample_rows, segment
 from tests.ingress.world import STAMP, World
 
@@ -79,11 +79,11 @@ def test_a_footer_that_does_not_tell_excludes_nothing() -> None:
 # --- through a reader of pieces ---------------------------------------------------------------------------------------
 
 
-def runs(scope: RecordFilter, *, records: int = 4) -> list[PieceRun]:
+def runs(scope: RecordFilter, *, records: int = 4) -> list[SegmentRun]:
     """Of offsets 0 to 29 in three pieces."""
     world = World()
-    pieces = [Piece(world.put(n, n + 9), n) for n in (0, 10, 20)]
-    return list(PieceReader(world.store, world.format, records, 1 << 20, scope=scope).runs(pieces))
+    pieces = [SegmentSlice.rest(world.put(n, n + 9), n) for n in (0, 10, 20)]
+    return list(SegmentRunReader(world.archive, records, 1 << 20, scope=scope).runs(pieces))
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.errors import ConfigError, TransformFailed
 from formats.records.schema import SCHEMA
 from formats.records.transform import Step, Transform, load
 from formats.segment import SourcePartition
-from infra.archive.run_reader import PieceReader, PieceRun
+from infra.archive.run_reader import SegmentRun, SegmentRunReader
 from tests.formats.sample_records import batch_of, sample_rows
 from tests.ingress.world import World
 
@@ -172,13 +172,13 @@ def test_a_module_that_fails_while_it_is_imported_is_a_problem_too(
 # --- through a reader of pieces ---------------------------------------------------------------------------------------
 
 
-def reader(world: World, transform: Transform) -> PieceReader:
-    return PieceReader(world.store, world.format, 4, 1 << 20, change=transform)
+def reader(world: World, transform: Transform) -> SegmentRunReader:
+    return SegmentRunReader(world.archive, 4, 1 << 20, change=transform)
 
 
 def test_what_is_left_out_altogether_still_moves_the_position() -> None:
     world = World()
-    pieces = [Piece(world.put(0, 9), 0), Piece(world.put(10, 19), 10)]
+    pieces = [SegmentSlice.rest(world.put(0, 9), 0), SegmentSlice.rest(world.put(10, 19), 10)]
     [run] = reader(world, keeping(nothing)).runs(pieces)
     assert (run.batches, run.count, run.next_offset, run.last) == ((), 0, 20, True)
 
@@ -190,8 +190,10 @@ def test_what_was_changed_before_a_failure_comes_first() -> None:
         return even(batch, source)
 
     world = World()
-    runs = reader(world, keeping(until_13)).runs([Piece(world.put(0, 9), 0), Piece(world.put(10, 19), 10)])
-    found: list[PieceRun] = []
+    runs = reader(world, keeping(until_13)).runs(
+        [SegmentSlice.rest(world.put(0, 9), 0), SegmentSlice.rest(world.put(10, 19), 10)]
+    )
+    found: list[SegmentRun] = []
     with pytest.raises(TransformFailed, match="ours:keep, for a/t/0 offsets 10 to 13: ValueError: unlucky"):
         found.extend(runs)  # a list that is extended by a generator that raises keeps what came before
     assert [o for run in found for batch in run.batches for o in offsets(batch)] == [0, 2, 4, 6, 8]

@@ -12,6 +12,7 @@ from formats.segment import SourcePartition
 from infra.archive.offset_for_time import TimeFinder
 from infra.archive.segments import SegmentStore
 from infra.storage.memory_and_folder import MemoryObjectStore
+from tests.fakes.archive import archive_of
 from tests.fakes.executors import HandExecutor
 from tests.ingress.world import FORMAT, STAMP, World
 
@@ -24,7 +25,7 @@ def at(ms: int) -> datetime:
 
 
 def finder(world: World) -> TimeFinder:
-    return TimeFinder(world.store, FORMAT, HandExecutor())
+    return TimeFinder(archive_of(world.store, FORMAT), HandExecutor())
 
 
 def test_no_archive() -> None:
@@ -82,7 +83,7 @@ def test_in_segments_of_the_ancestor_whose_footers_tell_no_stamps() -> None:
         with path.open("rb") as file:
             objects.put_new(f"data/{path.relative_to(GOLDEN)}", file, path.stat().st_size)
     source = SourcePartition("src", "kr.samples", 0)
-    found = TimeFinder(SegmentStore(objects, "data"), FORMAT, HandExecutor())
+    found = TimeFinder(archive_of(SegmentStore(objects, "data"), FORMAT), HandExecutor())
     assert found.next_offset(source, datetime(1800, 1, 1, tzinfo=UTC)) == 0
     end = found.next_offset(source, datetime(9000, 1, 1, tzinfo=UTC))
     assert end == 120

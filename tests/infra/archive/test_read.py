@@ -22,6 +22,7 @@ from infra.archive.read import SplitReader
 from infra.archive.segments import SegmentStore
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator.spark_source.rows import TABLE, table_of
+from tests.fakes.archive import archive_of
 from tests.formats.sample_records import BARE, SOURCE, Row, batch_of, rows_of, sample_rows, segment
 
 FORMAT = ParquetFormat(row_group_records=5)
@@ -79,7 +80,7 @@ class Archive:
         infos = self.store.list(SOURCE)
         found = [part for part in parts((info.segment for info in infos), within) if isinstance(part, SegmentSlice)]
         planned = list(read_splits(SOURCE, found, {info.segment: info.size_bytes for info in infos}, max_bytes))
-        reader = SplitReader(self.store, FORMAT, RecordFilter(stamps=stamps))
+        reader = SplitReader(archive_of(self.store, FORMAT), RecordFilter(stamps=stamps))
         return (batch for stretch in planned for batch in reader.batches(stretch))
 
     def expected(self, offsets: OffsetRange, stamps: IntRange = ALL_TIMES) -> list[Row]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from datetime import UTC, datetime
 from typing import BinaryIO
 
@@ -50,6 +51,12 @@ def test_what_was_joined_meanwhile_is_listed_again(objects: Joining, gone: int) 
     objects.gone = gone
     assert ControlStore(objects, "data").gaps(SOURCE) == [GAP]
     assert objects.opened == gone + 1
+
+
+@pytest.mark.parametrize("name", ["no topic/0", "t@a@b/0", "t/x", "t@/0"])
+def test_foreign_keys_are_left_out_of_the_sources(objects: Joining, name: str) -> None:
+    objects.put_new(f"data/a/_control/v1/gaps/{name}/{0:020d}-{9:020d}", io.BytesIO(b"{}"), 2)
+    assert ControlStore(objects, "data").gap_sources("a") == [SOURCE]
 
 
 def test_what_is_never_there_is_an_error_in_the_end(objects: Joining) -> None:

@@ -8,26 +8,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.errors import CorruptSegment, SegmentNotFound, StoreUnavailable
 from formats.segment import OffsetRange, Segment, SourcePartition
-from infra.archive.run_reader import PieceReader, PieceRun
-from tests.ingress.world import FORMAT, World
+from infra.archive.run_reader import SegmentRun, SegmentRunReader
+from tests.ingress.world import World
 
 
 def runs(
     world: World, segment: Segment, *, from_offset: int = 0, records: int = 1000, size: int = 1 << 20
-) -> list[PieceRun]:
-    reader = PieceReader(world.store, FORMAT, records, size)
-    return list(reader.runs([Piece(segment, max(from_offset, segment.offsets.start))]))
+) -> list[SegmentRun]:
+    reader = SegmentRunReader(world.archive, records, size)
+    return list(reader.runs([SegmentSlice.rest(segment, max(from_offset, segment.offsets.start))]))
 
 
-def runs_of(world: World, *segments: Segment, records: int = 1000) -> Iterator[PieceRun]:
-    pieces = [Piece(segment, segment.offsets.start) for segment in segments]
-    return PieceReader(world.store, FORMAT, records, 1 << 20).runs(pieces)
+def runs_of(world: World, *segments: Segment, records: int = 1000) -> Iterator[SegmentRun]:
+    pieces = [SegmentSlice.rest(segment, segment.offsets.start) for segment in segments]
+    return SegmentRunReader(world.archive, records, 1 << 20).runs(pieces)
 
 
-def offsets(run: PieceRun) -> list[int]:
+def offsets(run: SegmentRun) -> list[int]:
     return [o for batch in run.batches for o in batch.column(0).to_pylist()]
 
 
@@ -63,6 +63,13 @@ def test_record_larger_than_a_run_is_a_run() -> None:
     world = World()
     found = runs(world, world.put(0, 2, value=bytes(5000)), size=100)
     assert [offsets(run) for run in found] == [[0], [1], [2]]
+
+
+def test_to_the_middle() -> None:
+    world = World()
+    part = SegmentSlice(world.put(0, 9), OffsetRange(2, 5))
+    [run] = SegmentRunReader(world.archive, 1000, 1 << 20).runs([part])
+    assert (offsets(run), run.next_offset, run.last) == ([2, 3, 4, 5], 6, True)
 
 
 @pytest.mark.parametrize(("from_offset", "wanted"), [(3, [3, 4]), (4, [4]), (2, [3, 4])])
@@ -117,7 +124,7 @@ def test_a_piece_without_records_before_an_error_is_done_with() -> None:
     pieces = world.put(0, 9, holes=range(10)), world.put(10, 12)
     world.remove(pieces[1])
     found = runs_of(world, *pieces)
-    assert next(found) == PieceRun((), 0, 0, 10, last=False)
+    assert next(found) == SegmentRun((), 0, 0, 10, last=False)
     with pytest.raises(SegmentNotFound):
         next(found)
 
@@ -156,7 +163,7 @@ def test_runs_of_adjoining_pieces_are_their_records_in_order(
         if damaged is not None and damaged in segment.offsets:
             world.damage(segment)
             until = segment.offsets.start
-    found: list[PieceRun] = []
+    found: list[SegmentRun] = []
     try:
         found.extend(runs_of(world, *segments, records=records))
     except CorruptSegment:
@@ -194,8 +201,8 @@ def test_nothing_behind_the_last_offset_wanted_is_read(last: int) -> None:
     """A merged segment reaches further than what was planned: the position ends where the records do, so that whoever
     goes on later misses none."""
     world = World()
-    pieces = [Piece(world.put(0, 9, holes=(4, 9)), 0), Piece(world.put(10, 29), 10)]
-    reader = PieceReader(world.store, FORMAT, 3, 1 << 20, last_offset=lambda _: last)
+    pieces = [SegmentSlice.rest(world.put(0, 9, holes=(4, 9)), 0), SegmentSlice.rest(world.put(10, 29), 10)]
+    reader = SegmentRunReader(world.archive, 3, 1 << 20, last_offset=lambda _: last)
     found = list(reader.runs(pieces))
     assert [o for run in found for o in offsets(run)] == [o for o in range(min(last, 29) + 1) if o not in (4, 9)]
     assert (found[-1].next_offset, found[-1].last) == (min(last, 29) + 1, True)

@@ -141,11 +141,13 @@ class SegmentStoreContract:
         put(store.objects, f"{store.prefix}/{REGION}/_control/v1/places/topic".lstrip("/"))
         put(store.objects, f"{store.prefix}/{REGION}/stray".lstrip("/"))
         put(store.objects, f"{store.prefix}/{REGION}/topic/x/y".lstrip("/"))
-        assert sorted(store.topics(REGION)) == ["topi", "topic", "topic.a", "topic@AbC_-9"]
+        put(store.objects, f"{store.prefix}/{REGION}/topic@a@b/0/x".lstrip("/"))
+        put(store.objects, f"{store.prefix}/{REGION}/no topic/0/x".lstrip("/"))
+        assert sorted(map(str, store.incarnations(REGION))) == ["topi", "topic", "topic.a", "topic@AbC_-9"]
         assert list(store.partitions(REGION, "topic")) == [0, 1, 10]
         assert list(store.partitions(REGION, "topic@AbC_-9")) == [0]
         assert list(store.partitions(REGION, "none")) == []
-        assert list(store.topics("us-east-1")) == []
+        assert list(store.incarnations("us-east-1")) == []
 
     def test_delete(self, store: SegmentStore) -> None:
         store_all(store, FIRST, SECOND, MERGED)
@@ -214,5 +216,5 @@ def test_any_archive_is_its_own_catalogue(archive: set[Segment], choose: st.Data
             reaching = sorted(one for one in mine if one.level == level and one.offsets.end >= start_at)
             assert [info.segment for info in store.level_reaching(source, level, start_at)] == reaching
         assert list(store.each_level(source)) == sorted({one.level for one in mine}, key=str)
-        assert source.place in store.topics(source.region)
-        assert source.partition in store.partitions(source.region, source.place)
+        assert source.path in map(str, store.incarnations(source.region))
+        assert source.partition in store.partitions(source.region, source.path)

@@ -171,7 +171,7 @@ def test_no_file_is_another_key_s_file_or_folder(keys: set[str]) -> None:
 )
 def test_paths_of_segments_are_their_keys(source: SourcePartition, level: int, offsets: list[int]) -> None:
     key = format_key("data", Segment(source, level, OffsetRange(*offsets)))
-    digits = {name for name in (source.region, source.place) if name.isdecimal() and len(name) == 20}
+    digits = {name for name in (source.region, source.path) if name.isdecimal() and len(name) == 20}
     assert key_path(key) == key or digits
 
 

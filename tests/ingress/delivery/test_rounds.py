@@ -11,10 +11,10 @@ from queue import SimpleQueue
 
 import pytest
 
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.messages.delivery_checkpoint import Author
 from formats.segment import OffsetRange, Segment, SourcePartition
-from infra.archive.run_reader import PieceReader
+from infra.archive.run_reader import SegmentRunReader
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.producer.timestamps import TargetTimestamps
@@ -24,7 +24,7 @@ from ingress.delivery.pace import Pace
 from ingress.delivery.rounds import Delivery
 from tests.fakes.executors import HandExecutor
 from tests.fakes.surroundings import CountedMetrics
-from tests.ingress.world import FORMAT, STAMP, World, numbers
+from tests.ingress.world import STAMP, World, numbers
 
 C, D = TopicPartition("copy", 0), TopicPartition("copy", 1)
 
@@ -37,7 +37,7 @@ class Hand:
         self.world, self.pool, self.metrics = world, HandExecutor(), CountedMetrics()
         self.abandon = Stop()
         self.delivery = Delivery(
-            reader=PieceReader(world.store, FORMAT, records, 1 << 20),
+            reader=SegmentRunReader(world.archive, records, 1 << 20),
             writer=world.target.writer(),
             timestamps=TargetTimestamps(world.admin, world.clock),
             pool=self.pool,  # type: ignore[arg-type]
@@ -53,7 +53,7 @@ class Hand:
     ) -> DeliveryTarget:
         partition = target or TopicPartition("copy", segment.source.partition)
         given = DeliveryTarget(segment.source, partition, "id", epoch, clamp_timestamps=False)
-        self.delivery.begin(given, [Piece(segment, max(from_offset, segment.offsets.start))])
+        self.delivery.begin(given, [SegmentSlice.rest(segment, max(from_offset, segment.offsets.start))])
         return given
 
     def reports(self) -> list[DeliveryEvent]:
@@ -606,7 +606,7 @@ def test_the_age_of_a_round_is_its_last_records() -> None:
     first, second = world.put(0, 1), world.put(2, 3)
     world.clock.at = datetime.fromtimestamp((STAMP + 3 + 90_000) / 1000, UTC)
     given = DeliveryTarget(first.source, C, "id", 1, clamp_timestamps=False)
-    hand.delivery.begin(given, [Piece(first, 0), Piece(second, 2)])
+    hand.delivery.begin(given, [SegmentSlice.rest(first, 0), SegmentSlice.rest(second, 2)])
     while hand.delivery.turn():
         pass
     assert hand.reports() == [Progressed(given, 4, True)], "one run, of two segments"

@@ -156,6 +156,16 @@ def test_internal_and_unknown_topics_and_other_lives_are_left_out() -> None:
     assert list(found.refused) == ["a/t@other-life"]
 
 
+@pytest.mark.parametrize("name", ["bad name", "t@a@b", "t@a.b"])
+def test_a_foreign_folder_stops_nothing(name: str) -> None:
+    world = World(source_settings("^.*", "{topic}.ingress"))
+    world.put(0, 9)
+    world.objects.memory.replace(f"data/a/{name}/0/0/00000000000000000000-00000000000000000009", b"x")
+    found = finder(world).look()
+    assert list(found.destinations) == ["t.ingress"]
+    assert found.refused == {}
+
+
 def test_source_that_matches_nothing_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     world = World()
     finder_ = finder(world)
@@ -207,7 +217,7 @@ def test_later_life_is_refused_by_default_with_its_name_and_the_setting() -> Non
     world = two_lives("stop")
     assert World().settings.sources[0].on_recreate == "stop"
     found = finder(world).look()
-    assert [life.place for life in found.destinations["copy"].routes[0].lives] == ["t"]
+    assert [life.path for life in found.destinations["copy"].routes[0].lives] == ["t"]
     assert list(found.refused) == [SECOND]
     assert all(word in found.refused[SECOND] for word in ("2-ndLifeOfTopic", "on_recreate", "'follow'", "'new-topic'"))
 
@@ -240,13 +250,13 @@ def test_what_lies_behind_a_fork_follows_or_gets_a_topic_that_says_so() -> None:
         world.claim(2, "2-ndLifeOfTopic-fork1")
         world.put(2, 8, life="2-ndLifeOfTopic-fork1")
         found = finder(world).look()
-        assert {d: [life.place for life in one.routes[0].lives] for d, one in found.destinations.items()} == wanted
+        assert {d: [life.path for life in one.routes[0].lives] for d, one in found.destinations.items()} == wanted
         assert found.refused == {}
 
 
 def test_later_life_follows_into_the_same_topic_made_for_the_larger() -> None:
     found = finder(two_lives("follow")).look()
-    assert [life.place for life in found.destinations["copy"].routes[0].lives] == ["t", "t@2-ndLifeOfTopic"]
+    assert [life.path for life in found.destinations["copy"].routes[0].lives] == ["t", "t@2-ndLifeOfTopic"]
     assert found.destinations["copy"].facts.partition_count == 3
     assert found.refused == {}
 
@@ -256,7 +266,7 @@ def test_life_claimed_but_not_stored_keeps_its_turn() -> None:
     world.claim(2, "third")
     world.put(0, 1, life="fourth")
     world.claim(3, "fourth")
-    places = [life.place for life in finder(world).look().destinations["copy"].routes[0].lives]
+    places = [life.path for life in finder(world).look().destinations["copy"].routes[0].lives]
     assert places == ["t", "t@2-ndLifeOfTopic", "t@third", "t@fourth"]
 
 
@@ -294,7 +304,7 @@ def test_later_life_gets_a_topic_of_its_own_without_asking_for_claims() -> None:
     world.objects.memory.delete_many([key for key in world.objects.keys() if "_control" in key])  # noqa: SIM118
     found = finder(world).look()
     own = found.destinations["copy.2-ndLife"]
-    assert [life.place for life in own.routes[0].lives] == ["t@2-ndLifeOfTopic"]
+    assert [life.path for life in own.routes[0].lives] == ["t@2-ndLifeOfTopic"]
     assert own.facts.partition_count == 3
     assert found.destinations["copy"].facts.partition_count == 1
     assert found.refused == {}

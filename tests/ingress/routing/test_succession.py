@@ -9,24 +9,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.control.claim import TopicClaim
+from formats.incarnation import Incarnation, parse_incarnation
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import SourcePartition
-from ingress.routing.succession import Incarnation, Turn, at_hand, in_order, life_of, turn
+from ingress.routing.succession import ArchivedIncarnation, Turn, at_hand, in_order, turn
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 PLAIN, A, B = (SourcePartition("a", "t", 0, life) for life in ("", "A", "B"))
 
 
-def life(incarnation: str, number: int | None) -> Incarnation:
+def life(incarnation: str, number: int | None) -> ArchivedIncarnation:
     claim = None if number is None else TopicClaim(topic_id="x", cluster_id="c", number=number, claimed_at=T0)
-    return Incarnation(topic="t", incarnation=incarnation, claim=claim)
+    return ArchivedIncarnation(incarnation=Incarnation("t", incarnation), claim=claim)
 
 
 def test_places_are_lives() -> None:
-    assert life_of("t") == Incarnation(topic="t")
-    assert life_of("t@id") == Incarnation(topic="t", incarnation="id")
-    assert [life_of(place).place for place in ("t", "t@id")] == ["t", "t@id"]
-    assert life_of("t@id").source("a", 3) == SourcePartition("a", "t", 3, "id")
+    lives = [ArchivedIncarnation(incarnation=parse_incarnation(path)) for path in ("t", "t@id")]
+    assert lives == [life("", None), life("id", None)]
+    assert [one.path for one in lives] == ["t", "t@id"]
+    assert lives[1].source("a", 3) == SourcePartition("a", "t", 3, "id")
 
 
 @given(st.permutations([("", 0), ("C", 1), ("A", 2), ("B", 3)]), st.sets(st.sampled_from(["A", "B", "C"])))
@@ -35,13 +36,13 @@ def test_only_what_is_certain_is_ordered(claims: list[tuple[str, int]], unclaime
     ordered, unordered = in_order(life(name, None if name in unclaimed else number) for name, number in claims)
     order = ["", "C", "A", "B"]
     certain = order[: min((order.index(name) for name in unclaimed), default=4)]
-    assert [one.incarnation for one in ordered] == certain
-    assert {one.incarnation for one in unordered} == set(order) - set(certain)
+    assert [one.id for one in ordered] == certain
+    assert {one.id for one in unordered} == set(order) - set(certain)
 
 
 def test_reasons_name_what_is_missing() -> None:
     _, unordered = in_order([life("", 0), life("A", None), life("B", 2)])
-    reasons = {one.incarnation: reason for one, reason in unordered.items()}
+    reasons = {one.id: reason for one, reason in unordered.items()}
     assert "its claim _control/v1/places/t@A is missing" in reasons["A"]
     assert "which life has the number 1, before its 2" in reasons["B"]
     assert all("on_recreate = 'new-topic'" in reason for reason in reasons.values())
@@ -49,13 +50,13 @@ def test_reasons_name_what_is_missing() -> None:
 
 def test_two_claims_of_one_number_are_not_ordered() -> None:
     ordered, unordered = in_order([life("", 0), life("A", 1), life("B", 1), life("C", 2)])
-    assert [one.incarnation for one in ordered] == [""]
+    assert [one.id for one in ordered] == [""]
     assert "t@A, t@B have the same number" in unordered[life("B", 1)]
     assert "before its 2" in unordered[life("C", 2)]
 
 
 def test_plain_place_whose_claim_cannot_be_read_is_not_taken_for_the_first() -> None:
-    ordered, unordered = in_order([Incarnation(topic="t", is_readable=False), life("A", 1)])
+    ordered, unordered = in_order([ArchivedIncarnation(incarnation=Incarnation("t"), is_readable=False), life("A", 1)])
     assert (list(ordered), len(unordered)) == ([], 2)
 
 

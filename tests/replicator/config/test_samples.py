@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.topic_selection import LEGAL_NAME, TopicPattern
+from formats.incarnation import LEGAL_NAME
+from formats.topic_selection import TopicPattern
 from replicator.config.samples import MOST, samples
 
 

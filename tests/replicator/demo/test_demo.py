@@ -41,6 +41,7 @@ from replicator.demo.report import DemoReport, show
 from replicator.demo.screen import Screen
 from replicator.demo.script import Play, Scenario
 from replicator.demo.services import Names, Segments, Services, write_configs
+from tests.fakes.archive import archive_of
 from tests.formats.sample_records import Row, batch_of, rows_of
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def put(store: SegmentStore, source: SourcePartition, rows: list[Row], covered: 
 
 
 def archived(store: SegmentStore) -> Side:
-    return read_archive(store, FORMAT, region="a", topic="flights", partitions=[0])[0]
+    return read_archive(archive_of(store, FORMAT), region="a", topic="flights", partitions=[0])[0]
 
 
 class TestArchive:

@@ -8,8 +8,7 @@ from formats.int_range import ANY_OFFSET, ANY_TIME, IntRange
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.records.scope import RecordFilter
 from formats.topic_selection import TopicPattern
-from infra.archive.control import ControlStore
-from infra.archive.run_reader import PieceReader
+from infra.archive.run_reader import SegmentRunReader
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.runtime.lifecycle import Stop
@@ -21,9 +20,10 @@ from replicator.restore.planner import RestorePlanner, TargetOptions
 from replicator.restore.progress import Partition
 from replicator.restore.target_topics import TargetTopics
 from replicator.selection import Renaming, Selection
+from tests.fakes.archive import archive_of
 from tests.fakes.executors import HandExecutor, NeverWaits
 from tests.fakes.surroundings import CountedMetrics
-from tests.ingress.world import FORMAT, REGION, World
+from tests.ingress.world import REGION, World
 
 TARGETS = [TopicPartition("copy", p) for p in range(4)]
 
@@ -54,8 +54,8 @@ class Restoring:
         self.pool, self.reading, self.stop = HandExecutor(), HandExecutor(), Stop()
         reports: NeverWaits[DeliveryEvent] = NeverWaits()
         self.delivery = Delivery(
-            reader=PieceReader(
-                world.store, FORMAT, records, 1 << 20, scope=RecordFilter(offsets=offsets, stamps=stamps)
+            reader=SegmentRunReader(
+                world.archive, records, 1 << 20, scope=RecordFilter(offsets=offsets, stamps=stamps)
             ),
             writer=world.target.writer(),
             timestamps=TargetTimestamps(world.admin, world.clock),
@@ -68,8 +68,7 @@ class Restoring:
             reports=reports,
         )
         self.restorer = Restorer(
-            store=world.store,
-            control=world.control,
+            archive=world.archive,
             checkpoints=world.target.checkpoint_store(),
             delivery=self.delivery,
             pool=self.pool,
@@ -96,9 +95,7 @@ class Restoring:
     def _plan(self, offsets: IntRange, stamps: IntRange) -> RestorePlan:
         world = self.world
         planner = RestorePlanner(
-            store=world.peek,
-            control=ControlStore(world.objects.memory, "data"),
-            format=world.format,
+            archive=archive_of(world.peek, world.format),
             admin=world.admin,
             clock=world.clock,
             pool=HandExecutor(),

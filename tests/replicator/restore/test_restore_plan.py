@@ -11,12 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from formats.footer import SegmentFooter, SegmentOrigin
+from formats.incarnation import Incarnation
 from formats.int_range import ANY_OFFSET, IntRange
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
 from infra.kafka.client.topic_configs import NO_LIMIT
-from ingress.routing.succession import Incarnation
+from ingress.routing.succession import ArchivedIncarnation
 from replicator.restore.conflicts import (
     ACCEPTED,
     BATCH_OVERHEAD_BYTES,
@@ -324,7 +325,7 @@ def test_only_what_is_named_and_may_be_is_accepted(said: set[ConflictKind], acce
 
 def topic_plan(*objections: Conflict, partitions: Sequence[PartitionPlan] = ()) -> TopicPlan:
     return TopicPlan(
-        life=Incarnation(topic="t"),
+        life=ArchivedIncarnation(incarnation=Incarnation("t")),
         destination="copy",
         facts=None,
         partition_count=1,

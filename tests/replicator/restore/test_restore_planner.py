@@ -14,6 +14,7 @@ from formats.int_range import IntRange
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.segment import OffsetRange, SourcePartition, partition_prefix
 from formats.topic_selection import TopicPattern
+from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import TopicPartition
@@ -38,9 +39,7 @@ def select(*topics: str, **changes: object) -> Selection:
 
 def planner(world: World, store: SegmentStore | None = None) -> RestorePlanner:
     return RestorePlanner(
-        store=store or world.store,
-        control=world.control,
-        format=world.format,
+        archive=Archive(store or world.store, world.control, world.format),
         admin=world.admin,
         clock=world.clock,
         pool=HandExecutor(),
@@ -208,13 +207,13 @@ def with_lives(*, claims: Mapping[str, int]) -> World:
 def test_the_last_life_is_the_one_that_was_claimed_last(last: str) -> None:
     world = with_lives(claims={last: 1, next(iter({"", LIFE} - {last})): 0})
     topic = only(plan(world))
-    assert topic.life.incarnation == last
+    assert topic.life.id == last
     assert {p.source.incarnation for p in topic.partitions} == {last}
 
 
 @pytest.mark.parametrize("life", ["", LIFE])
 def test_a_life_that_is_chosen_needs_no_claims(life: str) -> None:
-    assert only(plan(with_lives(claims={}), select(incarnation=life))).life.incarnation == life
+    assert only(plan(with_lives(claims={}), select(incarnation=life))).life.id == life
 
 
 def test_a_life_that_is_not_stored_is_refused_with_those_that_are() -> None:
@@ -590,11 +589,11 @@ def test_what_was_archived_before_a_fork_is_not_left_out_in_silence(forked: Worl
 def test_the_proof_of_an_archive_takes_in_what_lies_before_a_fork(forked: World) -> None:
     last = [SourcePartition(REGION, "t", n, "id-fork1") for n in (0, 1)]
     before = [SourcePartition(REGION, "t", n) for n in (0, 1)]
-    assert list(sources_of(forked.store, forked.control, select())) == last
-    assert list(with_earlier_forks(forked.store, forked.control, select())) == last + before
-    of_one = with_earlier_forks(forked.store, forked.control, select(partitions=[1]))
+    assert list(sources_of(forked.archive, select())) == last
+    assert list(with_earlier_forks(forked.archive, select())) == last + before
+    of_one = with_earlier_forks(forked.archive, select(partitions=[1]))
     assert list(of_one) == [last[1], before[1]]
-    assert list(with_earlier_forks(forked.store, forked.control, select(incarnation="id-fork1"))) == last
+    assert list(with_earlier_forks(forked.archive, select(incarnation="id-fork1"))) == last
 
 
 def test_a_fork_of_a_fork_has_two_places_before_it(forked: World) -> None:
@@ -603,7 +602,7 @@ def test_a_fork_of_a_fork_has_two_places_before_it(forked: World) -> None:
     )
     forked.control.claim(REGION, "t@id-fork2", again)
     forked.put(120, 129, life="id-fork2")
-    found = with_earlier_forks(forked.store, forked.control, select(partitions=[0]))
+    found = with_earlier_forks(forked.archive, select(partitions=[0]))
     assert list(found) == [SourcePartition(REGION, "t", 0, life) for life in ("id-fork2", "id-fork1", "")]
 
 

@@ -8,14 +8,14 @@ from datetime import timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.coverage import Piece
+from formats.coverage import SegmentSlice
 from formats.segment import OffsetRange, Segment, SourcePartition
-from infra.archive.run_reader import PieceRun
+from infra.archive.run_reader import SegmentRun
 from infra.runtime.lifecycle import Stop
 from replicator.restore.throttle import BURST_SECONDS, Throttle, ThrottledReader
 
 RATE = 1000  # bytes a second
-PIECE = Piece(Segment(SourcePartition("a", "t", 0), 0, OffsetRange(0, 9)), 0)
+PIECE = SegmentSlice.rest(Segment(SourcePartition("a", "t", 0), 0, OffsetRange(0, 9)), 0)
 
 
 class HandTime(Stop):
@@ -96,9 +96,11 @@ def test_told_to_stop_nobody_waits() -> None:
 class Runs:
     """A reader of three runs."""
 
-    def runs(self, pieces: Sequence[Piece], *, max_records: int | None = None) -> Generator[PieceRun, None, None]:
+    def runs(
+        self, pieces: Sequence[SegmentSlice], *, max_records: int | None = None
+    ) -> Generator[SegmentRun, None, None]:
         for n in range(3):
-            yield PieceRun((), max_records or 0, RATE, n, n == 2)
+            yield SegmentRun((), max_records or 0, RATE, n, n == 2)
 
 
 def test_a_throttled_reader_gives_the_same_runs_later() -> None:

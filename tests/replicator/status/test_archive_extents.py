@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from formats.coverage import Extent
 from formats.segment import OffsetRange, SourcePartition
-from replicator.status.archive import extents, source_places
+from replicator.status.archive import extents, stored_incarnations
 from tests.fakes.executors import HandExecutor
 from tests.ingress.world import World
 
@@ -16,10 +16,10 @@ def test_each_place_is_listed_once_whatever_its_partitions_and_levels() -> None:
         world.put(20, 24, partition=partition)
     world.put(7, 8, topic="other")
     world.objects.calls.clear()
-    places = source_places(world.store, ["a"], HandExecutor())
-    assert places == [("a", "other"), ("a", "t")]
+    found_there = stored_incarnations(world.store, ["a"], HandExecutor())
+    assert [(region, str(one)) for region, one in found_there] == [("a", "other"), ("a", "t")]
     world.objects.calls.clear()
-    found = extents(world.store, places, HandExecutor())
+    found = extents(world.store, [(region, one.path) for region, one in found_there], HandExecutor())
     assert world.objects.calls["list"] == 2
     runs = Extent((OffsetRange(0, 9), OffsetRange(20, 24)))
     assert found == {SourcePartition("a", "t", p): runs for p in range(5)} | {

@@ -19,7 +19,7 @@ from formats.topic_selection import TopicPattern, TopicRule
 from infra.archive.control import ControlStore
 from infra.archive.proofs import Proof, ProofStore
 from infra.archive.segments import SegmentStore
-from infra.contracts.cluster import Committed, LogEnds, TopicFacts, TopicPartition
+from infra.contracts.cluster import Committed, LogEnds, TopicPartition
 from infra.contracts.storage import ObjectInfo, ObjectStore
 from replicator.config import EgressSettings, EgressTopicSettings
 from replicator.status.egress import (
@@ -28,7 +28,6 @@ from replicator.status.egress import (
     EgressSources,
     EgressStatus,
     judged,
-    life_of,
     settled_below,
 )
 from tests.fakes.cluster_facts import FakeGroups, FakeProbe
@@ -116,27 +115,6 @@ class TestJudged:
     )
     def test_what_does_not(self, found: EgressPartition) -> None:
         assert found.problems == ()
-
-
-class TestLife:
-    facts = TopicFacts("t", "id-t", 1)
-
-    def test_by_topic_id(self) -> None:
-        assert life_of(self.facts, None, [], "cluster") == ""
-        assert life_of(self.facts, place("id-t"), [], "cluster") == ""
-        assert life_of(self.facts, place("earlier"), [], "cluster") == "id-t"
-
-    def test_behind_the_last_fork(self) -> None:
-        places = ["t", "t@id-t-fork1", "t@id-t-fork2", "t@other-fork3", "tt@id-t-fork4"]
-        assert life_of(self.facts, place("id-t"), places, "cluster") == "id-t-fork2"
-        assert life_of(self.facts, place("earlier"), ["t", "t@id-t"], "cluster") == "id-t"
-
-    def test_without_topic_ids_the_newest_of_this_cluster(self) -> None:
-        places = ["t", "t@cluster-2", "t@cluster-10", "t@other-11", "tt@cluster-12"]
-        assert life_of(TopicFacts("t", "", 1), place("cluster-0"), places, "cluster") == "cluster-10"
-        assert life_of(TopicFacts("t", "", 1), place("cluster-0"), ["t"], "cluster") == ""
-        assert life_of(TopicFacts("t", "", 1), place("cluster-0"), ["t@cluster2-9"], "cluster") == ""
-        assert life_of(TopicFacts("t", "", 1), place("a_b-0"), ["t@a_b-1"], "a.b") == "a_b-1"
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ def test_an_incarnation_that_waits_for_the_one_before_is_lag_and_no_problem() ->
     assert target.look().problems == []
     assert target.look().waiting == ["a/t@later -> copy: 10 offsets wait for the end of t, the incarnation before it"]
     target.world.clock.advance(36_000)
-    assert [p.key.source.place for p in target.look().partitions if p.problems] == ["t"], "which alone could go on"
+    assert [p.key.source.path for p in target.look().partitions if p.problems] == ["t"], "which alone could go on"
     key_of_later = CheckpointKey(SourcePartition("a", "t", 0, "later"), "copy")
     target.world.target.checkpoints[key_of_later] = Checkpoint(2, "id-copy", target.world.clock.at)
     assert target.rows()["a/t@later/0"] == (2, 10, 8)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.segment import Segment, SourcePartition
+from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from replicator.verify.verifier import ArchiveVerdict, Verifier
 from tests.examples import machine
@@ -32,7 +33,7 @@ INTACT = [WHOLE.target.records(target) for target in TARGETS[:2]]
 
 def verdict(world: World, source: SourcePartition) -> ArchiveVerdict:
     control = ControlStore(world.objects.memory, "data")
-    verifier = Verifier(store=world.peek, control=control, format=FORMAT, clock=world.clock)
+    verifier = Verifier(stored=Archive(world.peek, control, FORMAT), clock=world.clock)
     return verifier.archive(source, {}, read_again_after=None)
 
 

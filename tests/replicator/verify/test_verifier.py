@@ -19,6 +19,7 @@ from formats.errors import DataError
 from formats.int_range import IntRange
 from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, Segment, SourcePartition
+from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.contracts.cluster import TopicPartition
 from replicator.verify.proven import Proven
@@ -31,7 +32,7 @@ MONTH = timedelta(days=30)
 
 
 def verifier(world: World) -> Verifier:
-    return Verifier(store=world.store, control=world.control, format=FORMAT, clock=world.clock)
+    return Verifier(stored=Archive(world.store, world.control, FORMAT), clock=world.clock)
 
 
 def look(world: World, proven: dict[Segment, Proven] | None = None) -> ArchiveVerdict:
