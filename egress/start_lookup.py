@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from egress.assigned_partition import AssignedPartition
+from egress.assigned_partition import Abandoned, AssignedPartition, Contested
 from egress.start.resolver import StartAt, StartQuery, StartResolver, Unknown
 from egress.topics.claims import Blocked
+from egress.topics.log_identity import ForkEvidence
 from egress.topics.watcher import Selected
 from formats.errors import ReplicatorError
 from infra.contracts.cluster import TopicPartition
@@ -34,18 +35,16 @@ class StartLookup:
     _asked: list[tuple[list[AssignedPartition], Future[_Answers]]] = field(default_factory=list)
 
     def turn(
-        self, helds: Iterable[AssignedPartition], topics: Mapping[str, Selected], now: datetime
+        self, partitions: Iterable[AssignedPartition], topics: Mapping[str, Selected], now: datetime
     ) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
         """Answers that came; of partitions that moved away since, too. Then asks for all that wait."""
         found: list[tuple[AssignedPartition, StartAt | Blocked]] = []
         for asked in [a for a in self._asked if a[1].done()]:
             self._asked.remove(asked)
             found += self._answered(*asked, now)
-        answered = {id(held) for held, _ in found}
-        waiting = [(h, w) for h in helds if id(h) not in answered and (w := _question(h, topics, now)) is not None]
+        passed_by = {held for held, _ in found} | {held for helds, _ in self._asked for held in helds}
+        waiting = [(h, w) for h in partitions if h not in passed_by and (w := _question(h, topics, now)) is not None]
         if waiting:
-            for held, _ in waiting:
-                held.resolving = True
             future = self.pool.submit(self.resolver.resolve, [w for _, w in waiting], self.listing_pool)
             self._asked.append(([h for h, _ in waiting], future))
         return found
@@ -54,7 +53,7 @@ class StartLookup:
         self, helds: list[AssignedPartition], future: Future[_Answers], now: datetime
     ) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
         for held in helds:
-            held.resolving, held.retry_at = False, None
+            held.ask_again(None)
         try:
             answers = future.result()
         except ReplicatorError as error:
@@ -75,23 +74,20 @@ def _unknown(helds: Sequence[AssignedPartition], why: str, now: datetime) -> Non
     log.warning("positions_unknown", extra={log_fields.ERROR: why, log_fields.COUNT: len(helds)})
     for held in helds:
         held.failing.failed(Attempt.POSITION, why, now)
-        held.retry_at = now + RETRY
+        held.ask_again(now + RETRY)
 
 
 def _question(held: AssignedPartition, topics: Mapping[str, Selected], now: datetime) -> StartQuery | None:
     """None while it need not, or must not yet, be asked."""
     selected = topics.get(held.partition.topic)
-    if held.resolving or held.going is not None or held.storing or (held.retry_at is not None and now < held.retry_at):
-        return None
     # the group may know a new partition before our own look at the topics does
-    if selected is None or held.partition.partition >= selected.facts.partition_count:
+    if not held.is_due(now) or selected is None or held.partition.partition >= selected.facts.partition_count:
         return None
-    return StartQuery(
-        held.partition,
-        selected.settings,
-        selected.appeared,
-        held.contested,
-        held.stopped,
-        held.source if held.evidence is not None else None,
-        held.evidence,
-    )
+    query = StartQuery(held.partition, selected.settings, selected.appeared)
+    match held.remainder:
+        case Contested(segments=segments):
+            return replace(query, contested=segments, contest=held.stopped)
+        case Abandoned(evidence=ForkEvidence() as evidence):
+            return replace(query, forked=held.source, evidence=evidence)
+        case _:
+            return query
