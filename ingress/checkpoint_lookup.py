@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import assert_never
 
 from formats.errors import CheckpointConflict, OtherGroup, ReplicatorError, TargetError
-from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
+from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, seed_at_the_end_of
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import Placement
 from infra.contracts.internal_topics import CheckpointStore
@@ -42,22 +43,21 @@ class CheckpointLookup:
             found += self._answered(*asked, now)
         return found
 
-    def ask(self, helds: Iterable[AssignedPartition], now: datetime) -> None:
+    def is_asked(self, held: AssignedPartition) -> bool:
+        """A question about it is under way."""
+        return any(held in helds for helds, _ in self._asked)
+
+    def ask(self, partitions: Iterable[AssignedPartition], now: datetime) -> None:
         """For all that wait, at once."""
-        waiting = [
-            h for h in helds if h.sequencer is None and not h.resolving and (h.retry_at is None or now >= h.retry_at)
-        ]
+        asked = {held for helds, _ in self._asked for held in helds}
+        waiting = [h for h in partitions if h not in asked and h.is_due(now)]
         if waiting:
-            for held in waiting:
-                held.resolving = True
             targets = list(dict.fromkeys(h.assignment.target for h in waiting))  # several sources may share one
             self._asked.append((waiting, self.pool.submit(self._read, targets)))
 
     def _answered(
         self, helds: list[AssignedPartition], future: Future[Positions], now: datetime
     ) -> list[tuple[AssignedPartition, Positions]]:
-        for held in helds:
-            held.resolving = False
         try:
             positions = future.result()
         except OtherGroup:
@@ -67,7 +67,7 @@ class CheckpointLookup:
             refused = isinstance(error, TargetError)
             for held in helds:
                 before = held.failures.failed(Attempt.POSITION, str(error), now, is_refusal=refused)
-                held.retry_at = now + held.policy.pause(before, refused=refused and before > 0)
+                held.reposition(now + held.policy.pause(before, refused=refused and before > 0))
             return []
         for held in helds:
             held.failures.worked(Attempt.POSITION)
@@ -83,12 +83,36 @@ class CheckpointLookup:
         return positions
 
 
-def unusable(held: AssignedPartition, checkpoint: Checkpoint | CheckpointConflict) -> str:
-    """Why it is no position, or is not about the topic that is there now; empty when it is."""
-    if isinstance(checkpoint, CheckpointConflict):
-        return str(checkpoint)
-    if not _is_of_another_topic(held, checkpoint):
-        return ""
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """No position, or not about the topic that is there now: an operator has to say where to go on."""
+
+    reason: str
+    is_forgotten: bool = False  # there was one, and it is gone
+
+
+def usable(held: AssignedPartition, word: Checkpoint | CheckpointConflict | None) -> Checkpoint | Unusable | None:
+    """The checkpoint to go on from; None: delivery begins anew."""
+    match word:
+        case None:
+            return None if held.checkpointed is None else Unusable(_forgotten(held), is_forgotten=True)
+        case CheckpointConflict():
+            return Unusable(str(word))
+        case Checkpoint():
+            return Unusable(_recreated(held, word)) if is_of_another_topic(held, word) else word
+        case _:
+            assert_never(word)
+
+
+def _forgotten(held: AssignedPartition) -> str:
+    return (
+        f"its checkpoint is gone, the last one known is {held.checkpointed}: the checkpoint topic was deleted, or "
+        "created again, while this partition was being delivered. Say where to go on: "
+        f"{seed_at_the_end_of(held.assignment.source)}"
+    )
+
+
+def _recreated(held: AssignedPartition, checkpoint: Checkpoint) -> str:
     then, now = checkpoint.destination_topic_id, held.assignment.target_topic_id
     return (
         f"the checkpoint is of a topic {held.assignment.target.topic} with id {then}, the one there now has id {now}: "
@@ -102,9 +126,9 @@ def has_only_begun_elsewhere(held: AssignedPartition, word: Checkpoint | Checkpo
     """Whether nothing but its first checkpoint was written, and of another topic than the one that is there now."""
     if not isinstance(word, Checkpoint) or word.next_offset != word.begun_at:
         return False
-    return _is_of_another_topic(held, word)
+    return is_of_another_topic(held, word)
 
 
-def _is_of_another_topic(held: AssignedPartition, checkpoint: Checkpoint) -> bool:
+def is_of_another_topic(held: AssignedPartition, checkpoint: Checkpoint) -> bool:
     then, now = checkpoint.destination_topic_id, held.assignment.target_topic_id
     return bool(then) and bool(now) and then != now

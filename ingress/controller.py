@@ -15,7 +15,7 @@ from queue import Empty
 from typing import assert_never
 
 from formats.errors import CheckpointConflict, ReplicatorError
-from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, seed_at_the_end_of
+from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey
 from formats.messages.segment_events import Created, Removed
 from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
@@ -30,20 +30,26 @@ from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
 from ingress import partition_log as tell
-from ingress.assigned_partition import AssignedPartition
+from ingress.assigned_partition import AssignedPartition, Listed, Listing, StopReason
 from ingress.assignment import Assignment
-from ingress.checkpoint_lookup import CheckpointLookup, Positions, has_only_begun_elsewhere, unusable
+from ingress.checkpoint_lookup import (
+    CheckpointLookup,
+    Positions,
+    Unusable,
+    has_only_begun_elsewhere,
+    is_of_another_topic,
+    usable,
+)
 from ingress.checkpoint_watch import CheckpointWatch
 from ingress.delivery.events import Corrupt, DeliveryEvent, Failed, Progressed, Vanished
 from ingress.delivery.rounds import Delivery
-from ingress.foreign_data_check import ForeignDataCheck, foreign_data
+from ingress.foreign_data_check import Beginning, ForeignDataCheck, foreign_data
 from ingress.group_ownership import GroupOwnership
 from ingress.partition_metrics import PartitionMetrics
 from ingress.routing.destinations import DestinationFinder, Route
 from ingress.routing.succession import Turn, at_hand, turn
 from ingress.routing.watcher import DestinationWatcher
 from ingress.segment_lister import SegmentLister
-from ingress.segment_view import SegmentView
 from ingress.sequencer import Begin, Deliver, Effect, Finished, Late, Lost, Passed, Relist, Sequencer, Waits
 from ingress.stored_lag import StoredLag
 from ingress.undelivered_metrics import UndeliveredMetrics
@@ -207,8 +213,8 @@ class IngressController:
         self._drop_others()
         self._watcher.tell_refused(now)
         for held in self._holdings:  # what was refused may be held, and stopped for another reason
-            if held.stopped:
-                self.parts.health.stopped(str(held.assignment.source), held.stopped)
+            if held.stop is not None:
+                self.parts.health.stopped(str(held.assignment.source), held.stop.text)
         self._measuring.count()
         self._confirm(self._assigned)  # some were assigned before we knew what for, or their topic is another one now
         self.parts.health.started(True)
@@ -291,14 +297,13 @@ class IngressController:
                 self._position(chosen, None if has_only_begun_elsewhere(chosen, word) else word)
         self._positioning.ask(self._holdings, now)
 
-    def _position(self, held: AssignedPartition, checkpoint: Checkpoint | CheckpointConflict | None) -> None:
-        reason = self._forgotten(held) if checkpoint is None else unusable(held, checkpoint)
-        held.is_forgotten = checkpoint is None and bool(reason)
-        if reason:
-            self._holdings.stop(held, reason)
-            held.retry_at = self.parts.clock.now() + held.policy.pause(0, refused=True)
+    def _position(self, held: AssignedPartition, word: Checkpoint | CheckpointConflict | None) -> None:
+        checkpoint = usable(held, word)
+        if isinstance(checkpoint, Unusable):
+            self._holdings.stop(held, checkpoint.reason)
+            ask_at = self.parts.clock.now() + held.policy.pause(0, refused=True)
+            held.refuse(ask_at, is_forgotten=checkpoint.is_forgotten)
             return
-        assert not isinstance(checkpoint, CheckpointConflict)
         if _is_operators(checkpoint, held.checkpoint) or _has_moved(checkpoint, held.checkpointed):
             held.refusals = 0  # what stopped it was decided, or was delivered in a round whose outcome was not known
         held.checkpoint = checkpoint
@@ -312,34 +317,23 @@ class IngressController:
         next_offset = None if checkpoint is None else checkpoint.next_offset
         is_known = held.is_listed and next_offset is not None and next_offset >= held.view.next_offset
         if not is_known:
-            held.view = SegmentView()  # it was set back, perhaps, and this one has forgotten what lies there
-        held.sequencer = Sequencer(
+            held.forget_view()
+        sequencer = Sequencer(
             held.policy,
             held.view,
             next_offset,
             is_begun=checkpoint is not None,
             waited=self.parts.checkpoints.waiting().get(held.assignment.key),
         )
+        held.deliver(sequencer)
         log.info(
             "partition_begins",
             extra=held.fields | {log_fields.OFFSET: next_offset if next_offset is not None else "first segment"},
         )
         if is_known:  # positioned anew: what is known goes on being delivered, and news come as they did before
-            self._changed(held, self.parts.clock.now())
+            self._apply(held, sequencer, sequencer.changed(self.parts.clock.now()))
         else:
-            held.is_listed = True
-            self._listings.begin(held, full=False, reason="start")
-
-    @staticmethod
-    def _forgotten(held: AssignedPartition) -> str:
-        """Why a partition without a checkpoint must not begin anew; empty when it never had one here."""
-        if held.checkpointed is None:
-            return ""
-        return (
-            f"its checkpoint is gone, the last one known is {held.checkpointed}: the checkpoint topic was deleted, or "
-            "created again, while this partition was being delivered. Say where to go on: "
-            f"{seed_at_the_end_of(held.assignment.source)}"
-        )
+            self._listings.begin(held, sequencer, full=False, reason="start")
 
     def _park(
         self, held: AssignedPartition, reason: str, offset: int | None, now: datetime, *, blames_target: bool
@@ -348,38 +342,33 @@ class IngressController:
         self._holdings.stop(held, reason, offset, blames_target=blames_target)
         pause = held.policy.pause(held.refusals, refused=True)
         held.refusals += 1
-        self._reposition(held, now + pause)
-
-    def _reposition(self, held: AssignedPartition, at: datetime) -> None:
-        """What was delivered is not known, or somebody may have decided about it: the checkpoint says."""
-        held.sequencer, held.resolving, held.retry_at = None, False, at
+        held.reposition(now + pause)
 
     def _accounts(self, held: AssignedPartition, positions: Positions) -> bool:
         """Whether records in its target partition are of an incarnation before it, or of another that goes there."""
         target = held.assignment.target
         routes = self._watcher.found.destinations[target.topic].routes
         keys = [CheckpointKey(life, target.topic) for route in routes for life in route.sources(target.partition)]
-        return any(isinstance(word := positions.get(key), Checkpoint) and not unusable(held, word) for key in keys)
-
-    def _begin(self, held: AssignedPartition) -> None:
-        self._firsts.begin(held, appends=self._route(held).settings.on_foreign_data == "append")
+        return any(
+            isinstance(word := positions.get(key), Checkpoint) and not is_of_another_topic(held, word) for key in keys
+        )
 
     def _refuse_to_begin(self, now: datetime) -> None:
         """Where nothing may be delivered yet: an operator has to say what the target holds, or it is asked again."""
-        for held, answer in self._firsts.turn():
-            assert held.sequencer is not None
+        for beginning, answer in self._firsts.turn():
+            held = beginning.held
             if answer is None:
-                self._reposition(held, now)  # by what somebody wrote down meanwhile
+                held.reposition(now)  # by what somebody wrote down meanwhile
                 continue
             if isinstance(answer, ReplicatorError):
                 log.warning("target_not_seen", extra=held.fields | {log_fields.ERROR: str(answer)})
                 held.failures.failed(Attempt.TARGET, str(answer), now)
-                self._apply(held, held.sequencer.failed(now))
+                self._apply(held, beginning.sequencer, beginning.sequencer.failed(now))
                 continue
             reason = foreign_data(held, self.parts.ownership.topic, answer)
             pause = held.policy.pause(held.refusals, refused=True)
             held.refusals += 1
-            self._reposition(held, now + pause)
+            held.reposition(now + pause)
             self._holdings.stop(held, reason)  # without a position: it has none until somebody gives it one
 
     def _heed_operator(self, now: datetime) -> None:
@@ -388,10 +377,10 @@ class IngressController:
         self._left_behind.given_up = self._checkpoints.skipped
         for held in self._holdings:
             word = self._checkpoints.positions.get(held.assignment.key)
-            waits = held.stopped and not held.resolving
+            waits = held.stop is not None and not self._positioning.is_asked(held)
             if waits and isinstance(word, Checkpoint) and _is_operators(word, held.checkpoint):
                 if held.is_idle:
-                    self._reposition(held, now)
+                    held.reposition(now)
                 else:  # what it waits to deliver is what the operator decided about
                     self.parts.delivery.release([held.assignment.epoch], SETTLE)
                     self._hold_anew(held, held.assignment.source, {})
@@ -437,24 +426,24 @@ class IngressController:
         topic_id = self._watcher.found.destinations[held.assignment.target.topic].facts.topic_id
         return self._holdings.turn_to(source, held, self._route(held), topic_id, finished)
 
-    def _follow(self, held: AssignedPartition, now: datetime) -> None:
+    def _follow(self, held: AssignedPartition, sequencer: Sequencer, now: datetime) -> None:
         """Turn to the next life when this one is delivered."""
         if not self._watcher.found.destinations[held.assignment.target.topic].has_later_lives:
             return
         route, source = self._route(held), held.assignment.source
         life = route.next_life(source)
-        if life is None or held.sequencer is None or held.listing is not None:
+        if life is None or isinstance(held.listing, Listing):
             return
         settled_at = life.settled_at(route.settings.first_segment_delay)
-        match turn(now, exhausted=held.sequencer.exhausted, listed_at=held.sequencer.listed_at, settled_at=settled_at):
+        match turn(now, exhausted=sequencer.exhausted, listed_at=sequencer.listed_at, settled_at=settled_at):
             case Turn.WAIT:
                 pass
             case Turn.LOOK:
-                self._listings.begin(held, full=True, reason="life")
+                self._listings.begin(held, sequencer, full=True, reason="life")
             case Turn.FOLLOW:
                 log.warning("next_life_follows", extra=held.fields | {log_fields.NEXT: life.place})
                 next_source = life.source(source.region, source.partition)
-                self._change_life(held, next_source, {source: held.sequencer.next_offset or 0})
+                self._change_life(held, next_source, {source: sequencer.next_offset or 0})
 
     # --- what is stored ---
 
@@ -464,54 +453,57 @@ class IngressController:
                 log.warning("event_log_reset", extra={log_fields.REASON: event.reason})
                 for held in self._holdings:
                     if held.sequencer is not None:  # else it is listed once its position is known
-                        self._listings.begin(held, full=False, reason="reset")
+                        self._listings.begin(held, held.sequencer, full=False, reason="reset")
                 continue
             if isinstance(event, Created):
                 self._left_behind.created(event.segment)
                 self._watcher.stored(event.segment.source)
-            held_ = self._holdings.of(event.segment.source)
-            if held_ is None:
-                continue
-            match event:
-                case Created(info=info):
-                    held_.view.created(info)
-                case Removed(segment=segment):
-                    held_.view.removed(segment)
-            self._changed(held_, now)
+            if (changed := self._holdings.of(event.segment.source)) is not None:
+                self._see(changed, event, now)
 
-    def _changed(self, held: AssignedPartition, now: datetime) -> None:
-        if held.sequencer is not None:
-            self._apply(held, held.sequencer.changed(now))
+    def _see(self, held: AssignedPartition, event: Created | Removed, now: datetime) -> None:
+        match event:
+            case Created(info=info):
+                held.view.created(info)
+            case Removed(segment=segment):
+                held.view.removed(segment)
+            case _:
+                assert_never(event)
+        if (sequencer := held.sequencer) is not None:
+            self._apply(held, sequencer, sequencer.changed(now))
 
     def _tick(self, held: AssignedPartition, now: datetime) -> None:
-        if held.sequencer is None:
+        if (sequencer := held.sequencer) is None:
             return  # a listing under way waits, too
-        was_listing = held.listing
-        self._apply(held, self._listings.taken_in(held, now))
-        if was_listing is not None and held.listing is not was_listing:
+        before = held.listing
+        self._apply(held, sequencer, self._listings.taken_in(held, sequencer, now))
+        if isinstance(before, Listing) and held.listing is not before:
             self._left_behind.show(held)
-            if held.listing is None and not held.failures.fails(Attempt.LISTING) and held.sequencer.exhausted:
+            is_listed = isinstance(held.listing, Listed) and not held.failures.fails(Attempt.LISTING)
+            if is_listed and sequencer.exhausted:
                 held.refusals = 0  # what stopped it, here or under another owner, is not stored any more
                 self._holdings.resume(held)
                 self.parts.notes.going(held.assignment.key)
-        self._listings.by_timer(held, now)
-        self._apply(held, held.sequencer.tick(now))
-        self._follow(held, now)
+        self._listings.by_timer(held, sequencer, now)
+        self._apply(held, sequencer, sequencer.tick(now))
+        self._follow(held, sequencer, now)
 
     # --- what is delivered ---
 
-    def _apply(self, held: AssignedPartition, effects: list[Effect]) -> None:
+    def _apply(self, held: AssignedPartition, sequencer: Sequencer, effects: Sequence[Effect]) -> None:
         metrics = self.parts.metrics
         for effect in effects:
             match effect:
                 case Deliver(pieces=pieces):
                     self.parts.delivery.begin(held.assignment, pieces)
-                case Begin():
-                    self._begin(held)
+                case Begin(offset=offset):
+                    appends = self._route(held).settings.on_foreign_data == "append"
+                    beginning = Beginning(held=held, sequencer=sequencer, offset=offset)
+                    self._firsts.begin(beginning, appends=appends)
                 case Finished(piece=piece):
                     tell.finished(metrics, held, piece)
                 case Relist(full=full, reason=reason):
-                    self._listings.begin(held, full=full, reason=reason)
+                    self._listings.begin(held, sequencer, full=full, reason=reason)
                 case Late(offsets=offsets):
                     tell.late(metrics, held, offsets)
                 case Waits(waiting=waiting):
@@ -544,33 +536,32 @@ class IngressController:
 
     def _reported(self, report: DeliveryEvent, now: datetime) -> None:
         held = self._holdings.of(report.assignment.source)
-        if held is None or held.assignment.epoch != report.assignment.epoch or held.sequencer is None:
+        if held is None or held.assignment.epoch != report.assignment.epoch or (sequencer := held.sequencer) is None:
             return  # of an ownership that has ended
-        sequencer = held.sequencer
         match report:
             case Progressed(next_offset=next_offset, done=done):
                 held.refusals, held.checkpointed = 0, next_offset
                 held.failures.worked(Attempt.DELIVERY)
                 self._holdings.resume(held)
                 self.parts.notes.going(held.assignment.key)
-                self._apply(held, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
+                self._apply(held, sequencer, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
             case Failed(reason=reason, fate=fate, offset=offset):
                 log.warning("delivery_failed", extra=held.fields | {log_fields.REASON: reason})
                 before = held.failures.failed(Attempt.DELIVERY, reason, now)
                 if fate is FailureKind.UNKNOWN:
-                    self._reposition(held, now + held.policy.pause(before, refused=False))
+                    held.reposition(now + held.policy.pause(before, refused=False))
                     return
                 if fate in (FailureKind.REJECTED, FailureKind.DENIED, FailureKind.STALLED):
                     self._park(held, reason, offset, now, blames_target=fate is not FailureKind.REJECTED)
                     return
-                self._apply(held, sequencer.failed(now))
+                self._apply(held, sequencer, sequencer.failed(now))
             case Vanished(segment=segment):
                 log.info("segment_vanished", extra=held.fields | {log_fields.SEGMENT: str(segment)})
-                self._apply(held, sequencer.vanished(segment, now))
+                self._apply(held, sequencer, sequencer.vanished(segment, now))
             case Corrupt(segment=segment, error=error):
                 self.parts.metrics.count("corrupt_segments", 1, **held.labels)
                 self._holdings.stop(held, str(error))
-                self._apply(held, sequencer.corrupt(segment, now))
+                self._apply(held, sequencer, sequencer.corrupt(segment, now))
             case _:
                 assert_never(report)
 
@@ -581,14 +572,16 @@ class IngressController:
         that lasts is a problem."""
         self.parts.health.problem(held.lateness, held.late_since(now))
         alarm = held.failures.alarm(now)
-        if alarm and held.sequencer is not None and held.sequencer.exhausted:
+        if alarm and (sequencer := held.sequencer) is not None and sequencer.exhausted:
             held.failures.worked(Attempt.DELIVERY)  # what could not be delivered is not there any more
             alarm = held.failures.alarm(now)
-        if alarm and not held.stopped:
-            self._holdings.stop(held, alarm, blames_target=True)
-            held.alarm = alarm
-        elif held.alarm and not alarm:
-            self._holdings.resume(held)
+        match held.stop:
+            case None if alarm:
+                self._holdings.stop(held, alarm, blames_target=True, by_failures=True)
+            case StopReason(by_failures=True) if not alarm:
+                self._holdings.resume(held)
+            case _:
+                pass
 
     def _watch_target(self) -> None:
         """What concerns all that this process delivers."""
@@ -607,7 +600,8 @@ class IngressController:
             self.parts.health.solved(EVENTS)
         affected = self._holdings if halted or self._halted else ()
         for held in affected:  # the note of each partition that waits shows it in `status`
-            if halted and not held.stopped and held.sequencer is not None and held.sequencer.delivering:
+            sequencer = held.sequencer
+            if halted and held.stop is None and sequencer is not None and sequencer.delivering:
                 self._holdings.stop(held, halted, blames_target=True)
             elif self._halted and held.stopped == self._halted and halted != self._halted:
                 self._holdings.resume(held)
