@@ -136,8 +136,7 @@ class EgressController:
         for outcome in parts.assembly.outcomes():
             self._finished(outcome, now)
         for held, answer in parts.positioning.turn(self._holdings, parts.watcher.topics, now):
-            if held in self._holdings:  # else it moved away since
-                self._position(held, answer, now)
+            self._position(held, answer, now)
         for held in self._holdings:
             self._tick(held, now)
         self._press(now)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import assert_never
 
 from egress.assigned_partition import Abandoned, AssignedPartition, Contested
+from egress.assignment import Assignment
 from egress.start.resolver import StartAt, StartQuery, StartResolver, Unknown
 from egress.topics.claims import Blocked
 from egress.topics.log_identity import ForkEvidence
 from egress.topics.watcher import Selected
-from formats.errors import ReplicatorError
 from infra.contracts.cluster import TopicPartition
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
+from infra.runtime.lookups import Answer, Failed, Lookups
 
 log = logging.getLogger(__name__)
 
@@ -32,42 +34,43 @@ class StartLookup:
     resolver: StartResolver
     pool: Executor
     listing_pool: Executor
-    _asked: list[tuple[list[AssignedPartition], Future[_Answers]]] = field(default_factory=list)
+    _lookups: Lookups[AssignedPartition, _Answers] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lookups = Lookups(self.pool)
 
     def turn(
-        self, partitions: Iterable[AssignedPartition], topics: Mapping[str, Selected], now: datetime
+        self, partitions: Assignment, topics: Mapping[str, Selected], now: datetime
     ) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
-        """Answers that came; of partitions that moved away since, too. Then asks for all that wait."""
+        """Answers that came, of partitions that are still assigned. Then asks for all that wait."""
         found: list[tuple[AssignedPartition, StartAt | Blocked]] = []
-        for asked in [a for a in self._asked if a[1].done()]:
-            self._asked.remove(asked)
-            found += self._answered(*asked, now)
-        passed_by = {held for held, _ in found} | {held for helds, _ in self._asked for held in helds}
+        for asked, outcome in self._lookups.take_in():
+            found += self._taken_in(asked, outcome, now)
+        passed_by = self._lookups.keys | {held for held, _ in found}
         waiting = [(h, w) for h in partitions if h not in passed_by and (w := _question(h, topics, now)) is not None]
         if waiting:
-            future = self.pool.submit(self.resolver.resolve, [w for _, w in waiting], self.listing_pool)
-            self._asked.append(([h for h, _ in waiting], future))
-        return found
+            questions = [question for _, question in waiting]
+            self._lookups.ask([h for h, _ in waiting], self.resolver.resolve, questions, self.listing_pool)
+        return [(held, answer) for held, answer in found if held in partitions]
 
-    def _answered(
-        self, helds: list[AssignedPartition], future: Future[_Answers], now: datetime
-    ) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
-        for held in helds:
+    def _taken_in(
+        self, asked: Sequence[AssignedPartition], outcome: Answer[_Answers] | Failed, now: datetime
+    ) -> Iterator[tuple[AssignedPartition, StartAt | Blocked]]:
+        for held in asked:
             held.ask_again(None)
-        try:
-            answers = future.result()
-        except ReplicatorError as error:
-            _unknown(helds, str(error), now)
-            return []
-        found: list[tuple[AssignedPartition, StartAt | Blocked]] = []
-        for held in helds:
-            match answers[held.partition]:
-                case Unknown(reason=reason):
-                    _unknown([held], reason, now)
-                case answer:
-                    held.failing.worked(Attempt.POSITION)
-                    found.append((held, answer))
-        return found
+        match outcome:
+            case Failed(error=error):
+                _unknown(asked, str(error), now)
+            case Answer(value=answers):
+                for held in asked:
+                    match answers[held.partition]:
+                        case Unknown(reason=reason):
+                            _unknown([held], reason, now)
+                        case answer:
+                            held.failing.worked(Attempt.POSITION)
+                            yield held, answer
+            case _:
+                assert_never(outcome)
 
 
 def _unknown(helds: Sequence[AssignedPartition], why: str, now: datetime) -> None:

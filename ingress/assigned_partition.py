@@ -29,7 +29,6 @@ states are values and whose transitions are all in this file.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -39,6 +38,7 @@ from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from infra.runtime import log_fields
 from infra.runtime.failures import Failures
+from infra.runtime.lookups import Question
 from infra.runtime.metrics import Metrics
 from ingress.delivery.events import DeliveryTarget
 from ingress.segment_view import SegmentView
@@ -83,7 +83,7 @@ class NotListed:
 class Listing:
     """One is under way."""
 
-    answer: Future[Stored]
+    answer: Question[Stored]
     token: int  # for the view
     full: bool
     begun_at: datetime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import assert_never
@@ -16,7 +16,9 @@ from infra.contracts.consumer import Placement
 from infra.contracts.internal_topics import CheckpointStore
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
+from infra.runtime.lookups import Answer, Failed, Lookups
 from ingress.assigned_partition import AssignedPartition
+from ingress.assignment import Assignment
 from ingress.group_ownership import GroupOwnership
 
 log = logging.getLogger(__name__)
@@ -32,46 +34,40 @@ class CheckpointLookup:
     checkpoints: CheckpointStore
     ownership: GroupOwnership
     pool: Executor
-    _asked: list[tuple[list[AssignedPartition], Future[Positions]]] = field(default_factory=list)
+    _lookups: Lookups[AssignedPartition, Positions] = field(init=False)
 
-    def answers(self, now: datetime) -> list[tuple[AssignedPartition, Positions]]:
-        """Those that came; of partitions that moved away since, too. Raises OtherGroup when the checkpoint topic is
+    def __post_init__(self) -> None:
+        self._lookups = Lookups(self.pool)
+
+    def answers(self, partitions: Assignment, now: datetime) -> list[tuple[AssignedPartition, Positions]]:
+        """Those that came, of partitions that are still assigned. Raises OtherGroup when the checkpoint topic is
         another group's by now."""
         found: list[tuple[AssignedPartition, Positions]] = []
-        for asked in [a for a in self._asked if a[1].done()]:
-            self._asked.remove(asked)
-            found += self._answered(*asked, now)
-        return found
+        for asked, outcome in self._lookups.take_in():
+            match outcome:
+                case Failed(error=OtherGroup() as error):
+                    raise error
+                case Failed(error=error):
+                    _unknown(asked, error, now)
+                case Answer(value=positions):
+                    for held in asked:
+                        held.failures.worked(Attempt.POSITION)
+                    found += [(held, positions) for held in asked]
+                case _:
+                    assert_never(outcome)
+        return [(held, positions) for held, positions in found if held in partitions]
 
     def is_asked(self, held: AssignedPartition) -> bool:
         """A question about it is under way."""
-        return any(held in helds for helds, _ in self._asked)
+        return held in self._lookups.keys
 
     def ask(self, partitions: Iterable[AssignedPartition], now: datetime) -> None:
         """For all that wait, at once."""
-        asked = {held for helds, _ in self._asked for held in helds}
+        asked = self._lookups.keys
         waiting = [h for h in partitions if h not in asked and h.is_due(now)]
         if waiting:
             targets = list(dict.fromkeys(h.assignment.target for h in waiting))  # several sources may share one
-            self._asked.append((waiting, self.pool.submit(self._read, targets)))
-
-    def _answered(
-        self, helds: list[AssignedPartition], future: Future[Positions], now: datetime
-    ) -> list[tuple[AssignedPartition, Positions]]:
-        try:
-            positions = future.result()
-        except OtherGroup:
-            raise
-        except ReplicatorError as error:
-            log.warning("checkpoints_unknown", extra={log_fields.ERROR: str(error), log_fields.COUNT: len(helds)})
-            refused = isinstance(error, TargetError)
-            for held in helds:
-                before = held.failures.failed(Attempt.POSITION, str(error), now, is_refusal=refused)
-                held.reposition(now + held.policy.pause(before, refused=refused and before > 0))
-            return []
-        for held in helds:
-            held.failures.worked(Attempt.POSITION)
-        return [(held, positions) for held in helds]
+            self._lookups.ask(waiting, self._read, targets)
 
     def _read(self, targets: Sequence[TopicPartition]) -> Positions:
         """Asked after the partitions were assigned. First the end of whatever the owner before us had under way: after
@@ -81,6 +77,14 @@ class CheckpointLookup:
         # a group that takes over writes its claim before it reads its positions, so one of both sees the other
         self.ownership.confirm()
         return positions
+
+
+def _unknown(asked: Sequence[AssignedPartition], error: ReplicatorError, now: datetime) -> None:
+    log.warning("checkpoints_unknown", extra={log_fields.ERROR: str(error), log_fields.COUNT: len(asked)})
+    refused = isinstance(error, TargetError)
+    for held in asked:
+        before = held.failures.failed(Attempt.POSITION, str(error), now, is_refusal=refused)
+        held.reposition(now + held.policy.pause(before, refused=refused and before > 0))
 
 
 @dataclass(frozen=True, slots=True)

@@ -290,11 +290,10 @@ class IngressController:
     # --- where to begin ---
 
     def _read_positions(self, now: datetime) -> None:
-        for held, checkpoints in self._positioning.answers(now):
-            if held in self._holdings:  # else it moved away since
-                chosen = self._of_life_at_hand(held, checkpoints)
-                word = checkpoints.get(chosen.assignment.key)
-                self._position(chosen, None if has_only_begun_elsewhere(chosen, word) else word)
+        for held, checkpoints in self._positioning.answers(self._holdings, now):
+            chosen = self._of_life_at_hand(held, checkpoints)
+            word = checkpoints.get(chosen.assignment.key)
+            self._position(chosen, None if has_only_begun_elsewhere(chosen, word) else word)
         self._positioning.ask(self._holdings, now)
 
     def _position(self, held: AssignedPartition, word: Checkpoint | CheckpointConflict | None) -> None:

@@ -13,14 +13,16 @@ source has a checkpoint, was not begun by whoever writes to this checkpoint topi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from formats.errors import ReplicatorError
 from formats.messages.delivery_checkpoint import seed_at_the_end_of
 from infra.contracts.cluster import Occupancy, TargetRecords, TopicPartition
 from infra.contracts.internal_topics import CheckpointStore
 from infra.runtime.failures import Attempt
+from infra.runtime.lookups import Answer, Failed, Lookups
 from ingress import partition_log as tell
 from ingress.assigned_partition import AssignedPartition
 from ingress.checkpoint_lookup import Positions, has_only_begun_elsewhere
@@ -66,7 +68,10 @@ class ForeignDataCheck:
     pool: Executor
     delivery: Delivery
     _wanted: list[Beginning] = field(default_factory=list)
-    _asked: list[tuple[Sequence[Beginning], Future[_Seen]]] = field(default_factory=list)
+    _asked: Lookups[Beginning, _Seen] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._asked = Lookups(self.pool)
 
     def begin(self, beginning: Beginning, *, appends: bool) -> None:
         """A sequencer has said `Begin`. `appends`: whatever the target partition holds."""
@@ -82,12 +87,11 @@ class ForeignDataCheck:
         together = [one for one in self._wanted if not one.held.failures.fails(Attempt.TARGET)]
         for asking in [*([one] for one in alone), *([together] if together else [])]:
             targets = {one.held.assignment.target for one in asking}
-            self._asked.append((asking, self.pool.submit(self._look, targets)))
+            self._asked.ask(asking, self._look, targets)
         self._wanted = []
         refused: list[tuple[Beginning, Refusal]] = []
-        for asked in [a for a in self._asked if a[1].done()]:
-            self._asked.remove(asked)
-            for one, answer in self._answers(*asked):
+        for asked, outcome in self._asked.take_in():
+            for one, answer in self._answers(asked, outcome):
                 if not isinstance(answer, ReplicatorError):
                     one.held.failures.worked(Attempt.TARGET)
                 if answer == EMPTY:
@@ -101,23 +105,26 @@ class ForeignDataCheck:
         occupancies = self.records.look(targets)
         return _Seen(occupancies, self.checkpoints.read())
 
-    def _answers(self, asked: Sequence[Beginning], future: Future[_Seen]) -> Iterator[tuple[Beginning, Refusal]]:
+    def _answers(
+        self, asked: Sequence[Beginning], outcome: Answer[_Seen] | Failed
+    ) -> Iterator[tuple[Beginning, Refusal]]:
         """Of those that still want to begin."""
         still = [one for one in asked if self.holds(one.held) and one.goes_on]
-        try:
-            seen = future.result()
-        except ReplicatorError as error:
-            yield from ((one, error) for one in still)
-            return
-        for one in still:
-            held = one.held
-            own = seen.positions.get(held.assignment.key)
-            if own is not None and not has_only_begun_elsewhere(held, own):
-                yield one, None  # an operator's, say: a first checkpoint would hide it
-            elif self.accounts(held, seen.positions):
-                yield one, EMPTY
-            else:
-                yield one, seen.occupancies.get(held.assignment.target, GONE)
+        match outcome:
+            case Failed(error=error):
+                yield from ((one, error) for one in still)
+            case Answer(value=seen):
+                yield from ((one, self._seen_of(one.held, seen)) for one in still)
+            case _:
+                assert_never(outcome)
+
+    def _seen_of(self, held: AssignedPartition, seen: _Seen) -> Occupancy | None:
+        own = seen.positions.get(held.assignment.key)
+        if own is not None and not has_only_begun_elsewhere(held, own):
+            return None  # an operator's, say: a first checkpoint would hide it
+        if self.accounts(held, seen.positions):
+            return EMPTY
+        return seen.occupancies.get(held.assignment.target, GONE)
 
     def _write(self, beginning: Beginning) -> None:
         held = beginning.held

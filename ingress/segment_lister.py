@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from formats.errors import ReplicatorError
 from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.forward_listing import ahead, all_ahead, covered
@@ -20,6 +19,7 @@ from infra.archive.segments import SegmentStore
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
 from infra.runtime.lifecycle import Clock
+from infra.runtime.lookups import Answer, Failed, ask
 from infra.runtime.metrics import Metrics
 from ingress.assigned_partition import AssignedPartition, Listed, Listing, Stored
 from ingress.sequencer import Effect, Sequencer
@@ -36,7 +36,7 @@ class SegmentLister:
 
     store: SegmentStore
     control: ControlStore
-    pool: ThreadPoolExecutor
+    pool: Executor
     clock: Clock
     jitter: Callable[[timedelta], timedelta]
     interval: timedelta  # of the timer
@@ -54,7 +54,8 @@ class SegmentLister:
         next_offset = sequencer.next_offset
         token = held.view.listing_begun()
         wants_begin = next_offset is None and held.view.begin is None
-        answer = self.pool.submit(
+        answer = ask(
+            self.pool,
             self._ask,
             held.assignment.source,
             next_offset or 0,
@@ -76,17 +77,25 @@ class SegmentLister:
         """What follows from the answer, if there is one. When many come at once, those that this turn has no room for
         are taken in by the next one: the group is to be polled in between."""
         listing = held.listing
-        if not isinstance(listing, Listing) or not listing.answer.done() or self._room <= 0:
+        if not isinstance(listing, Listing) or self._room <= 0:
             return []
-        held.listing_ended(listing.relist_at)
-        try:
-            stored = listing.answer.result()
-        except ReplicatorError as error:
-            log.warning("listing_failed", extra=held.fields | {log_fields.ERROR: str(error)})
-            held.failures.failed(Attempt.LISTING, str(error), now)
-            held.view.listing_failed(listing.token)
-            held.listing_ended(now + RETRY)  # nothing else asks again for a listing that the sequencer did not want
-            return sequencer.listing_failed(now)
+        match listing.answer.take_in():
+            case None:
+                return []
+            case Failed(error=error):
+                log.warning("listing_failed", extra=held.fields | {log_fields.ERROR: str(error)})
+                held.failures.failed(Attempt.LISTING, str(error), now)
+                held.view.listing_failed(listing.token)
+                # nothing else asks again for a listing that the sequencer did not want
+                held.listing_ended(now + RETRY)
+                return sequencer.listing_failed(now)
+            case Answer(value=stored):
+                held.listing_ended(listing.relist_at)
+                return self._show(held, sequencer, listing, stored, now)
+
+    def _show(
+        self, held: AssignedPartition, sequencer: Sequencer, listing: Listing, stored: Stored, now: datetime
+    ) -> list[Effect]:
         self._room -= len(stored.infos)
         held.reach = {**held.reach, **stored.reach}
         held.failures.worked(Attempt.LISTING)

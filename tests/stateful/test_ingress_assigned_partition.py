@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.runtime.health import Health
+from infra.runtime.lookups import Question
 from ingress.assigned_partition import AssignedPartition, Listed, Listing, NotListed, Stored
 from ingress.assignment import Assignment
 from ingress.delivery.events import DeliveryTarget
@@ -80,7 +81,7 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self.sequencer is not None)
     def begin_listing(self) -> None:
-        answer: Future[Stored] = Future()
+        answer: Question[Stored] = Question(Future())
         self.relist_at = self.now + timedelta(seconds=30)
         self.under_way = Listing(answer=answer, token=1, full=False, begun_at=self.now, relist_at=self.relist_at)
         self.held.listing_begun(self.under_way)
