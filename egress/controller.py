@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import assert_never
 
+from egress.alarms import Alarms
 from egress.assigned_partition import (
     Abandoned,
     AssignedPartition,
@@ -36,6 +37,7 @@ from egress.partition import (
     Seal,
     Seek,
 )
+from egress.pressure import Pressure
 from egress.read_session import ReadSession
 from egress.segments.builder import SegmentBuilder
 from egress.segments.outcomes import SpoolLost, Stored, TopicRecreated, UploadConflict, UploadFailed, UploadOutcome
@@ -62,7 +64,7 @@ log = logging.getLogger(__name__)
 POLL = timedelta(milliseconds=100)
 REWINDS = 3  # in a row, of one partition: then an operator has to look at it
 OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
-GROUP, TOPICS = "group", "topics"  # in health
+GROUP = "group"  # in health
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +96,8 @@ class EgressController:
     _commits: Commits = field(init=False)
     _holdings: Assignment = field(init=False)
     _topics: Mapping[str, Selected] | None = None  # subscribed to
-    _refused: frozenset[str] = frozenset()  # topics of which `/readyz` says so
-    _paused: bool = False
+    _pressure: Pressure = field(init=False)
+    _alarms: Alarms = field(init=False)
 
     def __post_init__(self) -> None:
         parts = self.parts
@@ -103,6 +105,8 @@ class EgressController:
         self._holdings = Assignment(
             parts.region, parts.consumer, self._commits, parts.assembly, parts.lag, parts.metrics, parts.health
         )
+        self._pressure = Pressure(parts.assembly, parts.consumer, self._holdings, parts.metrics)
+        self._alarms = Alarms(parts.region, self._holdings, parts.health)
 
     def run(self) -> None:
         """Until stopped. Then: what is open is sealed, stored and committed within the shutdown's deadline."""
@@ -124,7 +128,7 @@ class EgressController:
         parts = self.parts
         now = parts.clock.now()
         if parts.watcher.turn(now):
-            self._tell_refused()
+            self._alarms.tell_refused(parts.watcher.refused)
             if self._topics != parts.watcher.topics:  # else a place was claimed: no reason to join the group again
                 self._subscribe()
             self._look(now)
@@ -139,8 +143,9 @@ class EgressController:
             self._position(held, answer, now)
         for held in self._holdings:
             self._tick(held, now)
-        self._press(now)
-        self._tell_failures(now)
+        for held, session in self._pressure.turn():
+            self._apply(held, session, session.core.relieve(), now)
+        self._alarms.turn(now, topics=parts.watcher.alarm(now))
         parts.lag.committed(self._commits.turn(self._holdings.partitions, now))
         parts.lag.turn(now, {h.partition: h.source for h in self._holdings})
         parts.metrics.gauge("egress_memory_bytes", parts.assembly.held_bytes)
@@ -154,28 +159,6 @@ class EgressController:
         if topics:
             self.parts.consumer.subscribe(sorted(topics), self)
         self.parts.health.started(True)
-
-    def _tell_refused(self) -> None:
-        """Topics that the cluster does not show any more: the group takes their partitions away, so no partition is
-        left to say it."""
-        health, refused = self.parts.health, self.parts.watcher.refused
-        for topic in self._refused - refused.keys():
-            health.resumed(f"{self.parts.region}/{topic}")
-        for topic, reason in refused.items():
-            if topic not in self._refused:
-                log.error("topic_refused", extra={log_fields.TOPIC: topic, log_fields.REASON: reason})
-            health.stopped(f"{self.parts.region}/{topic}", reason)
-        self._refused = frozenset(refused)
-
-    def _tell_failures(self, now: datetime) -> None:
-        """Failures in a row that last: it is tried as before, and an operator has to know of it."""
-        health = self.parts.health
-        health.problem(TOPICS, self.parts.watcher.alarm(now))
-        for held in self._holdings:
-            alarm = held.failing.alarm(now)
-            if alarm != held.alarm:
-                held.alarm = alarm
-                health.problem(held.attempts, alarm)
 
     def _look(self, now: datetime) -> None:
         """The cluster may be another, a topic another life of its name, and the archive may go on in another place,
@@ -365,7 +348,7 @@ class EgressController:
             return  # the revocation follows
         held.sought()
         session.core.started(seek.epoch)
-        if self._paused:
+        if self._pressure.is_paused:
             self.parts.consumer.pause([held.partition])
 
     # --- what the pools answer ---
@@ -433,30 +416,6 @@ class EgressController:
             if held.failures >= REWINDS:
                 self.parts.health.problem(held.rereading, f"read again {held.failures} times in a row: {why}")
             self._apply(held, session, effects, now)
-
-    # --- pressure and commits ---
-
-    def _press(self, now: datetime) -> None:
-        """Pause instead of block: the group membership needs the poll."""
-        assembly, consumer = self.parts.assembly, self.parts.consumer
-        if not self._paused and assembly.pressed:
-            self._paused = True
-            consumer.pause([p for p, h in self._holdings.partitions.items() if h.reading is not None])
-            for held in self._holdings:
-                self.parts.metrics.count("egress_pauses", 1, **held.labels)
-            log.info("fetching_paused", extra={log_fields.BYTES: assembly.held_bytes + assembly.spool_bytes})
-        elif self._paused and assembly.relieved:
-            self._paused = False
-            consumer.resume([p for p, h in self._holdings.partitions.items() if h.is_fetched])
-            log.info("fetching_resumed", extra={log_fields.BYTES: assembly.held_bytes + assembly.spool_bytes})
-        if self._paused:
-            # what waits to be stored goes by itself; what is open would stay until it is full or old. In each turn:
-            # the disk may shrink under somebody else's files.
-            assembly.shed()
-            for source in assembly.heaviest_open():
-                heavy = self._holdings.of(source)
-                if heavy is not None and (session := heavy.reading) is not None:
-                    self._apply(heavy, session, session.core.relieve(), now)
 
     def _origin(self, held: AssignedPartition, session: ReadSession, now: datetime) -> SegmentOrigin:
         selected = self.parts.watcher.topics.get(held.partition.topic)

@@ -207,6 +207,12 @@ class AssignedPartition:
             log_fields.PARTITION: source.partition,
         }
 
+    def positioned(self, checkpoint: Checkpoint | None) -> None:
+        """By this checkpoint; None: there is none, and nothing was delivered."""
+        self.checkpoint = checkpoint
+        self.checkpointed = None if checkpoint is None else checkpoint.next_offset
+        self.begins(None if checkpoint is None else checkpoint.begun_at)
+
     def begins(self, begun_at: int | None) -> None:
         """It is known where its delivery began."""
         self.assignment = replace(self.assignment, begun_at=begun_at)

@@ -1,32 +1,36 @@
-"""Partitions that do not know where to begin: asks for their checkpoints on a pool, and takes in the answers."""
+"""Where delivery begins: checkpoints are asked for on a pool, and partitions positioned by them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import assert_never
 
 from formats.errors import CheckpointConflict, OtherGroup, ReplicatorError, TargetError
-from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, seed_at_the_end_of
+from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, seed_at_the_end_of
+from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import Placement
-from infra.contracts.internal_topics import CheckpointStore
+from infra.contracts.internal_topics import CheckpointStore, ParkedReporter
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
+from infra.runtime.lifecycle import Clock
 from infra.runtime.lookups import Answer, Failed, Lookups
 from ingress.assigned_partition import AssignedPartition
 from ingress.assignment import Assignment
 from ingress.group_ownership import GroupOwnership
+from ingress.segment_lister import SegmentLister
+from ingress.sequencer import Effect, Sequencer
 
 log = logging.getLogger(__name__)
 
 Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class CheckpointLookup:
     """The controller's thread calls; the questions run on `pool`."""
 
@@ -34,12 +38,16 @@ class CheckpointLookup:
     checkpoints: CheckpointStore
     ownership: GroupOwnership
     pool: Executor
+    holdings: Assignment
+    listings: SegmentLister
+    notes: ParkedReporter
+    clock: Clock
     _lookups: Lookups[AssignedPartition, Positions] = field(init=False)
 
     def __post_init__(self) -> None:
         self._lookups = Lookups(self.pool)
 
-    def answers(self, partitions: Assignment, now: datetime) -> list[tuple[AssignedPartition, Positions]]:
+    def answers(self, now: datetime) -> list[tuple[AssignedPartition, Positions]]:
         """Those that came, of partitions that are still assigned. Raises OtherGroup when the checkpoint topic is
         another group's by now."""
         found: list[tuple[AssignedPartition, Positions]] = []
@@ -55,19 +63,63 @@ class CheckpointLookup:
                     found += [(held, positions) for held in asked]
                 case _:
                     assert_never(outcome)
-        return [(held, positions) for held, positions in found if held in partitions]
+        return [(held, positions) for held, positions in found if held in self.holdings]
 
     def is_asked(self, held: AssignedPartition) -> bool:
         """A question about it is under way."""
         return held in self._lookups.keys
 
-    def ask(self, partitions: Iterable[AssignedPartition], now: datetime) -> None:
+    def ask(self, now: datetime) -> None:
         """For all that wait, at once."""
         asked = self._lookups.keys
-        waiting = [h for h in partitions if h not in asked and h.is_due(now)]
+        waiting = [h for h in self.holdings if h not in asked and h.is_due(now)]
         if waiting:
             targets = list(dict.fromkeys(h.assignment.target for h in waiting))  # several sources may share one
             self._lookups.ask(waiting, self._read, targets)
+
+    def position(
+        self, held: AssignedPartition, positions: Positions, lives: Sequence[SourcePartition]
+    ) -> Sequence[Effect]:
+        """Begins it, or begins it anew, where its checkpoint says; or stops it. `lives`: all incarnations that go where
+        it goes. What follows is for its sequencer, if it has one then."""
+        word = positions.get(held.assignment.key)
+        checkpoint = usable(held, None if has_only_begun_elsewhere(held, word) else word)
+        if isinstance(checkpoint, Unusable):
+            self.holdings.stop(held, checkpoint.reason)
+            ask_at = self.clock.now() + held.policy.pause(0, refused=True)
+            held.refuse(ask_at, is_forgotten=checkpoint.is_forgotten)
+            return []
+        if is_operators(checkpoint, held.checkpoint) or _has_moved(checkpoint, held.checkpointed):
+            held.refusals = 0  # what stopped it was decided, or was delivered in a round whose outcome was not known
+        held.positioned(checkpoint)
+        if checkpoint is not None or not held.refusals:  # else it may still have to be told where to begin
+            for life in lives:
+                self.notes.begun(CheckpointKey(life, held.assignment.target.topic))
+        if not held.refusals:
+            self.holdings.resume(held)  # else it has to get past what stopped it first
+        return self._begin(held, checkpoint)
+
+    def _begin(self, held: AssignedPartition, checkpoint: Checkpoint | None) -> Sequence[Effect]:
+        next_offset = None if checkpoint is None else checkpoint.next_offset
+        is_known = held.is_listed and next_offset is not None and next_offset >= held.view.next_offset
+        if not is_known:
+            held.forget_view()
+        sequencer = Sequencer(
+            held.policy,
+            held.view,
+            next_offset,
+            is_begun=checkpoint is not None,
+            waited=self.checkpoints.waiting().get(held.assignment.key),
+        )
+        held.deliver(sequencer)
+        log.info(
+            "partition_begins",
+            extra=held.fields | {log_fields.OFFSET: next_offset if next_offset is not None else "first segment"},
+        )
+        if is_known:  # positioned anew: what is known goes on being delivered, and news come as they did before
+            return sequencer.changed(self.clock.now())
+        self.listings.begin(held, sequencer, full=False, reason="start")
+        return []
 
     def _read(self, targets: Sequence[TopicPartition]) -> Positions:
         """Asked after the partitions were assigned. First the end of whatever the owner before us had under way: after
@@ -136,3 +188,21 @@ def has_only_begun_elsewhere(held: AssignedPartition, word: Checkpoint | Checkpo
 def is_of_another_topic(held: AssignedPartition, checkpoint: Checkpoint) -> bool:
     then, now = checkpoint.destination_topic_id, held.assignment.target_topic_id
     return bool(then) and bool(now) and then != now
+
+
+def is_of_this_topic(held: AssignedPartition, word: Checkpoint | CheckpointConflict | None) -> bool:
+    """Whether it says that records were delivered to the topic that is there now."""
+    return isinstance(word, Checkpoint) and not is_of_another_topic(held, word)
+
+
+def _has_moved(word: Checkpoint | None, known: int | None) -> bool:
+    """Whether records were delivered of which no answer said so. `known`: the next offset as it was known before."""
+    if word is None:
+        return False
+    before = word.begun_at if known is None else known
+    return before is not None and word.next_offset > before
+
+
+def is_operators(word: Checkpoint | CheckpointConflict | None, known: Checkpoint | None) -> bool:
+    """Whether `word` is an operator's, and news."""
+    return isinstance(word, Checkpoint) and word.author is Author.SEED and word != known
