@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from egress.assigned_partition import AssignedPartition
+from egress.assigned_partition import AssignedPartition, Remainder
 from egress.lag import LagGauge
 from egress.offset_commits import Commits
+from egress.read_session import ReadSession
 from egress.segments.builder import SegmentBuilder
 from egress.segments.outcomes import Stored
 from egress.settings import EgressTopicSettings
@@ -25,8 +26,6 @@ log = logging.getLogger(__name__)
 
 RETRY = timedelta(seconds=1)  # of anything the cluster refused for now
 RETRY_LIMIT = timedelta(seconds=30)
-STOPPED_RETRY = timedelta(seconds=30)  # a stopped partition looks whether its cause is gone; doubles
-STOPPED_RETRY_LIMIT = timedelta(minutes=5)
 
 
 @dataclass(slots=True)
@@ -67,12 +66,13 @@ class Assignment:
             self._held[partition] = AssignedPartition(partition, source)
         self._count()
 
-    def begin(self, held: AssignedPartition, answer: StartAt, settings: EgressTopicSettings) -> None:
+    def begin(self, held: AssignedPartition, answer: StartAt, settings: EgressTopicSettings) -> ReadSession:
         self.health.resumed(str(held.source))
         self._by_source.pop(held.source, None)  # it may have been another place's
-        held.begin(answer, settings)
+        session = held.begin(answer, settings)
         self._by_source[held.source] = held
         self._count()
+        return session
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in list(partitions):
@@ -94,16 +94,17 @@ class Assignment:
         self.lag.forget(held.partition)
         self.commits.forget(held.partition)
         self._by_source.pop(held.source, None)
-        held.reset()
+        held.reopen()
 
     def stop(self, held: AssignedPartition, reason: str, now: datetime) -> None:
-        """This partition waits for an operator, and looks from time to time whether the cause is gone."""
+        """This partition waits for an operator, and asks from time to time whether the cause is gone."""
+        self.stop_behind(held, held.remainder, reason, now)
+
+    def stop_behind(self, held: AssignedPartition, remainder: Remainder | None, reason: str, now: datetime) -> None:
+        """The same; `remainder` is what is left of what was read."""
         if held.stopped != reason:
             log.error("partition_stopped", extra=held.fields | {log_fields.REASON: reason})
-            held.refusals = 0
-        held.stopped, held.ended, held.seek = reason, False, None
-        held.retry_at = now + min(STOPPED_RETRY * 2 ** min(held.refusals, 10), STOPPED_RETRY_LIMIT)
-        held.refusals += 1
+        held.stop(reason, remainder, now)
         self.consumer.pause([held.partition])
         self.health.stopped(str(held.source), reason)
         self._count()
@@ -111,7 +112,7 @@ class Assignment:
     def later(self, held: AssignedPartition, now: datetime, why: str) -> None:
         pause = min(RETRY * 2 ** min(held.failures, 10), RETRY_LIMIT)
         held.failures += 1
-        held.retry_at = now + pause
+        held.postpone(now + pause)
         log.warning(
             "partition_waits",
             extra=held.fields | {log_fields.REASON: why, log_fields.WAIT_MS: int(pause.total_seconds() * 1000)},

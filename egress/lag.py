@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from egress.open_transactions import OpenTail, StuckTransactions
 from egress.segments.builder import SegmentBuilder
-from formats.errors import ReplicatorError
 from formats.segment import SourcePartition
 from infra.contracts.cluster import ClusterAdmin, TopicPartition, Watermarks
 from infra.runtime import log_fields
+from infra.runtime.lookups import Answer, Failed, Lookup
 from infra.runtime.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -36,8 +36,10 @@ class LagGauge:
     pool: Executor
     stuck: StuckTransactions | None  # None: `read_uncommitted`, which waits for no transaction
     _committed: dict[TopicPartition, int] = field(default_factory=dict)
-    _asked: Future[_Ends] | None = None
-    _due_at: datetime | None = None
+    _lookup: Lookup[_Ends] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lookup = Lookup(self.pool)
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
         self._committed.update(offsets)
@@ -52,15 +54,14 @@ class LagGauge:
             self.metrics.forget("stuck_transaction_seconds", **labels)
 
     def turn(self, now: datetime, held: Mapping[TopicPartition, SourcePartition]) -> None:
-        if self._asked is not None and self._asked.done():
-            asked, self._asked = self._asked, None
-            try:
-                self._report(asked.result(), held, now)
-            except ReplicatorError as error:
+        match self._lookup.take_in():
+            case Answer(value=ends):
+                self._report(ends, held, now)
+            case Failed(error=error):
                 log.warning("lag_unknown", extra={log_fields.ERROR: str(error)})
-        if self._asked is None and held and (self._due_at is None or now >= self._due_at):
-            self._due_at = now + self.interval
-            self._asked = self.pool.submit(self._ask, list(held))
+        if held and self._lookup.is_due(now):
+            self._lookup.due_at = now + self.interval
+            self._lookup.ask(self._ask, list(held))
 
     def _ask(self, partitions: Collection[TopicPartition]) -> _Ends:
         # in this order: what is stable is never beyond an end that was asked later

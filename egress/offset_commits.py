@@ -40,11 +40,11 @@ class Commits:
             asked = held.get(partition)
             if asked is not None and not refused:
                 asked.failing.worked(Attempt.COMMIT)
-            elif asked is not None and asked.core is not None:
+            elif asked is not None and (session := asked.session) is not None:
                 # whatever was refused, everything below `committable` is stored: say that, a little later
                 log.warning("commit_failed", extra=asked.fields | {log_fields.REASON: refused})
                 asked.failing.failed(Attempt.COMMIT, refused, now)
-                self._waiting.setdefault(partition, asked.position(asked.core.committable))
+                self._waiting.setdefault(partition, session.position(session.core.committable))
                 self._not_before = now + RETRY
         if not self._waiting or (self._not_before is not None and now < self._not_before):
             return {}

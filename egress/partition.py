@@ -81,7 +81,8 @@ class Seek:
     epoch: int
 
 
-Effect = Append | Seal | Commit | Discard | Seek
+Decision = Seal | Commit | Discard | Seek
+Effect = Append | Decision  # `Append` follows from records only
 
 
 @dataclass(slots=True)
@@ -127,7 +128,7 @@ class EgressPartition:
         """Everything below is stored."""
         return self._sealed[0].start if self._sealed else self._start
 
-    def begin(self) -> list[Effect]:
+    def begin(self) -> list[Decision]:
         """First of all: go to where reading starts."""
         return self._seek(self.next_offset)
 
@@ -143,7 +144,7 @@ class EgressPartition:
         if count > self.room:
             raise ValueError(f"run of {count} records, room for {self.room}")
         if first_offset < self.next_offset:
-            return self._seek(self.next_offset)  # repeats what we have, and goes on: ask again rather than cut
+            return [*self._seek(self.next_offset)]  # repeats what we have, and goes on: ask again rather than cut
         self._grow(last_offset + 1, now)
         self._count += count
         self._size_bytes += size_bytes
@@ -154,28 +155,28 @@ class EgressPartition:
             effects += self._seal(Reason.SIZE)
         return effects
 
-    def reached(self, next_offset: int, now: datetime) -> list[Effect]:
+    def reached(self, next_offset: int, now: datetime) -> list[Decision]:
         """The client's position passed to `next_offset` without a record between: those offsets are holes."""
         if not self._seeking and next_offset > self.next_offset:
             self._grow(next_offset, now)
         return []
 
-    def tick(self, now: datetime) -> list[Effect]:
+    def tick(self, now: datetime) -> list[Decision]:
         """Seal by age; a range without a record too, or a partition of aborted work would never commit. Not while a
         segment is being stored: nothing behind it could be committed, and a store that takes fewer segments than there
         are partitions would get ever more of them, instead of larger ones."""
         return self._seal(Reason.AGE) if self.deadline is not None and now >= self.deadline else []
 
-    def relieve(self) -> list[Effect]:
+    def relieve(self) -> list[Decision]:
         """Seal what is open before it is full, so that the spool can let go of it."""
         return self._seal(Reason.PRESSURE) if self._opened_at else []
 
-    def drain(self, reason: Reason) -> list[Effect]:
+    def drain(self, reason: Reason) -> list[Decision]:
         """Seal what is open: no more facts about records will come."""
         self._seeking = True
         return self._seal(reason) if self._opened_at else []
 
-    def stored(self, offsets: OffsetRange) -> list[Effect]:
+    def stored(self, offsets: OffsetRange) -> list[Decision]:
         if offsets not in self._sealed:
             return []  # given up before it finished; the object is a legal overlap
         self._stored.add(offsets)
@@ -185,7 +186,7 @@ class EgressPartition:
             self._stored.remove(done)
         return [Commit(done.next_offset)] if done else []
 
-    def spool_lost(self, start: int) -> list[Effect]:
+    def spool_lost(self, start: int) -> list[Decision]:
         """The segment that begins at `start` can no longer be written: read again from there."""
         if start != self._start and all(r.start != start for r in self._sealed):
             return []
@@ -194,11 +195,11 @@ class EgressPartition:
         self._reopen(start)
         return [Discard(start), *self._seek(start)]
 
-    def disturbed(self) -> list[Effect]:
+    def disturbed(self) -> list[Decision]:
         """Fetched records may be lost between the client and us: ask again for the next one wanted."""
         return self._seek(self.next_offset)
 
-    def _seek(self, next_offset: int) -> list[Effect]:
+    def _seek(self, next_offset: int) -> list[Decision]:
         self.epoch += 1
         self._seeking = True
         return [Seek(next_offset, self.epoch)]
@@ -212,7 +213,7 @@ class EgressPartition:
         self._start = self.next_offset = start
         self._opened_at, self._count, self._size_bytes = None, 0, 0
 
-    def _seal(self, reason: Reason) -> list[Effect]:
+    def _seal(self, reason: Reason) -> list[Decision]:
         offsets, count = OffsetRange(self._start, self.next_offset - 1), self._count
         self._reopen(self.next_offset)
         self._sealed.append(offsets)

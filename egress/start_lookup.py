@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import assert_never
 
-from egress.assigned_partition import AssignedPartition
+from egress.assigned_partition import Abandoned, AssignedPartition, Contested
+from egress.assignment import Assignment
 from egress.start.resolver import StartAt, StartQuery, StartResolver, Unknown
 from egress.topics.claims import Blocked
+from egress.topics.log_identity import ForkEvidence
 from egress.topics.watcher import Selected
-from formats.errors import ReplicatorError
 from infra.contracts.cluster import TopicPartition
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
+from infra.runtime.lookups import Answer, Failed, Lookups
 
 log = logging.getLogger(__name__)
 
@@ -31,67 +34,63 @@ class StartLookup:
     resolver: StartResolver
     pool: Executor
     listing_pool: Executor
-    _asked: list[tuple[list[AssignedPartition], Future[_Answers]]] = field(default_factory=list)
+    _lookups: Lookups[AssignedPartition, _Answers] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lookups = Lookups(self.pool)
 
     def turn(
-        self, helds: Iterable[AssignedPartition], topics: Mapping[str, Selected], now: datetime
+        self, partitions: Assignment, topics: Mapping[str, Selected], now: datetime
     ) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
-        """Answers that came; of partitions that moved away since, too. Then asks for all that wait."""
+        """Answers that came, of partitions that are still assigned. Then asks for all that wait."""
         found: list[tuple[AssignedPartition, StartAt | Blocked]] = []
-        for asked in [a for a in self._asked if a[1].done()]:
-            self._asked.remove(asked)
-            found += self._answered(*asked, now)
-        answered = {id(held) for held, _ in found}
-        waiting = [(h, w) for h in helds if id(h) not in answered and (w := _question(h, topics, now)) is not None]
+        for asked, outcome in self._lookups.take_in():
+            found += self._taken_in(asked, outcome, now)
+        passed_by = self._lookups.keys | {held for held, _ in found}
+        waiting = [(h, w) for h in partitions if h not in passed_by and (w := _question(h, topics, now)) is not None]
         if waiting:
-            for held, _ in waiting:
-                held.resolving = True
-            future = self.pool.submit(self.resolver.resolve, [w for _, w in waiting], self.listing_pool)
-            self._asked.append(([h for h, _ in waiting], future))
-        return found
+            questions = [question for _, question in waiting]
+            self._lookups.ask([h for h, _ in waiting], self.resolver.resolve, questions, self.listing_pool)
+        return [(held, answer) for held, answer in found if held in partitions]
 
-    def _answered(
-        self, helds: list[AssignedPartition], future: Future[_Answers], now: datetime
-    ) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
-        for held in helds:
-            held.resolving, held.retry_at = False, None
-        try:
-            answers = future.result()
-        except ReplicatorError as error:
-            _unknown(helds, str(error), now)
-            return []
-        found: list[tuple[AssignedPartition, StartAt | Blocked]] = []
-        for held in helds:
-            match answers[held.partition]:
-                case Unknown(reason=reason):
-                    _unknown([held], reason, now)
-                case answer:
-                    held.failing.worked(Attempt.POSITION)
-                    found.append((held, answer))
-        return found
+    def _taken_in(
+        self, asked: Sequence[AssignedPartition], outcome: Answer[_Answers] | Failed, now: datetime
+    ) -> Iterator[tuple[AssignedPartition, StartAt | Blocked]]:
+        for held in asked:
+            held.ask_again(None)
+        match outcome:
+            case Failed(error=error):
+                _unknown(asked, str(error), now)
+            case Answer(value=answers):
+                for held in asked:
+                    match answers[held.partition]:
+                        case Unknown(reason=reason):
+                            _unknown([held], reason, now)
+                        case answer:
+                            held.failing.worked(Attempt.POSITION)
+                            yield held, answer
+            case _:
+                assert_never(outcome)
 
 
 def _unknown(helds: Sequence[AssignedPartition], why: str, now: datetime) -> None:
     log.warning("positions_unknown", extra={log_fields.ERROR: why, log_fields.COUNT: len(helds)})
     for held in helds:
         held.failing.failed(Attempt.POSITION, why, now)
-        held.retry_at = now + RETRY
+        held.ask_again(now + RETRY)
 
 
 def _question(held: AssignedPartition, topics: Mapping[str, Selected], now: datetime) -> StartQuery | None:
     """None while it need not, or must not yet, be asked."""
     selected = topics.get(held.partition.topic)
-    if held.resolving or held.going is not None or held.storing or (held.retry_at is not None and now < held.retry_at):
-        return None
     # the group may know a new partition before our own look at the topics does
-    if selected is None or held.partition.partition >= selected.facts.partition_count:
+    if not held.is_due(now) or selected is None or held.partition.partition >= selected.facts.partition_count:
         return None
-    return StartQuery(
-        held.partition,
-        selected.settings,
-        selected.appeared,
-        held.contested,
-        held.stopped,
-        held.source if held.evidence is not None else None,
-        held.evidence,
-    )
+    query = StartQuery(held.partition, selected.settings, selected.appeared)
+    match held.remainder:
+        case Contested(segments=segments):
+            return replace(query, contested=segments, contest=held.stopped)
+        case Abandoned(evidence=ForkEvidence() as evidence):
+            return replace(query, forked=held.source, evidence=evidence)
+        case _:
+            return query

@@ -1,17 +1,44 @@
-"""A source partition whose target partition is assigned to this process, and what is known of it."""
+"""A source partition whose target partition is assigned to this process: three small machines beside each other, whose
+states are values and whose transitions are all in this file.
+
+    position   assigned ──> Locating ──deliver──> Delivering ──reposition──> Locating
+
+               Locating     its checkpoint is to be read, at once or later
+               Delivering   the sequencer decides what comes next
+
+    listing    NotListed ──listing_begun──> Listing ──listing_ended──> Listed ──listing_begun──> Listing
+                                               └─ listing_begun: the one under way is forgotten
+
+               of the view, which events fill too. Only what is Delivering begins a listing or takes one in; one that is
+               under way when the partition is repositioned waits
+
+    stop       None ──stop──> StopReason ──resume──> None
+
+               it goes on, or an operator has to know why it does not. A partition that is stopped is tried again from
+               time to time, so it may be in any of the other states
+
+    event            position               listing             stop
+    stop             as it was              as it was           StopReason
+    resume           as it was              as it was           None
+    deliver          Delivering             as it was           as it was
+    refuse           Locating, ask then     as it was           as it was
+    reposition       Locating, ask then     as it was           as it was
+    forget_view      as it was              NotListed           as it was
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from typing import assert_never
 
 from formats.coverage import end_of
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import OffsetRange, SegmentInfo, SourcePartition
 from infra.runtime import log_fields
 from infra.runtime.failures import Failures
+from infra.runtime.lookups import Question
 from infra.runtime.metrics import Metrics
 from ingress.delivery.events import DeliveryTarget
 from ingress.segment_view import SegmentView
@@ -34,13 +61,51 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
-    """One that is under way."""
+class Locating:
+    ask_at: datetime | None = None  # None: at once
+    is_forgotten: bool = False  # the last checkpoint that was known is gone from its topic
 
-    answer: Future[Stored]
+
+@dataclass(frozen=True, slots=True)
+class Delivering:
+    sequencer: Sequencer
+
+
+Position = Locating | Delivering
+
+
+@dataclass(frozen=True, slots=True)
+class NotListed:
+    """Nothing has filled the view but events."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """One is under way."""
+
+    answer: Question[Stored]
     token: int  # for the view
     full: bool
     begun_at: datetime
+    relist_at: datetime  # by the timer
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """From its position on, or it failed."""
+
+    relist_at: datetime  # by the timer
+
+
+ViewListing = NotListed | Listing | Listed
+
+
+@dataclass(frozen=True, slots=True)
+class StopReason:
+    """Why it waits for an operator."""
+
+    text: str
+    by_failures: bool = False  # it ends with them
 
 
 LATE_ALARM = timedelta(minutes=5)  # replication may bring segments out of order, for a while
@@ -52,23 +117,82 @@ class AssignedPartition:
 
     assignment: DeliveryTarget
     policy: LatePolicy
+    position: Position = Locating()
     view: SegmentView = field(default_factory=SegmentView)
-    sequencer: Sequencer | None = None  # None until its checkpoint was read
+    listing: ViewListing = NotListed()
+    stop: StopReason | None = None  # None: it goes on
     checkpoint: Checkpoint | None = None  # that it was positioned by; None: there is none
+    checkpointed: int | None = None  # next offset of the last checkpoint that was read or written here
     passed: Undelivered | None = None  # what is stored before its begin
     left_behind: dict[SourcePartition, Undelivered] = field(default_factory=dict)  # the same of earlier incarnations
-    resolving: bool = False
-    is_listed: bool = False  # a listing from its position on has filled its view, or is under way
-    retry_at: datetime | None = None  # of reading the checkpoint
-    relist_at: datetime | None = None  # by the timer
-    listing: Listing | None = None  # under way
     reach: Mapping[int, int] = field(default_factory=dict)  # by level, how far before the position a listing begins
     refusals: int = 0  # of the same record, in a row
-    stopped: str = ""  # why it waits for an operator
     failures: Failures = field(default_factory=Failures)
-    alarm: str = ""  # of the failures, if it was stopped because of them
-    checkpointed: int | None = None  # next offset of the last checkpoint that was read or written here
-    is_forgotten: bool = False  # that checkpoint is gone from its topic
+
+    # --- what the states say ---
+
+    @property
+    def sequencer(self) -> Sequencer | None:
+        """None until its checkpoint was read."""
+        return self.position.sequencer if isinstance(self.position, Delivering) else None
+
+    @property
+    def stopped(self) -> str:
+        """Why it waits for an operator; empty when it does not."""
+        return "" if self.stop is None else self.stop.text
+
+    @property
+    def is_forgotten(self) -> bool:
+        return isinstance(self.position, Locating) and self.position.is_forgotten
+
+    @property
+    def is_listed(self) -> bool:
+        """A listing from its position on has filled its view, or is under way."""
+        return not isinstance(self.listing, NotListed)
+
+    @property
+    def is_idle(self) -> bool:
+        """The target works on nothing of it."""
+        return self.sequencer is None or not self.sequencer.is_busy
+
+    @property
+    def is_seen(self) -> bool:
+        """Its view shows what waits, or that nothing does."""
+        return len(self.view) > 0 or (self.sequencer is not None and not isinstance(self.listing, Listing))
+
+    def is_due(self, now: datetime) -> bool:
+        """Its checkpoint may be asked for."""
+        match self.position:
+            case Locating(ask_at=ask_at):
+                return ask_at is None or now >= ask_at
+            case Delivering():
+                return False
+            case _:
+                assert_never(self.position)
+
+    # --- transitions ---
+
+    def deliver(self, sequencer: Sequencer) -> None:
+        """What this sequencer decides, on the view as it is."""
+        self.position = Delivering(sequencer)
+
+    def forget_view(self) -> None:
+        """It was set back, perhaps, and the view has forgotten what lies there: it is to be listed anew."""
+        self.view, self.listing = SegmentView(), NotListed()
+
+    def refuse(self, ask_at: datetime, *, is_forgotten: bool) -> None:
+        """It has no checkpoint that counts; asked again at that time."""
+        self.position = Locating(ask_at=ask_at, is_forgotten=is_forgotten)
+
+    def reposition(self, ask_at: datetime) -> None:
+        """What was delivered is not known, or somebody may have decided about it: the checkpoint says."""
+        self.position = Locating(ask_at=ask_at, is_forgotten=self.is_forgotten)
+
+    def listing_begun(self, listing: Listing) -> None:
+        self.listing = listing
+
+    def listing_ended(self, relist_at: datetime) -> None:
+        self.listing = Listed(relist_at)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -83,15 +207,11 @@ class AssignedPartition:
             log_fields.PARTITION: source.partition,
         }
 
-    @property
-    def is_idle(self) -> bool:
-        """The target works on nothing of it."""
-        return self.sequencer is None or not self.sequencer.is_busy
-
-    @property
-    def is_seen(self) -> bool:
-        """Its view shows what waits, or that nothing does."""
-        return len(self.view) > 0 or (self.sequencer is not None and self.listing is None)
+    def positioned(self, checkpoint: Checkpoint | None) -> None:
+        """By this checkpoint; None: there is none, and nothing was delivered."""
+        self.checkpoint = checkpoint
+        self.checkpointed = None if checkpoint is None else checkpoint.next_offset
+        self.begins(None if checkpoint is None else checkpoint.begun_at)
 
     def begins(self, begun_at: int | None) -> None:
         """It is known where its delivery began."""

@@ -1,29 +1,36 @@
-"""Partitions that do not know where to begin: asks for their checkpoints on a pool, and takes in the answers."""
+"""Where delivery begins: checkpoints are asked for on a pool, and partitions positioned by them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import assert_never
 
 from formats.errors import CheckpointConflict, OtherGroup, ReplicatorError, TargetError
-from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
+from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, seed_at_the_end_of
+from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import Placement
-from infra.contracts.internal_topics import CheckpointStore
+from infra.contracts.internal_topics import CheckpointStore, ParkedReporter
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
+from infra.runtime.lifecycle import Clock
+from infra.runtime.lookups import Answer, Failed, Lookups
 from ingress.assigned_partition import AssignedPartition
+from ingress.assignment import Assignment
 from ingress.group_ownership import GroupOwnership
+from ingress.segment_lister import SegmentLister
+from ingress.sequencer import Effect, Sequencer
 
 log = logging.getLogger(__name__)
 
 Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class CheckpointLookup:
     """The controller's thread calls; the questions run on `pool`."""
 
@@ -31,47 +38,88 @@ class CheckpointLookup:
     checkpoints: CheckpointStore
     ownership: GroupOwnership
     pool: Executor
-    _asked: list[tuple[list[AssignedPartition], Future[Positions]]] = field(default_factory=list)
+    holdings: Assignment
+    listings: SegmentLister
+    notes: ParkedReporter
+    clock: Clock
+    _lookups: Lookups[AssignedPartition, Positions] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lookups = Lookups(self.pool)
 
     def answers(self, now: datetime) -> list[tuple[AssignedPartition, Positions]]:
-        """Those that came; of partitions that moved away since, too. Raises OtherGroup when the checkpoint topic is
+        """Those that came, of partitions that are still assigned. Raises OtherGroup when the checkpoint topic is
         another group's by now."""
         found: list[tuple[AssignedPartition, Positions]] = []
-        for asked in [a for a in self._asked if a[1].done()]:
-            self._asked.remove(asked)
-            found += self._answered(*asked, now)
-        return found
+        for asked, outcome in self._lookups.take_in():
+            match outcome:
+                case Failed(error=OtherGroup() as error):
+                    raise error
+                case Failed(error=error):
+                    _unknown(asked, error, now)
+                case Answer(value=positions):
+                    for held in asked:
+                        held.failures.worked(Attempt.POSITION)
+                    found += [(held, positions) for held in asked]
+                case _:
+                    assert_never(outcome)
+        return [(held, positions) for held, positions in found if held in self.holdings]
 
-    def ask(self, helds: Iterable[AssignedPartition], now: datetime) -> None:
+    def is_asked(self, held: AssignedPartition) -> bool:
+        """A question about it is under way."""
+        return held in self._lookups.keys
+
+    def ask(self, now: datetime) -> None:
         """For all that wait, at once."""
-        waiting = [
-            h for h in helds if h.sequencer is None and not h.resolving and (h.retry_at is None or now >= h.retry_at)
-        ]
+        asked = self._lookups.keys
+        waiting = [h for h in self.holdings if h not in asked and h.is_due(now)]
         if waiting:
-            for held in waiting:
-                held.resolving = True
             targets = list(dict.fromkeys(h.assignment.target for h in waiting))  # several sources may share one
-            self._asked.append((waiting, self.pool.submit(self._read, targets)))
+            self._lookups.ask(waiting, self._read, targets)
 
-    def _answered(
-        self, helds: list[AssignedPartition], future: Future[Positions], now: datetime
-    ) -> list[tuple[AssignedPartition, Positions]]:
-        for held in helds:
-            held.resolving = False
-        try:
-            positions = future.result()
-        except OtherGroup:
-            raise
-        except ReplicatorError as error:
-            log.warning("checkpoints_unknown", extra={log_fields.ERROR: str(error), log_fields.COUNT: len(helds)})
-            refused = isinstance(error, TargetError)
-            for held in helds:
-                before = held.failures.failed(Attempt.POSITION, str(error), now, is_refusal=refused)
-                held.retry_at = now + held.policy.pause(before, refused=refused and before > 0)
+    def position(
+        self, held: AssignedPartition, positions: Positions, lives: Sequence[SourcePartition]
+    ) -> Sequence[Effect]:
+        """Begins it, or begins it anew, where its checkpoint says; or stops it. `lives`: all incarnations that go where
+        it goes. What follows is for its sequencer, if it has one then."""
+        word = positions.get(held.assignment.key)
+        checkpoint = usable(held, None if has_only_begun_elsewhere(held, word) else word)
+        if isinstance(checkpoint, Unusable):
+            self.holdings.stop(held, checkpoint.reason)
+            ask_at = self.clock.now() + held.policy.pause(0, refused=True)
+            held.refuse(ask_at, is_forgotten=checkpoint.is_forgotten)
             return []
-        for held in helds:
-            held.failures.worked(Attempt.POSITION)
-        return [(held, positions) for held in helds]
+        if is_operators(checkpoint, held.checkpoint) or _has_moved(checkpoint, held.checkpointed):
+            held.refusals = 0  # what stopped it was decided, or was delivered in a round whose outcome was not known
+        held.positioned(checkpoint)
+        if checkpoint is not None or not held.refusals:  # else it may still have to be told where to begin
+            for life in lives:
+                self.notes.begun(CheckpointKey(life, held.assignment.target.topic))
+        if not held.refusals:
+            self.holdings.resume(held)  # else it has to get past what stopped it first
+        return self._begin(held, checkpoint)
+
+    def _begin(self, held: AssignedPartition, checkpoint: Checkpoint | None) -> Sequence[Effect]:
+        next_offset = None if checkpoint is None else checkpoint.next_offset
+        is_known = held.is_listed and next_offset is not None and next_offset >= held.view.next_offset
+        if not is_known:
+            held.forget_view()
+        sequencer = Sequencer(
+            held.policy,
+            held.view,
+            next_offset,
+            is_begun=checkpoint is not None,
+            waited=self.checkpoints.waiting().get(held.assignment.key),
+        )
+        held.deliver(sequencer)
+        log.info(
+            "partition_begins",
+            extra=held.fields | {log_fields.OFFSET: next_offset if next_offset is not None else "first segment"},
+        )
+        if is_known:  # positioned anew: what is known goes on being delivered, and news come as they did before
+            return sequencer.changed(self.clock.now())
+        self.listings.begin(held, sequencer, full=False, reason="start")
+        return []
 
     def _read(self, targets: Sequence[TopicPartition]) -> Positions:
         """Asked after the partitions were assigned. First the end of whatever the owner before us had under way: after
@@ -83,12 +131,44 @@ class CheckpointLookup:
         return positions
 
 
-def unusable(held: AssignedPartition, checkpoint: Checkpoint | CheckpointConflict) -> str:
-    """Why it is no position, or is not about the topic that is there now; empty when it is."""
-    if isinstance(checkpoint, CheckpointConflict):
-        return str(checkpoint)
-    if not _is_of_another_topic(held, checkpoint):
-        return ""
+def _unknown(asked: Sequence[AssignedPartition], error: ReplicatorError, now: datetime) -> None:
+    log.warning("checkpoints_unknown", extra={log_fields.ERROR: str(error), log_fields.COUNT: len(asked)})
+    refused = isinstance(error, TargetError)
+    for held in asked:
+        before = held.failures.failed(Attempt.POSITION, str(error), now, is_refusal=refused)
+        held.reposition(now + held.policy.pause(before, refused=refused and before > 0))
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """No position, or not about the topic that is there now: an operator has to say where to go on."""
+
+    reason: str
+    is_forgotten: bool = False  # there was one, and it is gone
+
+
+def usable(held: AssignedPartition, word: Checkpoint | CheckpointConflict | None) -> Checkpoint | Unusable | None:
+    """The checkpoint to go on from; None: delivery begins anew."""
+    match word:
+        case None:
+            return None if held.checkpointed is None else Unusable(_forgotten(held), is_forgotten=True)
+        case CheckpointConflict():
+            return Unusable(str(word))
+        case Checkpoint():
+            return Unusable(_recreated(held, word)) if is_of_another_topic(held, word) else word
+        case _:
+            assert_never(word)
+
+
+def _forgotten(held: AssignedPartition) -> str:
+    return (
+        f"its checkpoint is gone, the last one known is {held.checkpointed}: the checkpoint topic was deleted, or "
+        "created again, while this partition was being delivered. Say where to go on: "
+        f"{seed_at_the_end_of(held.assignment.source)}"
+    )
+
+
+def _recreated(held: AssignedPartition, checkpoint: Checkpoint) -> str:
     then, now = checkpoint.destination_topic_id, held.assignment.target_topic_id
     return (
         f"the checkpoint is of a topic {held.assignment.target.topic} with id {then}, the one there now has id {now}: "
@@ -102,9 +182,27 @@ def has_only_begun_elsewhere(held: AssignedPartition, word: Checkpoint | Checkpo
     """Whether nothing but its first checkpoint was written, and of another topic than the one that is there now."""
     if not isinstance(word, Checkpoint) or word.next_offset != word.begun_at:
         return False
-    return _is_of_another_topic(held, word)
+    return is_of_another_topic(held, word)
 
 
-def _is_of_another_topic(held: AssignedPartition, checkpoint: Checkpoint) -> bool:
+def is_of_another_topic(held: AssignedPartition, checkpoint: Checkpoint) -> bool:
     then, now = checkpoint.destination_topic_id, held.assignment.target_topic_id
     return bool(then) and bool(now) and then != now
+
+
+def is_of_this_topic(held: AssignedPartition, word: Checkpoint | CheckpointConflict | None) -> bool:
+    """Whether it says that records were delivered to the topic that is there now."""
+    return isinstance(word, Checkpoint) and not is_of_another_topic(held, word)
+
+
+def _has_moved(word: Checkpoint | None, known: int | None) -> bool:
+    """Whether records were delivered of which no answer said so. `known`: the next offset as it was known before."""
+    if word is None:
+        return False
+    before = word.begun_at if known is None else known
+    return before is not None and word.next_offset > before
+
+
+def is_operators(word: Checkpoint | CheckpointConflict | None, known: Checkpoint | None) -> bool:
+    """Whether `word` is an operator's, and news."""
+    return isinstance(word, Checkpoint) and word.author is Author.SEED and word != known

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -19,6 +19,7 @@ from infra.contracts.internal_topics import CheckpointStore
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
 from infra.runtime.health import Health
+from infra.runtime.lookups import Answer, Failed, Lookup
 from ingress.checkpoint_lookup import Positions
 from ingress.group_ownership import GroupOwnership
 
@@ -50,55 +51,52 @@ class CheckpointWatch:
     positions: Positions = field(default_factory=dict)  # as of the last look
     skipped: Sequence[Skipped] = ()  # the same
     _failures: Failures = field(default_factory=Failures)
-    _claiming: Future[None] | None = None
-    _looking: Future[_Seen] | None = None
-    _next_at: datetime | None = None
+    _claiming: Lookup[object] = field(init=False)
+    _looking: Lookup[_Seen] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._claiming, self._looking = Lookup(self.pool), Lookup(self.pool)
 
     def turn(self, now: datetime) -> bool:
         """Whether a look brought its answer. Raises OtherGroup when the topic belongs to another group."""
         if not self.is_ours:
             self._claim(now)
             return False
-        if self._looking is None and (self._next_at is None or now >= self._next_at):
-            self._next_at = now + self.interval
-            self._looking = self.pool.submit(self._look)
+        if self._looking.is_due(now):
+            self._looking.due_at = now + self.interval
+            self._looking.ask(self._look)
         return self._looked(now)
 
     def _claim(self, now: datetime) -> None:
-        if self._claiming is None and (self._next_at is None or now >= self._next_at):
-            self._claiming = self.pool.submit(self.ownership.claim)
-        if self._claiming is None or not self._claiming.done():
-            return
-        claiming, self._claiming = self._claiming, None
-        try:
-            claiming.result()
-        except OtherGroup:
-            raise
-        except ReplicatorError as error:
-            log.warning("group_not_claimed", extra={log_fields.ERROR: str(error)})
-            self._failed(error, now)
-            self._next_at = now + RETRY
-        else:
-            self.is_ours, self._next_at = True, None
-            self._failures.worked(Attempt.CHECKPOINTS)
-            self.health.solved(SUBJECT)
+        if self._claiming.is_due(now):
+            self._claiming.ask(self.ownership.claim)
+        match self._claiming.take_in():
+            case Failed(error=OtherGroup() as error):
+                raise error
+            case Failed(error=error):
+                log.warning("group_not_claimed", extra={log_fields.ERROR: str(error)})
+                self._failed(error, now)
+                self._claiming.due_at = now + RETRY
+            case Answer():
+                self.is_ours = True
+                self._failures.worked(Attempt.CHECKPOINTS)
+                self.health.solved(SUBJECT)
 
     def _looked(self, now: datetime) -> bool:
-        if self._looking is None or not self._looking.done():
-            return False
-        looking, self._looking = self._looking, None
-        try:
-            seen = looking.result()
-        except OtherGroup:
-            raise
-        except ReplicatorError as error:
-            log.warning("checkpoints_not_seen", extra={log_fields.ERROR: str(error)})
-            self._failed(error, now)
-            return False
-        self._failures.worked(Attempt.CHECKPOINTS)
-        self.is_read, self.positions, self.skipped = True, seen.positions, seen.skipped
-        self.health.problem(SUBJECT, "; ".join(seen.problems))
-        return True
+        match self._looking.take_in():
+            case None:
+                return False
+            case Failed(error=OtherGroup() as error):
+                raise error
+            case Failed(error=error):
+                log.warning("checkpoints_not_seen", extra={log_fields.ERROR: str(error)})
+                self._failed(error, now)
+                return False
+            case Answer(value=seen):
+                self._failures.worked(Attempt.CHECKPOINTS)
+                self.is_read, self.positions, self.skipped = True, seen.positions, seen.skipped
+                self.health.problem(SUBJECT, "; ".join(seen.problems))
+                return True
 
     def _failed(self, error: ReplicatorError, now: datetime) -> None:
         """A refusal is not mended by time; anything else may pass, and is told when it lasts."""

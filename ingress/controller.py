@@ -7,15 +7,15 @@ pools answer through queues that are drained once per turn. The decisions are `S
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from queue import Empty
 from typing import assert_never
 
-from formats.errors import CheckpointConflict, ReplicatorError
-from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, seed_at_the_end_of
+from formats.errors import ReplicatorError
+from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.messages.segment_events import Created, Removed
 from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
@@ -30,30 +30,35 @@ from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
 from ingress import partition_log as tell
-from ingress.assigned_partition import AssignedPartition
+from ingress.alarms import Alarms
+from ingress.assigned_partition import AssignedPartition, Listed, Listing
 from ingress.assignment import Assignment
-from ingress.checkpoint_lookup import CheckpointLookup, Positions, has_only_begun_elsewhere, unusable
+from ingress.checkpoint_lookup import (
+    CheckpointLookup,
+    Positions,
+    has_only_begun_elsewhere,
+    is_of_this_topic,
+    is_operators,
+)
 from ingress.checkpoint_watch import CheckpointWatch
 from ingress.delivery.events import Corrupt, DeliveryEvent, Failed, Progressed, Vanished
 from ingress.delivery.rounds import Delivery
-from ingress.foreign_data_check import ForeignDataCheck, foreign_data
+from ingress.foreign_data_check import Beginning, ForeignDataCheck, foreign_data
 from ingress.group_ownership import GroupOwnership
 from ingress.partition_metrics import PartitionMetrics
 from ingress.routing.destinations import DestinationFinder, Route
-from ingress.routing.succession import Turn, at_hand, turn
+from ingress.routing.succession import Succession, Switch, Turn, turn
 from ingress.routing.watcher import DestinationWatcher
 from ingress.segment_lister import SegmentLister
-from ingress.segment_view import SegmentView
 from ingress.sequencer import Begin, Deliver, Effect, Finished, Late, Lost, Passed, Relist, Sequencer, Waits
 from ingress.stored_lag import StoredLag
+from ingress.target_partitions import TargetPartitions
 from ingress.undelivered_metrics import UndeliveredMetrics
 
 log = logging.getLogger(__name__)
 
 POLL = timedelta(milliseconds=50)
-EVENTS = "segment events"  # in health
 MEASURE = timedelta(seconds=5)
-ROUND_ALARM = timedelta(seconds=60)
 SETTLE = timedelta(seconds=2)  # for a round under way of what an operator has decided about
 
 
@@ -96,11 +101,11 @@ class IngressController:
     _firsts: ForeignDataCheck = field(init=False)
     _listings: SegmentLister = field(init=False)
     _holdings: Assignment = field(init=False)
+    _targets: TargetPartitions = field(init=False)
+    _alarms: Alarms = field(init=False)
     _left_behind: UndeliveredMetrics = field(init=False)
     _measuring: PartitionMetrics = field(init=False)
-    _assigned: set[TopicPartition] = field(default_factory=set)
     _measure_at: datetime | None = None
-    _halted: str = ""  # why delivery was, at the last look
 
     def __post_init__(self) -> None:
         parts = self.parts
@@ -113,7 +118,6 @@ class IngressController:
             interval=parts.refresh_interval,
             health=parts.health,
         )
-        self._positioning = CheckpointLookup(parts.placement, parts.checkpoints, parts.ownership, parts.checkpoint_pool)
         self._firsts = ForeignDataCheck(
             records=parts.target_records,
             checkpoints=parts.checkpoints,
@@ -123,6 +127,14 @@ class IngressController:
             holds=lambda held: held in self._holdings,
         )
         self._holdings = Assignment(parts.notes, parts.clock, parts.metrics, parts.health)
+        self._targets = TargetPartitions(self._watcher, self._holdings, parts.delivery)
+        self._alarms = Alarms(
+            holdings=self._holdings,
+            delivery=parts.delivery,
+            placement=parts.placement,
+            event_log=parts.event_log,
+            health=parts.health,
+        )
         self._left_behind = UndeliveredMetrics(self._holdings, parts.metrics, parts.health)
         self._measuring = PartitionMetrics(
             holdings=self._holdings,
@@ -141,6 +153,16 @@ class IngressController:
             jitter=parts.jitter,
             interval=parts.relist_interval,
             metrics=parts.metrics,
+        )
+        self._positioning = CheckpointLookup(
+            placement=parts.placement,
+            checkpoints=parts.checkpoints,
+            ownership=parts.ownership,
+            pool=parts.checkpoint_pool,
+            holdings=self._holdings,
+            listings=self._listings,
+            notes=parts.notes,
+            clock=parts.clock,
         )
 
     def run(self) -> None:
@@ -174,7 +196,7 @@ class IngressController:
             self._find(now)
         for event in parts.placement.poll(timedelta()):
             log.error("placement_disturbed", extra={log_fields.REASON: event.reason})
-        self._confirmed(now)
+        self._targets.turn(now)
         for report in self._reports():
             self._reported(report, parts.clock.now())
         now = parts.clock.now()
@@ -187,9 +209,7 @@ class IngressController:
         if self._measure_at is None or now >= self._measure_at:
             self._measure_at = now + MEASURE
             self._measuring.turn(now)
-            for held in self._holdings:
-                self._watch_failures(held, now)
-            self._watch_target()
+            self._alarms.turn(now)
             self._watcher.tell_failures(now)
         parts.health.turn(now)
 
@@ -204,55 +224,23 @@ class IngressController:
             log.info("destinations_found", extra={log_fields.COUNT: len(names), log_fields.DESTINATION: names[:20]})
             if names:
                 self.parts.placement.subscribe(names, self)
-        self._drop_others()
+        self._targets.drop_others()
         self._watcher.tell_refused(now)
         for held in self._holdings:  # what was refused may be held, and stopped for another reason
-            if held.stopped:
-                self.parts.health.stopped(str(held.assignment.source), held.stopped)
+            if held.stop is not None:
+                self.parts.health.stopped(str(held.assignment.source), held.stop.text)
         self._measuring.count()
-        self._confirm(self._assigned)  # some were assigned before we knew what for, or their topic is another one now
+        self._targets.confirm_all()  # some were assigned before we knew what for, or their topic is another one now
         self.parts.health.started(True)
-
-    def _drop_others(self) -> None:
-        """Ours still, but not to be delivered any more as they were: nothing is produced for them from here on."""
-        found = self._watcher.found
-        lost = [
-            h
-            for h in self._holdings
-            if not found.delivers(h.assignment.source, h.assignment.target.topic, topic_id=h.assignment.target_topic_id)
-        ]
-        self.parts.delivery.release([h.assignment.epoch for h in lost], timedelta())
-        self._holdings.forget(lost)
-
-    def _confirm(self, partitions: Collection[TopicPartition]) -> None:
-        self._watcher.confirm({p for p in partitions if not self._is_held(p)})
-
-    def _is_held(self, partition: TopicPartition) -> bool:
-        """By all that is delivered there."""
-        destination = self._watcher.found.destinations.get(partition.topic)
-        return destination is not None and all(self._held_of(route, partition) for route in destination.routes)
-
-    def _held_of(self, route: Route, target: TopicPartition) -> AssignedPartition | None:
-        found = (self._holdings.of(source) for source in route.sources(target.partition))
-        return next((held for held in found if held is not None and held.assignment.target == target), None)
-
-    def _confirmed(self, now: datetime) -> None:
-        confirmed = self._watcher.confirmed(now)
-        if confirmed:
-            self._drop_others()
-            for partition in confirmed:
-                if partition in self._assigned:
-                    self._hold(partition)
 
     # --- group membership: called inside placement.poll and placement.close ---
 
     def assigned(self, partitions: Collection[TopicPartition]) -> None:
-        self._assigned.update(partitions)
-        self._confirm(partitions)
+        self._targets.add(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
         """Nothing of these is being produced when this returns, unless the target kept us waiting too long."""
-        leaving = self._take(partitions)
+        leaving = self._targets.take(partitions)
         deadline = Deadline(self.parts.shutdown_timeout)
         epochs = [h.assignment.epoch for h in leaving]
         if not self.parts.delivery.release(epochs, deadline.left):
@@ -261,85 +249,19 @@ class IngressController:
                 self.parts.abandon.set()
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
-        leaving = self._take(partitions)
+        leaving = self._targets.take(partitions)
         log.warning("partitions_lost", extra={log_fields.COUNT: len(leaving)})
         self.parts.delivery.release([h.assignment.epoch for h in leaving], timedelta())
-
-    def _hold(self, partition: TopicPartition) -> None:
-        """Of each source topic that goes there, its first life; which one is delivered now is known with the
-        checkpoints."""
-        destination = self._watcher.found.destinations.get(partition.topic)
-        if destination is None:
-            return
-        for route in destination.routes:
-            if self._held_of(route, partition) is None:
-                self._holdings.add(route.sources(partition.partition)[0], partition, route, destination.facts.topic_id)
-
-    def _take(self, partitions: Collection[TopicPartition]) -> list[AssignedPartition]:
-        self._assigned -= set(partitions)
-        leaving = self._holdings.at(partitions)
-        self._holdings.forget(leaving)
-        return leaving
 
     # --- where to begin ---
 
     def _read_positions(self, now: datetime) -> None:
-        for held, checkpoints in self._positioning.answers(now):
-            if held in self._holdings:  # else it moved away since
-                chosen = self._of_life_at_hand(held, checkpoints)
-                word = checkpoints.get(chosen.assignment.key)
-                self._position(chosen, None if has_only_begun_elsewhere(chosen, word) else word)
-        self._positioning.ask(self._holdings, now)
-
-    def _position(self, held: AssignedPartition, checkpoint: Checkpoint | CheckpointConflict | None) -> None:
-        reason = self._forgotten(held) if checkpoint is None else unusable(held, checkpoint)
-        held.is_forgotten = checkpoint is None and bool(reason)
-        if reason:
-            self._holdings.stop(held, reason)
-            held.retry_at = self.parts.clock.now() + held.policy.pause(0, refused=True)
-            return
-        assert not isinstance(checkpoint, CheckpointConflict)
-        if _is_operators(checkpoint, held.checkpoint) or _has_moved(checkpoint, held.checkpointed):
-            held.refusals = 0  # what stopped it was decided, or was delivered in a round whose outcome was not known
-        held.checkpoint = checkpoint
-        held.checkpointed = None if checkpoint is None else checkpoint.next_offset
-        held.begins(None if checkpoint is None else checkpoint.begun_at)
-        if checkpoint is not None or not held.refusals:  # else it may still have to be told where to begin
-            for life in self._lives(held):
-                self.parts.notes.begun(CheckpointKey(life, held.assignment.target.topic))
-        if not held.refusals:
-            self._holdings.resume(held)  # else it has to get past what stopped it first
-        next_offset = None if checkpoint is None else checkpoint.next_offset
-        is_known = held.is_listed and next_offset is not None and next_offset >= held.view.next_offset
-        if not is_known:
-            held.view = SegmentView()  # it was set back, perhaps, and this one has forgotten what lies there
-        held.sequencer = Sequencer(
-            held.policy,
-            held.view,
-            next_offset,
-            is_begun=checkpoint is not None,
-            waited=self.parts.checkpoints.waiting().get(held.assignment.key),
-        )
-        log.info(
-            "partition_begins",
-            extra=held.fields | {log_fields.OFFSET: next_offset if next_offset is not None else "first segment"},
-        )
-        if is_known:  # positioned anew: what is known goes on being delivered, and news come as they did before
-            self._changed(held, self.parts.clock.now())
-        else:
-            held.is_listed = True
-            self._listings.begin(held, full=False, reason="start")
-
-    @staticmethod
-    def _forgotten(held: AssignedPartition) -> str:
-        """Why a partition without a checkpoint must not begin anew; empty when it never had one here."""
-        if held.checkpointed is None:
-            return ""
-        return (
-            f"its checkpoint is gone, the last one known is {held.checkpointed}: the checkpoint topic was deleted, or "
-            "created again, while this partition was being delivered. Say where to go on: "
-            f"{seed_at_the_end_of(held.assignment.source)}"
-        )
+        for held, positions in self._positioning.answers(now):
+            chosen = self._begun(held, positions)
+            effects = self._positioning.position(chosen, positions, self._succession(chosen).sources)
+            if (sequencer := chosen.sequencer) is not None:
+                self._apply(chosen, sequencer, effects)
+        self._positioning.ask(now)
 
     def _park(
         self, held: AssignedPartition, reason: str, offset: int | None, now: datetime, *, blames_target: bool
@@ -348,38 +270,31 @@ class IngressController:
         self._holdings.stop(held, reason, offset, blames_target=blames_target)
         pause = held.policy.pause(held.refusals, refused=True)
         held.refusals += 1
-        self._reposition(held, now + pause)
-
-    def _reposition(self, held: AssignedPartition, at: datetime) -> None:
-        """What was delivered is not known, or somebody may have decided about it: the checkpoint says."""
-        held.sequencer, held.resolving, held.retry_at = None, False, at
+        held.reposition(now + pause)
 
     def _accounts(self, held: AssignedPartition, positions: Positions) -> bool:
         """Whether records in its target partition are of an incarnation before it, or of another that goes there."""
         target = held.assignment.target
         routes = self._watcher.found.destinations[target.topic].routes
         keys = [CheckpointKey(life, target.topic) for route in routes for life in route.sources(target.partition)]
-        return any(isinstance(word := positions.get(key), Checkpoint) and not unusable(held, word) for key in keys)
-
-    def _begin(self, held: AssignedPartition) -> None:
-        self._firsts.begin(held, appends=self._route(held).settings.on_foreign_data == "append")
+        return any(is_of_this_topic(held, positions.get(key)) for key in keys)
 
     def _refuse_to_begin(self, now: datetime) -> None:
         """Where nothing may be delivered yet: an operator has to say what the target holds, or it is asked again."""
-        for held, answer in self._firsts.turn():
-            assert held.sequencer is not None
+        for beginning, answer in self._firsts.turn():
+            held = beginning.held
             if answer is None:
-                self._reposition(held, now)  # by what somebody wrote down meanwhile
+                held.reposition(now)  # by what somebody wrote down meanwhile
                 continue
             if isinstance(answer, ReplicatorError):
                 log.warning("target_not_seen", extra=held.fields | {log_fields.ERROR: str(answer)})
                 held.failures.failed(Attempt.TARGET, str(answer), now)
-                self._apply(held, held.sequencer.failed(now))
+                self._apply(held, beginning.sequencer, beginning.sequencer.failed(now))
                 continue
             reason = foreign_data(held, self.parts.ownership.topic, answer)
             pause = held.policy.pause(held.refusals, refused=True)
             held.refusals += 1
-            self._reposition(held, now + pause)
+            held.reposition(now + pause)
             self._holdings.stop(held, reason)  # without a position: it has none until somebody gives it one
 
     def _heed_operator(self, now: datetime) -> None:
@@ -388,73 +303,61 @@ class IngressController:
         self._left_behind.given_up = self._checkpoints.skipped
         for held in self._holdings:
             word = self._checkpoints.positions.get(held.assignment.key)
-            waits = held.stopped and not held.resolving
-            if waits and isinstance(word, Checkpoint) and _is_operators(word, held.checkpoint):
+            waits = held.stop is not None and not self._positioning.is_asked(held)
+            if waits and is_operators(word, held.checkpoint):
                 if held.is_idle:
-                    self._reposition(held, now)
+                    held.reposition(now)
                 else:  # what it waits to deliver is what the operator decided about
                     self.parts.delivery.release([held.assignment.epoch], SETTLE)
-                    self._hold_anew(held, held.assignment.source, {})
+                    self._switch(held, Switch(source=held.assignment.source, finished={}))
                     continue
             self._left_behind.show(held)
 
-    # --- lives of a topic that follow each other ---
+    # --- incarnations of a topic that follow each other ---
 
-    def _of_life_at_hand(self, held: AssignedPartition, checkpoints: Positions) -> AssignedPartition:
-        assignment, sources = held.assignment, self._lives(held)
-        keys = {source: CheckpointKey(source, assignment.target.topic) for source in sources}
-        known = {
-            source: checkpoints[key]
-            for source, key in keys.items()
-            if key in checkpoints and not has_only_begun_elsewhere(held, checkpoints[key])
-        }
-        source = at_hand(assignment.source, sources, known, assignment.target_topic_id)
-        if source == assignment.source:
-            return held
-        before = sources[sources.index(assignment.source) : sources.index(source)]
-        finished = {s: c.next_offset for s in before if isinstance(c := known.get(s), Checkpoint)}
-        return self._change_life(held, source, dict.fromkeys(before, 0) | finished)
-
-    def _lives(self, held: AssignedPartition) -> Sequence[SourcePartition]:
-        """All lives of its topic that go where it goes, in order."""
-        return self._route(held).sources(held.assignment.target.partition)
+    def _succession(self, held: AssignedPartition) -> Succession:
+        return self._route(held).succession(held.assignment.target.partition)
 
     def _route(self, held: AssignedPartition) -> Route:
-        """What is held and has none any more is dropped as soon as a look says so."""
-        route = self._watcher.found.destinations[held.assignment.target.topic].route_of(held.assignment.source)
-        assert route is not None
-        return route
+        return self._watcher.found.route(held.assignment.source, held.assignment.target.topic)
 
-    def _change_life(
-        self, held: AssignedPartition, source: SourcePartition, finished: Mapping[SourcePartition, int]
-    ) -> AssignedPartition:
-        self.parts.delivery.release([held.assignment.epoch], timedelta())  # nothing of it is under way
-        return self._hold_anew(held, source, finished)
+    def _begun(self, held: AssignedPartition, positions: Positions) -> AssignedPartition:
+        """The incarnation whose delivery was begun last, of those that go where `held` does."""
+        assignment, succession = held.assignment, self._succession(held)
+        known = {
+            source: word
+            for source in succession.sources
+            if (word := positions.get(CheckpointKey(source, assignment.target.topic))) is not None
+            and not has_only_begun_elsewhere(held, word)
+        }
+        switch = succession.begun(assignment.source, known, assignment.target_topic_id)
+        if switch is None:
+            return held
+        self.parts.delivery.release([assignment.epoch], timedelta())  # nothing of it is under way
+        return self._switch(held, switch)
 
-    def _hold_anew(
-        self, held: AssignedPartition, source: SourcePartition, finished: Mapping[SourcePartition, int]
-    ) -> AssignedPartition:
+    def _switch(self, held: AssignedPartition, switch: Switch) -> AssignedPartition:
         topic_id = self._watcher.found.destinations[held.assignment.target.topic].facts.topic_id
-        return self._holdings.turn_to(source, held, self._route(held), topic_id, finished)
+        return self._holdings.turn_to(switch.source, held, self._route(held), topic_id, switch.finished)
 
-    def _follow(self, held: AssignedPartition, now: datetime) -> None:
-        """Turn to the next life when this one is delivered."""
+    def _follow(self, held: AssignedPartition, sequencer: Sequencer, now: datetime) -> None:
+        """Turn to the next incarnation when this one is delivered."""
         if not self._watcher.found.destinations[held.assignment.target.topic].has_later_lives:
             return
-        route, source = self._route(held), held.assignment.source
-        life = route.next_life(source)
-        if life is None or held.sequencer is None or held.listing is not None:
+        source, succession = held.assignment.source, self._succession(held)
+        life = succession.behind(source)
+        if life is None or isinstance(held.listing, Listing):
             return
-        settled_at = life.settled_at(route.settings.first_segment_delay)
-        match turn(now, exhausted=held.sequencer.exhausted, listed_at=held.sequencer.listed_at, settled_at=settled_at):
+        settled_at = life.settled_at(self._route(held).settings.first_segment_delay)
+        match turn(now, exhausted=sequencer.exhausted, listed_at=sequencer.listed_at, settled_at=settled_at):
             case Turn.WAIT:
                 pass
             case Turn.LOOK:
-                self._listings.begin(held, full=True, reason="life")
+                self._listings.begin(held, sequencer, full=True, reason="life")
             case Turn.FOLLOW:
                 log.warning("next_life_follows", extra=held.fields | {log_fields.NEXT: life.path})
-                next_source = life.source(source.region, source.partition)
-                self._change_life(held, next_source, {source: held.sequencer.next_offset or 0})
+                self.parts.delivery.release([held.assignment.epoch], timedelta())  # nothing of it is under way
+                self._switch(held, succession.followed(source, life, sequencer.next_offset or 0))
 
     # --- what is stored ---
 
@@ -464,54 +367,57 @@ class IngressController:
                 log.warning("event_log_reset", extra={log_fields.REASON: event.reason})
                 for held in self._holdings:
                     if held.sequencer is not None:  # else it is listed once its position is known
-                        self._listings.begin(held, full=False, reason="reset")
+                        self._listings.begin(held, held.sequencer, full=False, reason="reset")
                 continue
             if isinstance(event, Created):
                 self._left_behind.created(event.segment)
                 self._watcher.stored(event.segment.source)
-            held_ = self._holdings.of(event.segment.source)
-            if held_ is None:
-                continue
-            match event:
-                case Created(info=info):
-                    held_.view.created(info)
-                case Removed(segment=segment):
-                    held_.view.removed(segment)
-            self._changed(held_, now)
+            if (changed := self._holdings.of(event.segment.source)) is not None:
+                self._see(changed, event, now)
 
-    def _changed(self, held: AssignedPartition, now: datetime) -> None:
-        if held.sequencer is not None:
-            self._apply(held, held.sequencer.changed(now))
+    def _see(self, held: AssignedPartition, event: Created | Removed, now: datetime) -> None:
+        match event:
+            case Created(info=info):
+                held.view.created(info)
+            case Removed(segment=segment):
+                held.view.removed(segment)
+            case _:
+                assert_never(event)
+        if (sequencer := held.sequencer) is not None:
+            self._apply(held, sequencer, sequencer.changed(now))
 
     def _tick(self, held: AssignedPartition, now: datetime) -> None:
-        if held.sequencer is None:
+        if (sequencer := held.sequencer) is None:
             return  # a listing under way waits, too
-        was_listing = held.listing
-        self._apply(held, self._listings.taken_in(held, now))
-        if was_listing is not None and held.listing is not was_listing:
+        before = held.listing
+        self._apply(held, sequencer, self._listings.taken_in(held, sequencer, now))
+        if isinstance(before, Listing) and held.listing is not before:
             self._left_behind.show(held)
-            if held.listing is None and not held.failures.fails(Attempt.LISTING) and held.sequencer.exhausted:
+            is_listed = isinstance(held.listing, Listed) and not held.failures.fails(Attempt.LISTING)
+            if is_listed and sequencer.exhausted:
                 held.refusals = 0  # what stopped it, here or under another owner, is not stored any more
                 self._holdings.resume(held)
                 self.parts.notes.going(held.assignment.key)
-        self._listings.by_timer(held, now)
-        self._apply(held, held.sequencer.tick(now))
-        self._follow(held, now)
+        self._listings.by_timer(held, sequencer, now)
+        self._apply(held, sequencer, sequencer.tick(now))
+        self._follow(held, sequencer, now)
 
     # --- what is delivered ---
 
-    def _apply(self, held: AssignedPartition, effects: list[Effect]) -> None:
+    def _apply(self, held: AssignedPartition, sequencer: Sequencer, effects: Sequence[Effect]) -> None:
         metrics = self.parts.metrics
         for effect in effects:
             match effect:
                 case Deliver(pieces=pieces):
                     self.parts.delivery.begin(held.assignment, pieces)
-                case Begin():
-                    self._begin(held)
+                case Begin(offset=offset):
+                    appends = self._route(held).settings.on_foreign_data == "append"
+                    beginning = Beginning(held=held, sequencer=sequencer, offset=offset)
+                    self._firsts.begin(beginning, appends=appends)
                 case Finished(piece=piece):
                     tell.finished(metrics, held, piece)
                 case Relist(full=full, reason=reason):
-                    self._listings.begin(held, full=full, reason=reason)
+                    self._listings.begin(held, sequencer, full=full, reason=reason)
                 case Late(offsets=offsets):
                     tell.late(metrics, held, offsets)
                 case Waits(waiting=waiting):
@@ -544,84 +450,31 @@ class IngressController:
 
     def _reported(self, report: DeliveryEvent, now: datetime) -> None:
         held = self._holdings.of(report.assignment.source)
-        if held is None or held.assignment.epoch != report.assignment.epoch or held.sequencer is None:
+        if held is None or held.assignment.epoch != report.assignment.epoch or (sequencer := held.sequencer) is None:
             return  # of an ownership that has ended
-        sequencer = held.sequencer
         match report:
             case Progressed(next_offset=next_offset, done=done):
                 held.refusals, held.checkpointed = 0, next_offset
                 held.failures.worked(Attempt.DELIVERY)
                 self._holdings.resume(held)
                 self.parts.notes.going(held.assignment.key)
-                self._apply(held, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
+                self._apply(held, sequencer, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
             case Failed(reason=reason, fate=fate, offset=offset):
                 log.warning("delivery_failed", extra=held.fields | {log_fields.REASON: reason})
                 before = held.failures.failed(Attempt.DELIVERY, reason, now)
                 if fate is FailureKind.UNKNOWN:
-                    self._reposition(held, now + held.policy.pause(before, refused=False))
+                    held.reposition(now + held.policy.pause(before, refused=False))
                     return
                 if fate in (FailureKind.REJECTED, FailureKind.DENIED, FailureKind.STALLED):
                     self._park(held, reason, offset, now, blames_target=fate is not FailureKind.REJECTED)
                     return
-                self._apply(held, sequencer.failed(now))
+                self._apply(held, sequencer, sequencer.failed(now))
             case Vanished(segment=segment):
                 log.info("segment_vanished", extra=held.fields | {log_fields.SEGMENT: str(segment)})
-                self._apply(held, sequencer.vanished(segment, now))
+                self._apply(held, sequencer, sequencer.vanished(segment, now))
             case Corrupt(segment=segment, error=error):
                 self.parts.metrics.count("corrupt_segments", 1, **held.labels)
                 self._holdings.stop(held, str(error))
-                self._apply(held, sequencer.corrupt(segment, now))
+                self._apply(held, sequencer, sequencer.corrupt(segment, now))
             case _:
                 assert_never(report)
-
-    # --- what fails ---
-
-    def _watch_failures(self, held: AssignedPartition, now: datetime) -> None:
-        """A failure in a row that lasts stops the partition for operators; it is tried as before. A wait for a segment
-        that lasts is a problem."""
-        self.parts.health.problem(held.lateness, held.late_since(now))
-        alarm = held.failures.alarm(now)
-        if alarm and held.sequencer is not None and held.sequencer.exhausted:
-            held.failures.worked(Attempt.DELIVERY)  # what could not be delivered is not there any more
-            alarm = held.failures.alarm(now)
-        if alarm and not held.stopped:
-            self._holdings.stop(held, alarm, blames_target=True)
-            held.alarm = alarm
-        elif held.alarm and not alarm:
-            self._holdings.resume(held)
-
-    def _watch_target(self) -> None:
-        """What concerns all that this process delivers."""
-        halted, waits = self.parts.delivery.halted, self.parts.delivery.waiting_for_target
-        if halted:
-            self.parts.health.stopped("delivery", halted)
-        elif waits > ROUND_ALARM:  # a round waits for its slowest partition
-            reason = f"the target has not acknowledged a round of records for {waits.total_seconds():.0f} s: is a "
-            self.parts.health.stopped("delivery", reason + "partition without a leader, or below min.insync.replicas?")
-        else:
-            self.parts.health.resumed("delivery")
-        self.parts.health.stopped("group", self.parts.placement.trouble)
-        if trouble := self.parts.event_log.trouble:
-            self.parts.health.problem(EVENTS, f"new segments are found by listings only: {trouble}")
-        else:
-            self.parts.health.solved(EVENTS)
-        affected = self._holdings if halted or self._halted else ()
-        for held in affected:  # the note of each partition that waits shows it in `status`
-            if halted and not held.stopped and held.sequencer is not None and held.sequencer.delivering:
-                self._holdings.stop(held, halted, blames_target=True)
-            elif self._halted and held.stopped == self._halted and halted != self._halted:
-                self._holdings.resume(held)
-        self._halted = halted
-
-
-def _has_moved(word: Checkpoint | None, known: int | None) -> bool:
-    """Whether records were delivered of which no answer said so. `known`: the next offset as it was known before."""
-    if word is None:
-        return False
-    before = word.begun_at if known is None else known
-    return before is not None and word.next_offset > before
-
-
-def _is_operators(word: Checkpoint | None, known: Checkpoint | None) -> bool:
-    """Whether `word` is an operator's, and news."""
-    return word is not None and word.author is Author.SEED and word != known

@@ -13,14 +13,16 @@ source has a checkpoint, was not begun by whoever writes to this checkpoint topi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from formats.errors import ReplicatorError
 from formats.messages.delivery_checkpoint import seed_at_the_end_of
 from infra.contracts.cluster import Occupancy, TargetRecords, TopicPartition
 from infra.contracts.internal_topics import CheckpointStore
 from infra.runtime.failures import Attempt
+from infra.runtime.lookups import Answer, Failed, Lookups
 from ingress import partition_log as tell
 from ingress.assigned_partition import AssignedPartition
 from ingress.checkpoint_lookup import Positions, has_only_begun_elsewhere
@@ -30,7 +32,20 @@ from ingress.sequencer import Sequencer
 EMPTY = Occupancy(holds_records=False)
 GONE = Occupancy(None, "there is no such partition")
 
-_Asked = Sequence[tuple[AssignedPartition, Sequencer]]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beginning:
+    """What waits for its first checkpoint."""
+
+    held: AssignedPartition
+    sequencer: Sequencer  # that said so: once another one decides, it begins no more
+    offset: int
+
+    @property
+    def goes_on(self) -> bool:
+        return self.held.sequencer is self.sequencer and self.sequencer.beginning
+
+
 Refusal = Occupancy | ReplicatorError | None
 """What the target holds, or that it is not known; None: somebody gave the partition a position meanwhile."""
 
@@ -47,42 +62,42 @@ class ForeignDataCheck:
 
     records: TargetRecords
     checkpoints: CheckpointStore
-    accounts: Callable[
-        [AssignedPartition, Positions], bool
-    ]  # whether one of the positions says whose records its target holds
+    # whether one of the positions says whose records its target holds
+    accounts: Callable[[AssignedPartition, Positions], bool]
     holds: Callable[[AssignedPartition], bool]  # whether it is assigned still
     pool: Executor
     delivery: Delivery
-    _wanted: list[tuple[AssignedPartition, Sequencer]] = field(default_factory=list)
-    _asked: list[tuple[_Asked, Future[_Seen]]] = field(default_factory=list)
+    _wanted: list[Beginning] = field(default_factory=list)
+    _asked: Lookups[Beginning, _Seen] = field(init=False)
 
-    def begin(self, held: AssignedPartition, *, appends: bool) -> None:
-        """The sequencer of `held` has said `Begin`. `appends`: whatever its target partition holds."""
-        assert held.sequencer is not None
+    def __post_init__(self) -> None:
+        self._asked = Lookups(self.pool)
+
+    def begin(self, beginning: Beginning, *, appends: bool) -> None:
+        """A sequencer has said `Begin`. `appends`: whatever the target partition holds."""
         if appends:
-            self._write(held)
+            self._write(beginning)
         else:
-            self._wanted.append((held, held.sequencer))
+            self._wanted.append(beginning)
 
-    def turn(self) -> list[tuple[AssignedPartition, Refusal]]:
+    def turn(self) -> list[tuple[Beginning, Refusal]]:
         """Asks for all that want to begin, at once, but each by itself of which the last question had no answer: one
         partition without a leader fails them all. Of the answers that came, those that do not allow it."""
-        alone = [one for one in self._wanted if one[0].failures.fails(Attempt.TARGET)]
-        together = [one for one in self._wanted if not one[0].failures.fails(Attempt.TARGET)]
+        alone = [one for one in self._wanted if one.held.failures.fails(Attempt.TARGET)]
+        together = [one for one in self._wanted if not one.held.failures.fails(Attempt.TARGET)]
         for asking in [*([one] for one in alone), *([together] if together else [])]:
-            targets = {held.assignment.target for held, _ in asking}
-            self._asked.append((asking, self.pool.submit(self._look, targets)))
+            targets = {one.held.assignment.target for one in asking}
+            self._asked.ask(asking, self._look, targets)
         self._wanted = []
-        refused: list[tuple[AssignedPartition, Refusal]] = []
-        for asked in [a for a in self._asked if a[1].done()]:
-            self._asked.remove(asked)
-            for held, answer in self._answers(*asked):
+        refused: list[tuple[Beginning, Refusal]] = []
+        for asked, outcome in self._asked.take_in():
+            for one, answer in self._answers(asked, outcome):
                 if not isinstance(answer, ReplicatorError):
-                    held.failures.worked(Attempt.TARGET)
+                    one.held.failures.worked(Attempt.TARGET)
                 if answer == EMPTY:
-                    self._write(held)
+                    self._write(one)
                 else:
-                    refused.append((held, answer))
+                    refused.append((one, answer))
         return refused
 
     def _look(self, targets: Collection[TopicPartition]) -> _Seen:
@@ -90,28 +105,31 @@ class ForeignDataCheck:
         occupancies = self.records.look(targets)
         return _Seen(occupancies, self.checkpoints.read())
 
-    def _answers(self, asked: _Asked, future: Future[_Seen]) -> Iterator[tuple[AssignedPartition, Refusal]]:
+    def _answers(
+        self, asked: Sequence[Beginning], outcome: Answer[_Seen] | Failed
+    ) -> Iterator[tuple[Beginning, Refusal]]:
         """Of those that still want to begin."""
-        still = [h for h, sequencer in asked if self.holds(h) and h.sequencer is sequencer and sequencer.beginning]
-        try:
-            seen = future.result()
-        except ReplicatorError as error:
-            yield from ((held, error) for held in still)
-            return
-        for held in still:
-            own = seen.positions.get(held.assignment.key)
-            if own is not None and not has_only_begun_elsewhere(held, own):
-                yield held, None  # an operator's, say: a first checkpoint would hide it
-            elif self.accounts(held, seen.positions):
-                yield held, EMPTY
-            else:
-                yield held, seen.occupancies.get(held.assignment.target, GONE)
+        still = [one for one in asked if self.holds(one.held) and one.goes_on]
+        match outcome:
+            case Failed(error=error):
+                yield from ((one, error) for one in still)
+            case Answer(value=seen):
+                yield from ((one, self._seen_of(one.held, seen)) for one in still)
+            case _:
+                assert_never(outcome)
 
-    def _write(self, held: AssignedPartition) -> None:
-        assert held.sequencer is not None
-        assert held.sequencer.next_offset is not None
-        held.begins(held.sequencer.next_offset)
-        tell.begins(held, held.sequencer.next_offset)
+    def _seen_of(self, held: AssignedPartition, seen: _Seen) -> Occupancy | None:
+        own = seen.positions.get(held.assignment.key)
+        if own is not None and not has_only_begun_elsewhere(held, own):
+            return None  # an operator's, say: a first checkpoint would hide it
+        if self.accounts(held, seen.positions):
+            return EMPTY
+        return seen.occupancies.get(held.assignment.target, GONE)
+
+    def _write(self, beginning: Beginning) -> None:
+        held = beginning.held
+        held.begins(beginning.offset)
+        tell.begins(held, beginning.offset)
         self.delivery.begin(held.assignment, ())
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
-from formats.errors import ReplicatorError
 from formats.segment import SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.forward_listing import ahead, all_ahead, covered
@@ -21,13 +19,10 @@ from infra.archive.segments import SegmentStore
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
 from infra.runtime.lifecycle import Clock
+from infra.runtime.lookups import Answer, Failed, ask
 from infra.runtime.metrics import Metrics
-
-if TYPE_CHECKING:
-    from ingress.assigned_partition import AssignedPartition
-    from ingress.sequencer import Effect
-
-from ingress.assigned_partition import Listing, Stored
+from ingress.assigned_partition import AssignedPartition, Listed, Listing, Stored
+from ingress.sequencer import Effect, Sequencer
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +36,7 @@ class SegmentLister:
 
     store: SegmentStore
     control: ControlStore
-    pool: ThreadPoolExecutor
+    pool: Executor
     clock: Clock
     jitter: Callable[[timedelta], timedelta]
     interval: timedelta  # of the timer
@@ -51,15 +46,16 @@ class SegmentLister:
     def turn(self) -> None:
         self._room = TAKEN_IN
 
-    def begin(self, held: AssignedPartition, *, full: bool, reason: str) -> None:
+    def begin(self, held: AssignedPartition, sequencer: Sequencer, *, full: bool, reason: str) -> None:
         """`full`: every key of the partition is looked at, which alone proves that something is missing. Else from the
         position on."""
         self.metrics.count("relists", 1, reason=reason)
         now = self.clock.now()
-        next_offset = held.sequencer.next_offset if held.sequencer else None
+        next_offset = sequencer.next_offset
         token = held.view.listing_begun()
         wants_begin = next_offset is None and held.view.begin is None
-        answer = self.pool.submit(
+        answer = ask(
+            self.pool,
             self._ask,
             held.assignment.source,
             next_offset or 0,
@@ -69,30 +65,37 @@ class SegmentLister:
             begun_at=held.assignment.begun_at or 0,
             left_behind={source: undelivered.span.start for source, undelivered in held.left_behind.items()},
         )
-        held.listing = Listing(answer=answer, token=token, full=full, begun_at=now)
-        held.relist_at = now + self.jitter(self.interval)
+        relist_at = now + self.jitter(self.interval)
+        held.listing_begun(Listing(answer=answer, token=token, full=full, begun_at=now, relist_at=relist_at))
 
-    def by_timer(self, held: AssignedPartition, now: datetime) -> None:
+    def by_timer(self, held: AssignedPartition, sequencer: Sequencer, now: datetime) -> None:
         """The last segment of a quiet topic leaves no gap when its notification is lost."""
-        if held.sequencer is not None and held.listing is None and held.relist_at is not None and now >= held.relist_at:
-            self.begin(held, full=False, reason="timer")
+        if isinstance(held.listing, Listed) and now >= held.listing.relist_at:
+            self.begin(held, sequencer, full=False, reason="timer")
 
-    def taken_in(self, held: AssignedPartition, now: datetime) -> list[Effect]:
+    def taken_in(self, held: AssignedPartition, sequencer: Sequencer, now: datetime) -> list[Effect]:
         """What follows from the answer, if there is one. When many come at once, those that this turn has no room for
         are taken in by the next one: the group is to be polled in between."""
         listing = held.listing
-        if listing is None or not listing.answer.done() or self._room <= 0:
+        if not isinstance(listing, Listing) or self._room <= 0:
             return []
-        assert held.sequencer is not None
-        held.listing = None
-        try:
-            stored = listing.answer.result()
-        except ReplicatorError as error:
-            log.warning("listing_failed", extra=held.fields | {log_fields.ERROR: str(error)})
-            held.failures.failed(Attempt.LISTING, str(error), now)
-            held.view.listing_failed(listing.token)
-            held.relist_at = now + RETRY  # nothing else asks again for a listing that the sequencer did not want
-            return held.sequencer.listing_failed(now)
+        match listing.answer.take_in():
+            case None:
+                return []
+            case Failed(error=error):
+                log.warning("listing_failed", extra=held.fields | {log_fields.ERROR: str(error)})
+                held.failures.failed(Attempt.LISTING, str(error), now)
+                held.view.listing_failed(listing.token)
+                # nothing else asks again for a listing that the sequencer did not want
+                held.listing_ended(now + RETRY)
+                return sequencer.listing_failed(now)
+            case Answer(value=stored):
+                held.listing_ended(listing.relist_at)
+                return self._show(held, sequencer, listing, stored, now)
+
+    def _show(
+        self, held: AssignedPartition, sequencer: Sequencer, listing: Listing, stored: Stored, now: datetime
+    ) -> list[Effect]:
         self._room -= len(stored.infos)
         held.reach = {**held.reach, **stored.reach}
         held.failures.worked(Attempt.LISTING)
@@ -106,7 +109,7 @@ class SegmentLister:
         ):
             return []
         held.stored(stored)
-        return held.sequencer.listed(now, full=listing.full, begun_at=listing.begun_at)
+        return sequencer.listed(now, full=listing.full, begun_at=listing.begun_at)
 
     def _ask(
         self,

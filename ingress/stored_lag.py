@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from formats.errors import ReplicatorError
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import SourcePartition
 from infra.archive.forward_listing import ahead
 from infra.archive.segments import SegmentStore
 from infra.runtime import log_fields
+from infra.runtime.lookups import Answer, Failed, Lookup
 from infra.runtime.metrics import Metrics
 from ingress.delivery.events import labels_of
 
@@ -57,9 +57,11 @@ class StoredLag:
     renewed_after: timedelta
     _known: dict[CheckpointKey, _Waiting] = field(default_factory=dict)
     _exported: set[SourcePartition] = field(default_factory=set)
-    _asked: Future[_Answer] | None = None
-    _due_at: datetime | None = None
+    _lookup: Lookup[_Answer] = field(init=False)
     _renew_at: datetime | None = None
+
+    def __post_init__(self) -> None:
+        self._lookup = Lookup(self.pool)
 
     def turn(self, checkpoints: Mapping[CheckpointKey, int | None], now: datetime) -> None:
         """`checkpoints`: of all such partitions there are now, the next offset, or None without a checkpoint. The
@@ -68,7 +70,7 @@ class StoredLag:
         for key in self._known.keys() - checkpoints.keys():
             del self._known[key]
         is_news = any(key not in self._known or self._known[key].checkpoint != c for key, c in checkpoints.items())
-        if self._asked is None and checkpoints and (is_news or self._due_at is None or now >= self._due_at):
+        if checkpoints and (self._lookup.is_due(now) or (is_news and not self._lookup.is_under_way)):
             self._ask(checkpoints, now)
             self._take_in()
         self._export(checkpoints, now)
@@ -77,17 +79,15 @@ class StoredLag:
         renew = self._renew_at is None or now >= self._renew_at
         if renew:
             self._renew_at = now + self.renewed_after
-        self._due_at = now + self.interval
-        self._asked = self.pool.submit(self._look, dict(checkpoints), dict(self._known), renew=renew)
+        self._lookup.due_at = now + self.interval
+        self._lookup.ask(self._look, dict(checkpoints), dict(self._known), renew=renew)
 
     def _take_in(self) -> None:
-        if self._asked is None or not self._asked.done():
-            return
-        asked, self._asked = self._asked, None
-        try:
-            self._known.update(asked.result())
-        except ReplicatorError as error:
-            log.warning("lag_unknown", extra={log_fields.ERROR: str(error)})
+        match self._lookup.take_in():
+            case Answer(value=known):
+                self._known.update(known)
+            case Failed(error=error):
+                log.warning("lag_unknown", extra={log_fields.ERROR: str(error)})
 
     def _export(self, keys: Collection[CheckpointKey], now: datetime) -> None:
         known = {key.source: self._known[key] for key in keys if key in self._known}

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from egress.settings import EgressTopicSettings
-from formats.errors import ReplicatorError, TransientError
+from formats.errors import TransientError
 from formats.topic_selection import TopicRule, select
 from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
+from infra.runtime.lookups import Answer, Failed, Lookup
 
 log = logging.getLogger(__name__)
 
@@ -53,36 +54,38 @@ class TopicWatcher:
     _looked: bool = False
     _idle: frozenset[str] = frozenset()
     _first_look: frozenset[str] | None = None
-    _asked: Future[_Look] | None = None
-    _due_at: datetime | None = None  # None: at once
+    _lookup: Lookup[_Look] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lookup = Lookup(self.pool)
 
     def turn(self, now: datetime) -> bool:
         """True after the first look, and when something changed. An error keeps what was known: it is no absence; and
         so does another cluster, whose topics are not these."""
-        if self._asked is not None:
-            if not self._asked.done():
+        match self._lookup.take_in():
+            case None:
+                if self._lookup.is_due(now):
+                    self._lookup.due_at = now + self.interval
+                    self._lookup.ask(self._ask)
                 return False
-            asked, self._asked = self._asked, None
-            try:
-                found = asked.result()
-            except ReplicatorError as error:
+            case Failed(error=error):
                 log.warning("topics_not_refreshed", extra={log_fields.ERROR: str(error)})
                 self._failures.failed(Attempt.TOPICS, str(error), now)
                 return False
-            self._failures.worked(Attempt.TOPICS)
-            topics = found.topics if found.other_cluster is None else self.topics
-            self._tell_idle(found.idle)
-            before = self._known
-            self.topics, self.other_cluster, self.claimed = topics, found.other_cluster, found.claimed
-            if found.other_cluster is None:
-                self.refused = found.refused
-            news = before != self._known or not self._looked
-            self._looked = True
-            return news
-        if self._due_at is None or now >= self._due_at:
-            self._due_at = now + self.interval
-            self._asked = self.pool.submit(self._ask)
-        return False
+            case Answer(value=found):
+                self._failures.worked(Attempt.TOPICS)
+                return self._taken_in(found)
+
+    def _taken_in(self, found: _Look) -> bool:
+        """Whether it is news."""
+        self._tell_idle(found.idle)
+        before = self._known
+        self.other_cluster, self.claimed = found.other_cluster, found.claimed
+        if found.other_cluster is None:
+            self.topics, self.refused = found.topics, found.refused
+        news = before != self._known or not self._looked
+        self._looked = True
+        return news
 
     def alarm(self, now: datetime) -> str:
         """That what is archived goes on, and what is new is not seen; empty when it is."""

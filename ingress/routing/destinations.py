@@ -18,7 +18,7 @@ from infra.contracts.cluster import ClusterAdmin, TopicFacts, describe_each
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from ingress.routing.archived import ArchivedTopic, ArchivedTopics, RefusedTopic
-from ingress.routing.succession import ArchivedIncarnation
+from ingress.routing.succession import ArchivedIncarnation, Succession
 from ingress.settings import IngressSettings, IngressSource
 
 log = logging.getLogger(__name__)
@@ -46,10 +46,8 @@ class Route:
         """What goes to a partition there: of each life, in their order."""
         return [life.source(self.region, partition) for life in self.lives]
 
-    def next_life(self, source: SourcePartition) -> ArchivedIncarnation | None:
-        """The one behind that of `source`."""
-        later = self.sources(source.partition).index(source) + 1
-        return self.lives[later] if later < len(self.lives) else None
+    def succession(self, partition: int) -> Succession:
+        return Succession(region=self.region, partition=partition, lives=self.lives)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +86,13 @@ class RoutingTable:
     def stopped(self) -> Mapping[CheckpointKey, str]:
         """Every stored partition that is refused, with the reason. Each process finds the same ones."""
         return {**self.withheld, **self.unplaced}
+
+    def route(self, source: SourcePartition, destination: str) -> Route:
+        """Of what is held: once it has none, the look that says so drops it."""
+        route = self.destinations[destination].route_of(source)
+        if route is None:
+            raise ValueError(f"nothing of {source} goes to {destination}")
+        return route
 
     def delivers(self, source: SourcePartition, destination: str, topic_id: str) -> bool:
         """Whether that is what should go there, and the topic there is still the one with this id."""

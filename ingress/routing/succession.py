@@ -115,3 +115,47 @@ def turn(now: datetime, *, exhausted: bool, listed_at: datetime | None, settled_
     if settled_at is None or now < settled_at or not exhausted:
         return Turn.WAIT
     return Turn.FOLLOW if listed_at is not None and listed_at >= settled_at else Turn.LOOK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Switch:
+    """Deliver `source` instead of the incarnation that is delivered now."""
+
+    source: SourcePartition
+    finished: Mapping[SourcePartition, int]  # next offsets at which the delivery of those before it has ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Succession:
+    """The incarnations of one topic that go to one target partition, in the order of their delivery."""
+
+    region: str
+    partition: int
+    lives: Sequence[ArchivedIncarnation]  # at least one
+
+    @property
+    def sources(self) -> Sequence[SourcePartition]:
+        return [life.source(self.region, self.partition) for life in self.lives]
+
+    def behind(self, source: SourcePartition) -> ArchivedIncarnation | None:
+        later = self.sources.index(source) + 1
+        return self.lives[later] if later < len(self.lives) else None
+
+    def begun(
+        self,
+        source: SourcePartition,
+        checkpoints: Mapping[SourcePartition, Checkpoint | CheckpointConflict],
+        topic_id: str,
+    ) -> Switch | None:
+        """To the one that whoever delivered before had begun; None: `source` it is."""
+        sources = self.sources
+        wanted = at_hand(source, sources, checkpoints, topic_id)
+        if wanted == source:
+            return None
+        before = sources[sources.index(source) : sources.index(wanted)]
+        finished = {s: c.next_offset for s in before if isinstance(c := checkpoints.get(s), Checkpoint)}
+        return Switch(source=wanted, finished=dict.fromkeys(before, 0) | finished)
+
+    def followed(self, source: SourcePartition, life: ArchivedIncarnation, next_offset: int) -> Switch:
+        """To `life`, behind all of `source`, which is delivered up to `next_offset`."""
+        return Switch(source=life.source(self.region, self.partition), finished={source: next_offset})

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from formats.errors import ReplicatorError
 from formats.messages.delivery_checkpoint import Parked
 from formats.segment import SourcePartition
 from infra.contracts.cluster import TopicFacts, TopicPartition
@@ -20,6 +19,7 @@ from infra.contracts.internal_topics import ParkedReporter
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
 from infra.runtime.health import Health
+from infra.runtime.lookups import Answer, Failed, Lookup, Lookups
 from ingress.routing.destinations import DestinationFinder, RoutingTable
 
 log = logging.getLogger(__name__)
@@ -41,34 +41,35 @@ class DestinationWatcher:
     _failures: Failures = field(default_factory=Failures)
     _told: RoutingTable = field(default_factory=lambda: RoutingTable({}, {}))
     _told_as: Mapping[str, str] = field(default_factory=dict)  # in health: subject -> reason
-    _look: Future[RoutingTable] | None = None
-    _look_at: datetime | None = None
+    _look: Lookup[RoutingTable] = field(init=False)
     _soon_at: datetime | None = None  # not before then for a new partition: they come in crowds, and looks may fail
     _counts: Mapping[tuple[str, str], int] = field(default_factory=dict)  # of destinations, by region and place
     _stopped: Collection[SourcePartition] = ()  # as `found` has them
     _grown: set[tuple[str, str]] = field(default_factory=set)  # places with a new partition, for the next look
     _asked: frozenset[tuple[str, str]] = frozenset()  # the same, of the look under way
-    _confirming: list[tuple[set[TopicPartition], Future[Mapping[str, TopicFacts]]]] = field(default_factory=list)
+    _confirming: Lookups[TopicPartition, Mapping[str, TopicFacts]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._look, self._confirming = Lookup(self.pool), Lookups(self.pool)
 
     def turn(self, now: datetime) -> bool:
         """True when a look brought its answer."""
-        news = False
-        if self._look is not None and self._look.done():
-            look, self._look = self._look, None
-            try:
-                self.found, news = look.result(), True
-                self._counts, self._stopped = _counts(self.found), {key.source for key in self.found.stopped}
+        outcome = self._look.take_in()
+        match outcome:
+            case Answer(value=found):
+                self.found = found
+                self._counts, self._stopped = _counts(found), {key.source for key in found.stopped}
                 self._failures.worked(Attempt.LOOK)
-            except ReplicatorError as error:
+            case Failed(error=error):
                 self._grown |= self._asked
                 log.warning("archive_not_seen", extra={log_fields.ERROR: str(error)})
                 self._failures.failed(Attempt.LOOK, str(error), now)
-        is_due = self._look_at is None or now >= self._look_at
-        if self._look is None and (is_due or (self._grown and self._soon_at is not None and now >= self._soon_at)):
-            self._look_at, self._soon_at = now + self.interval, now + RETRY
+        is_wanted_soon = bool(self._grown) and self._soon_at is not None and now >= self._soon_at
+        if self._look.is_due(now) or (is_wanted_soon and not self._look.is_under_way):
+            self._look.due_at, self._soon_at = now + self.interval, now + RETRY
             self._asked, self._grown = frozenset(self._grown), set()
-            self._look = self.pool.submit(self.finder.look, self._asked)
-        return news
+            self._look.ask(self.finder.look, self._asked)
+        return isinstance(outcome, Answer)
 
     def stored(self, source: SourcePartition) -> None:
         """By an event. A partition that has no place to go is not left to the next complete look, which is rare."""
@@ -103,25 +104,22 @@ class DestinationWatcher:
         nothing had been: what was known of it before the assignment may be of the other one."""
         asked = {p for p in partitions if p.topic in self.found.destinations}
         if asked:
-            names = {p.topic for p in asked}
-            self._confirming.append((asked, self.pool.submit(self.finder.facts, names)))
+            self._confirming.ask(asked, self.finder.facts, {p.topic for p in asked})
 
     def confirmed(self, now: datetime) -> list[TopicPartition]:
         """Partitions whose topics are as `found` says; the others are told of by the next look."""
         partitions: list[TopicPartition] = []
-        for asked in [a for a in self._confirming if a[1].done()]:
-            self._confirming.remove(asked)
-            try:
-                facts = asked[1].result()
-                self._failures.worked(Attempt.DESTINATIONS)
-            except ReplicatorError as error:
-                log.warning("destinations_not_seen", extra={log_fields.ERROR: str(error)})
-                self._failures.failed(Attempt.DESTINATIONS, str(error), now)
-                self._look_at = min(self._look_at or now, now + RETRY)  # which asks again
-                continue
-            self.found = self.found.with_facts(facts)
-            self._counts = _counts(self.found)
-            partitions += sorted(p for p in asked[0] if p.topic in facts)  # else it is just being deleted
+        for asked, outcome in self._confirming.take_in():
+            match outcome:
+                case Answer(value=facts):
+                    self._failures.worked(Attempt.DESTINATIONS)
+                    self.found = self.found.with_facts(facts)
+                    self._counts = _counts(self.found)
+                    partitions += sorted(p for p in asked if p.topic in facts)  # else it is just being deleted
+                case Failed(error=error):
+                    log.warning("destinations_not_seen", extra={log_fields.ERROR: str(error)})
+                    self._failures.failed(Attempt.DESTINATIONS, str(error), now)
+                    self._look.due_at = min(self._look.due_at or now, now + RETRY)  # which asks again
         return partitions
 
 

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from formats.coverage import explained_until
-from formats.errors import ReplicatorError
 from formats.segment import SourcePartition
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock
+from infra.runtime.lookups import Answer, Failed, Lookup
 from replicator.restore.partition_plan import PartitionPlan
 from replicator.restore.plan import RestorePlan, TopicPlan
 
@@ -36,25 +36,31 @@ class NewPartitions:
     clock: Clock
     interval: timedelta
     found: RestorePlan | None = None  # what to carry out instead: all that is, and what is new
-    _asked: Future[RestorePlan | None] | None = None
-    _look_at: datetime | None = None
+    _lookup: Lookup[RestorePlan | None] = field(init=False)
     _told: str = ""
+
+    def __post_init__(self) -> None:
+        self._lookup = Lookup(self.pool)
 
     def turn(self) -> bool:
         """Whether something was found to begin with."""
         now = self.clock.now()
-        if self._look_at is None:
-            self._look_at = now + self.interval
-        if self._asked is not None and self._asked.done():
-            asked, self._asked = self._asked, None
-            try:
-                self.found = asked.result()
-            except ReplicatorError as error:
+        if self._lookup.due_at is None:
+            self._lookup.due_at = now + self.interval
+        match self._lookup.take_in():
+            case None:
+                if self.found is None and self._lookup.is_due(now):
+                    self._lookup.ask(self._ask)
+            case Answer(value=found):
+                self.found = found
+                self._put_off(now)
+            case Failed(error=error):
                 self._tell(str(error))
-            self._look_at = now + self.interval * (AFTER_REFUSAL if self._told else 1)
-        elif self._asked is None and now >= self._look_at and self.found is None:
-            self._asked = self.pool.submit(self._ask)
+                self._put_off(now)
         return self.found is not None
+
+    def _put_off(self, now: datetime) -> None:
+        self._lookup.due_at = now + self.interval * (AFTER_REFUSAL if self._told else 1)
 
     def _ask(self) -> RestorePlan | None:
         known = _carried_out(self.plan)

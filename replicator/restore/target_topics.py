@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from formats.errors import ReplicatorError
 from infra.contracts.cluster import ClusterAdmin
 from infra.runtime import log_fields
+from infra.runtime.lookups import Answer, Failed, Lookup
 
 log = logging.getLogger(__name__)
 
@@ -29,21 +29,24 @@ class TargetTopics:
     ids: Mapping[str, str]  # by name, as it began; empty: brokers have none, and only a deletion shows
     pool: Executor
     _replaced: Mapping[str, str] = field(default_factory=dict)
-    _asked: Future[Mapping[str, str]] | None = None
-    _look_at: datetime | None = None
+    _lookup: Lookup[Mapping[str, str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lookup = Lookup(self.pool)
 
     def turn(self, now: datetime) -> Mapping[str, str]:
         """By name, what became of those that are other ones now, as of the last answer."""
-        if self._look_at is None:
-            self._look_at = now + LOOK
-        if self._asked is not None and self._asked.done():
-            asked, self._asked, self._look_at = self._asked, None, now + LOOK
-            try:
-                self._replaced = asked.result()
-            except ReplicatorError as error:  # no answer, which says nothing
+        if self._lookup.due_at is None:
+            self._lookup.due_at = now + LOOK
+        match self._lookup.take_in():
+            case None:
+                if self._lookup.is_due(now):
+                    self._lookup.ask(self.replaced)
+            case Answer(value=replaced):
+                self._replaced, self._lookup.due_at = replaced, now + LOOK
+            case Failed(error=error):  # no answer, which says nothing
+                self._lookup.due_at = now + LOOK
                 log.warning("destinations_not_seen", extra={log_fields.ERROR: str(error)})
-        elif self._asked is None and now >= self._look_at:
-            self._asked = self.pool.submit(self.replaced)
         return self._replaced
 
     def replaced(self) -> Mapping[str, str]:

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from egress.assigned_partition import AssignedPartition
+from egress.read_session import session_at
+from egress.start.choice import Start
 from egress.start.commit_metadata import CommitMetadata
+from egress.start.resolver import StartAt
+from egress.topics.claims import Incarnation
 from formats.segment import OffsetRange, Segment
-from infra.contracts.cluster import TopicPartition
+from infra.contracts.cluster import TopicFacts, TopicPartition
 from tests.egress.test_forks import hold, joined, settle, stored_beyond_the_commit
-from tests.egress.world import FORMAT, Process, World, source
+from tests.egress.world import FORMAT, Process, World, settings, source
 
 P = TopicPartition("t", 0)
 
@@ -79,12 +82,12 @@ def test_a_segment_of_another_topic_beside_what_is_read_holds_until_it_is_remove
 @pytest.mark.cpu
 def test_many_segments_beyond_the_commit_cost_little_each() -> None:
     """As many as an offset leaves that is set far back."""
-    held = AssignedPartition(P, source(P))
-    held.note = CommitMetadata(0, 1)
-    held.beyond = tuple(Segment(source(P), 0, OffsetRange(n * 10, n * 10 + 9)) for n in range(100_000))
+    life = Incarnation(facts=TopicFacts("t", "id", 1), cluster_id="c", name="id")
+    beyond = tuple(Segment(source(P), 0, OffsetRange(n * 10, n * 10 + 9)) for n in range(100_000))
+    session = session_at(StartAt(life, source(P), Start(0, CommitMetadata(0, 1), ""), beyond), settings())
     began = time.process_time()
     for n in range(10):
         offsets = OffsetRange(n * 10, n * 10 + 9)
-        assert held.beside(offsets) == (Segment(source(P), 0, offsets),)
-        held.position(n * 10 + 10)
+        assert session.beside(offsets) == (Segment(source(P), 0, offsets),)
+        session.position(n * 10 + 10)
     assert (time.process_time() - began) / 10 < 0.005

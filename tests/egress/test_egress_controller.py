@@ -1184,9 +1184,10 @@ def test_points_of_an_idle_partition_do_not_pile_up(world: World) -> None:
     process.later()
     held = process.controller._holdings.get(P)
     assert held is not None
+    assert held.session is not None
     for _ in range(50):
         process.consumer.pause([P])
         process.turn()
         process.consumer.resume([P])
         process.turn()
-    assert len(held.points._points) <= 2
+    assert len(held.session.points._points) <= 2

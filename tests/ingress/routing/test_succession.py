@@ -12,7 +12,7 @@ from formats.control.claim import TopicClaim
 from formats.incarnation import Incarnation, parse_incarnation
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import SourcePartition
-from ingress.routing.succession import ArchivedIncarnation, Turn, at_hand, in_order, turn
+from ingress.routing.succession import ArchivedIncarnation, Succession, Switch, Turn, at_hand, in_order, turn
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 PLAIN, A, B = (SourcePartition("a", "t", 0, life) for life in ("", "A", "B"))
@@ -96,3 +96,31 @@ def test_next_life_waits_for_a_listing_begun_after_it_settled() -> None:
     assert at(settled_at + second, settled_at) is Turn.FOLLOW
     assert at(settled_at + second, settled_at, exhausted=False) is Turn.WAIT
     assert turn(T0, exhausted=True, listed_at=T0, settled_at=None) is Turn.WAIT
+
+
+THREE = Succession(region="a", partition=0, lives=[life("", 0), life("A", 1), life("B", 2)])
+positions = st.dictionaries(
+    st.sampled_from([PLAIN, A, B]),
+    st.builds(Checkpoint, st.integers(1, 100), st.sampled_from(["here", "gone"]), st.just(T0)),
+)
+
+
+@given(st.sampled_from([PLAIN, A, B]), positions)
+def test_a_switch_goes_forward_and_accounts_for_what_lies_between(
+    held: SourcePartition, known: dict[SourcePartition, Checkpoint]
+) -> None:
+    sources = list(THREE.sources)
+    assert sources == [PLAIN, A, B]
+    switch, wanted = THREE.begun(held, known, "here"), at_hand(held, sources, known, "here")
+    if switch is None:
+        assert wanted == held
+        return
+    assert switch.source == wanted
+    before = sources[sources.index(held) : sources.index(wanted)]
+    assert before
+    assert switch.finished == {s: known[s].next_offset if s in known else 0 for s in before}
+
+
+def test_what_is_delivered_is_followed_by_the_one_behind_it() -> None:
+    assert [THREE.behind(source) for source in THREE.sources] == [life("A", 1), life("B", 2), None]
+    assert THREE.followed(A, life("B", 2), 7) == Switch(source=B, finished={A: 7})

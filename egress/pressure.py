@@ -1,0 +1,52 @@
+"""When memory or spool are short: fetching is paused instead of blocked, since the group membership needs the poll."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from egress.assigned_partition import AssignedPartition
+from egress.assignment import Assignment
+from egress.read_session import ReadSession
+from egress.segments.builder import SegmentBuilder
+from infra.contracts.consumer import SourceConsumer
+from infra.runtime import log_fields
+from infra.runtime.metrics import Metrics
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Pressure:
+    """The poll thread's."""
+
+    assembly: SegmentBuilder
+    consumer: SourceConsumer
+    holdings: Assignment
+    metrics: Metrics
+    is_paused: bool = False
+
+    def turn(self) -> Iterator[tuple[AssignedPartition, ReadSession]]:
+        """Pauses or resumes. Answers partitions whose open segments are to be sealed before they are full."""
+        if not self.is_paused and self.assembly.pressed:
+            self.is_paused = True
+            self.consumer.pause([p for p, h in self.holdings.partitions.items() if h.reading is not None])
+            for held in self.holdings:
+                self.metrics.count("egress_pauses", 1, **held.labels)
+            self._log("fetching_paused")
+        elif self.is_paused and self.assembly.relieved:
+            self.is_paused = False
+            self.consumer.resume([p for p, h in self.holdings.partitions.items() if h.is_fetched])
+            self._log("fetching_resumed")
+        if self.is_paused:
+            # what waits to be stored goes by itself; what is open would stay until it is full or old. In each turn:
+            # the disk may shrink under somebody else's files.
+            self.assembly.shed()
+            for source in self.assembly.heaviest_open():
+                heavy = self.holdings.of(source)
+                if heavy is not None and (session := heavy.reading) is not None:
+                    yield heavy, session
+
+    def _log(self, event: str) -> None:
+        log.info(event, extra={log_fields.BYTES: self.assembly.held_bytes + self.assembly.spool_bytes})

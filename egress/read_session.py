@@ -1,0 +1,58 @@
+"""One log of a partition, read from one start."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+from egress.partition import EgressPartition, SealPolicy
+from egress.settings import EgressTopicSettings
+from egress.start.commit_metadata import CommitMetadata
+from egress.start.resolver import StartAt
+from egress.topics.claims import ClaimedTopic
+from egress.topics.log_identity import LogPoints
+from formats.log_point import LogPoint
+from formats.segment import OffsetRange, Segment
+from infra.contracts.cluster import Committed
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class ReadSession:
+    """Lasts until it is asked anew where to begin. Compared by identity."""
+
+    life: ClaimedTopic  # of the topic, as reading began
+    note: CommitMetadata  # for every commit
+    core: EgressPartition
+    began_at: LogPoint | None = None  # the point of the log that reading began with
+    beyond: tuple[Segment, ...] = ()  # stored before reading began, not committed, by start: what is read must agree
+    points: LogPoints = field(default_factory=LogPoints)  # what is known of the log as it is read
+
+    def position(self, next_offset: int) -> Committed:
+        """What the group is told: everything below `next_offset` is in the archive."""
+        passed = 0
+        while passed < len(self.beyond) and self.beyond[passed].offsets.end < next_offset:
+            passed += 1
+        self.beyond = self.beyond[passed:] if passed else self.beyond
+        return Committed(next_offset, str(self.note), self.points.committed(next_offset))
+
+    def beside(self, offsets: OffsetRange) -> tuple[Segment, ...]:
+        """Segments stored before, which a new one of these offsets must agree with."""
+        near = bisect_right(self.beyond, offsets.end, key=lambda s: s.offsets.start)
+        return tuple(s for s in self.beyond[:near] if s.offsets.end >= offsets.start)
+
+
+def session_at(answer: StartAt, settings: EgressTopicSettings) -> ReadSession:
+    policy = SealPolicy(
+        max_messages=settings.max_segment_messages,
+        max_bytes=settings.max_segment_size,
+        max_age=settings.max_segment_age,
+    )
+    session = ReadSession(
+        life=answer.life,
+        note=answer.start.note,
+        core=EgressPartition(policy, answer.start.next_offset),
+        began_at=answer.start.point,
+        beyond=tuple(sorted(answer.beyond, key=lambda s: s.offsets)),
+    )
+    session.points.read(answer.start.point, 0)
+    return session

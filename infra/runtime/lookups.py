@@ -1,0 +1,112 @@
+"""Questions that block, for a loop that must not: asked on a pool in one turn, taken in by a later one.
+
+    Question   one, under way until it is answered or abandoned
+    Lookup     one at a time, asked again when it is due
+    Lookups    several at a time, each about some keys; a key is asked about once at a time
+
+    ask ──> under way ──> take_in: Answer, or Failed ──> put off and asked again, or done with
+
+A ReplicatorError is an outcome: what source, target or archive do not say for now. Any other exception is a mistake of
+ours, and comes out where the outcome is taken in. An outcome is taken in once. The loop's thread calls everything here;
+time is passed in, so that nothing but the questions themselves happens anywhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Generic, ParamSpec, TypeVar
+
+from formats.errors import ReplicatorError
+
+A = TypeVar("A")
+K = TypeVar("K", bound=Hashable)
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[A]):
+    value: A
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    error: ReplicatorError
+
+
+@dataclass(frozen=True, slots=True)
+class Question(Generic[A]):
+    _future: Future[A]
+
+    @property
+    def is_answered(self) -> bool:
+        return self._future.done()
+
+    def take_in(self) -> Answer[A] | Failed | None:
+        """None while it is under way."""
+        if not self._future.done():
+            return None
+        try:
+            return Answer(self._future.result())
+        except ReplicatorError as error:
+            return Failed(error)
+
+
+def ask(pool: Executor, question: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> Question[A]:
+    return Question(pool.submit(question, *args, **kwargs))
+
+
+@dataclass(slots=True)
+class Lookup(Generic[A]):
+    pool: Executor
+    due_at: datetime | None = None  # None: at once
+    _question: Question[A] | None = None
+
+    @property
+    def is_under_way(self) -> bool:
+        return self._question is not None
+
+    def is_due(self, now: datetime) -> bool:
+        return self._question is None and (self.due_at is None or now >= self.due_at)
+
+    def ask(self, question: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Instead of the one under way, if there is one."""
+        self._question = ask(self.pool, question, *args, **kwargs)
+
+    def take_in(self) -> Answer[A] | Failed | None:
+        """None while nothing is answered."""
+        if self._question is None or not self._question.is_answered:
+            return None
+        question, self._question = self._question, None
+        return question.take_in()
+
+
+@dataclass(slots=True)
+class Lookups(Generic[K, A]):
+    pool: Executor
+    _asked: list[tuple[Sequence[K], Question[A]]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        """Of the questions under way."""
+        return len(self._asked)
+
+    @property
+    def keys(self) -> frozenset[K]:
+        """Those that are asked about."""
+        return frozenset(key for keys, _ in self._asked for key in keys)
+
+    def ask(self, keys: Collection[K], question: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Of keys that are not asked about."""
+        self._asked.append((tuple(keys), ask(self.pool, question, *args, **kwargs)))
+
+    def take_in(self) -> Iterator[tuple[Sequence[K], Answer[A] | Failed]]:
+        """Outcomes with the keys they are about, in the order in which they were asked for. A key may be gone by then:
+        whoever owns it knows."""
+        for asked in [a for a in self._asked if a[1].is_answered]:
+            self._asked.remove(asked)
+            keys, question = asked
+            outcome = question.take_in()
+            if outcome is not None:
+                yield keys, outcome

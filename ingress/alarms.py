@@ -1,0 +1,75 @@
+"""What lasts and an operator has to know of: failures in a row, segments that are missing, a target that does not
+answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from infra.contracts.consumer import Placement
+from infra.contracts.internal_topics import EventLog
+from infra.runtime.failures import Attempt
+from infra.runtime.health import Health
+from ingress.assigned_partition import AssignedPartition, StopReason
+from ingress.assignment import Assignment
+from ingress.delivery.rounds import Delivery
+
+EVENTS = "segment events"  # in health
+ROUND_ALARM = timedelta(seconds=60)
+
+
+@dataclass(slots=True, kw_only=True)
+class Alarms:
+    """The controller thread's."""
+
+    holdings: Assignment
+    delivery: Delivery
+    placement: Placement
+    event_log: EventLog
+    health: Health
+    _halted: str = ""  # why delivery was, at the last look
+
+    def turn(self, now: datetime) -> None:
+        for held in self.holdings:
+            self._watch_failures(held, now)
+        self._watch_target()
+
+    def _watch_failures(self, held: AssignedPartition, now: datetime) -> None:
+        """A failure in a row that lasts stops the partition for operators; it is tried as before. A wait for a segment
+        that lasts is a problem."""
+        self.health.problem(held.lateness, held.late_since(now))
+        alarm = held.failures.alarm(now)
+        if alarm and (sequencer := held.sequencer) is not None and sequencer.exhausted:
+            held.failures.worked(Attempt.DELIVERY)  # what could not be delivered is not there any more
+            alarm = held.failures.alarm(now)
+        match held.stop:
+            case None if alarm:
+                self.holdings.stop(held, alarm, blames_target=True, by_failures=True)
+            case StopReason(by_failures=True) if not alarm:
+                self.holdings.resume(held)
+            case _:
+                pass
+
+    def _watch_target(self) -> None:
+        """What concerns all that this process delivers."""
+        halted, waits = self.delivery.halted, self.delivery.waiting_for_target
+        if halted:
+            self.health.stopped("delivery", halted)
+        elif waits > ROUND_ALARM:  # a round waits for its slowest partition
+            reason = f"the target has not acknowledged a round of records for {waits.total_seconds():.0f} s: is a "
+            self.health.stopped("delivery", reason + "partition without a leader, or below min.insync.replicas?")
+        else:
+            self.health.resumed("delivery")
+        self.health.stopped("group", self.placement.trouble)
+        if trouble := self.event_log.trouble:
+            self.health.problem(EVENTS, f"new segments are found by listings only: {trouble}")
+        else:
+            self.health.solved(EVENTS)
+        affected = self.holdings if halted or self._halted else ()
+        for held in affected:  # the note of each partition that waits shows it in `status`
+            sequencer = held.sequencer
+            if halted and held.stop is None and sequencer is not None and sequencer.delivering:
+                self.holdings.stop(held, halted, blames_target=True)
+            elif self._halted and held.stopped == self._halted and halted != self._halted:
+                self.holdings.resume(held)
+        self._halted = halted

@@ -1,0 +1,238 @@
+"""The states of an assigned partition: whatever happens in whatever order, what was read is not forgotten before it is
+stored or given up, and where to begin is asked neither too early nor never."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from egress.assigned_partition import (
+    STOPPED_RETRY,
+    STOPPED_RETRY_LIMIT,
+    Abandoned,
+    AssignedPartition,
+    Contested,
+    Draining,
+    Locating,
+    Reading,
+    Remainder,
+    Stopped,
+    Storing,
+)
+from egress.partition import Commit, Reason, Seal, Seek
+from egress.read_session import ReadSession
+from egress.start.choice import Start
+from egress.start.commit_metadata import CommitMetadata
+from egress.start.resolver import StartAt
+from egress.topics.claims import ClaimedTopic
+from egress.topics.log_identity import ForkEvidence
+from formats.incarnation import Incarnation
+from formats.segment import OffsetRange, Segment
+from infra.contracts.cluster import TopicFacts, TopicPartition
+from tests.egress.world import settings, source
+from tests.examples import machine
+
+P = TopicPartition("t", 0)
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+LONG = timedelta(days=1)  # more than any pause
+LIFE = ClaimedTopic(facts=TopicFacts("t", "id", 1), cluster_id="c", name="id", incarnation=Incarnation("t"))
+IN_THE_WAY = (Segment(source(P), 0, OffsetRange(0, 9)),)
+EVIDENCE = ForkEvidence(committed=0, agreed=None, leader_epoch=None, text="forked")
+
+pauses = st.timedeltas(timedelta(), timedelta(minutes=2))
+
+
+class AssignedPartitionMachine(RuleBasedStateMachine):
+    """The model knows what was begun last and what was decided about it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = T0
+        self.held = AssignedPartition(P, source(P))
+        self.session: ReadSession | None = None
+        self.remainder: type[Remainder] = Storing
+        self.sealed: list[OffsetRange] = []
+        self.next_offset = 0
+
+    @rule(pause=pauses)
+    def wait(self, pause: timedelta) -> None:
+        self.now += pause
+
+    @rule()
+    def ask(self) -> None:
+        """Where to begin: the answer comes at once, or nothing is known and it is asked a little later."""
+        if not self.held.is_due(self.now):
+            return
+        start = Start(self.next_offset, CommitMetadata(0, 1), "test")
+        self.session = self.held.begin(StartAt(LIFE, source(P), start), settings())
+        self.remainder, self.sealed = Storing, []
+        for effect in self.session.core.begin():
+            assert isinstance(effect, Seek)
+            self.held.seek(effect)
+        assert isinstance(self.held.state, Reading)
+        assert self.held.stopped == ""
+        assert not self.held.is_fetched
+
+    @rule()
+    def ask_in_vain(self) -> None:
+        if self.held.is_due(self.now):
+            self.held.ask_again(self.now + timedelta(seconds=1))
+            assert not self.held.is_due(self.now)
+
+    @rule()
+    def seek(self) -> None:
+        if not isinstance(self.held.state, Reading):
+            return
+        seek = self.held.state.due_seek(self.now)
+        if seek is not None:
+            self.held.sought()
+            self.held.state.session.core.started(seek.epoch)
+            assert self.held.is_fetched
+            assert self.held.state.due_seek(self.now + LONG) is None
+
+    @rule(until=pauses)
+    def seek_in_vain(self, until: timedelta) -> None:
+        if isinstance(self.held.state, Reading) and self.held.state.due_seek(self.now) is not None:
+            self.held.postpone(self.now + until)
+            assert self.held.state.due_seek(self.now + until) is not None
+            if until:
+                assert self.held.state.due_seek(self.now) is None
+
+    @rule()
+    def lose_what_was_fetched(self) -> None:
+        if (session := self.held.reading) is not None:
+            [seek] = session.core.disturbed()
+            assert isinstance(seek, Seek)
+            self.held.seek(seek)
+            assert not self.held.is_fetched
+
+    @rule(count=st.integers(1, 3))
+    def read(self, count: int) -> None:
+        """So many records, sealed at once."""
+        session = self.held.reading
+        if session is None or not self.held.is_fetched:
+            return
+        core = session.core
+        core.consumed(core.next_offset, core.next_offset + count - 1, count, 1, self.now)
+        self.sealed += [effect.offsets for effect in core.relieve() if isinstance(effect, Seal)]
+
+    @rule()
+    @precondition(lambda self: self.sealed)
+    def store(self) -> None:
+        """The oldest segment, which is committed then whatever state the partition is in."""
+        assert self.held.session is self.session
+        assert self.session is not None
+        offsets = self.sealed.pop(0)
+        assert self.session.core.stored(offsets) == [Commit(offsets.next_offset)]
+        self.next_offset = offsets.next_offset
+
+    @rule(reason=st.sampled_from(("refused", "blocked")))
+    def stop(self, reason: str) -> None:
+        before, remainder = self.held.state, self.held.remainder
+        self.held.stop(reason, remainder, self.now)
+        assert self.held.remainder == remainder, "what becomes of what was read does not change"
+        self.expect_pause(before, reason)
+
+    def expect_pause(self, before: object, reason: str) -> None:
+        state = self.held.state
+        assert isinstance(state, Stopped)
+        assert state.ask_at is not None
+        pause = state.ask_at - self.now
+        if isinstance(before, Stopped) and before.reason == reason:
+            assert pause == min(STOPPED_RETRY * 2**before.times, STOPPED_RETRY_LIMIT)
+        else:
+            assert pause == STOPPED_RETRY
+
+    @rule()
+    def find_a_contradiction(self) -> None:
+        """Of what is stored: this is held until that is gone."""
+        if self.session is not None and isinstance(self.held.remainder, Storing):
+            before = self.held.state
+            self.held.stop("contested", Contested(self.session, IN_THE_WAY), self.now)
+            self.remainder, self.sealed = Contested, []
+            self.expect_pause(before, "contested")
+
+    @rule(pause=pauses)
+    def end(self, pause: timedelta) -> None:
+        was_stopped, remainder = self.held.stopped, self.held.remainder
+        self.held.end(self.now + pause)
+        assert self.held.reading is None
+        assert (self.held.stopped, self.held.remainder) == (was_stopped, remainder)
+
+    @rule(evidence=st.sampled_from((None, EVIDENCE)))
+    def find_another_log(self, evidence: ForkEvidence | None) -> None:
+        if self.session is None or not isinstance(self.held.remainder, Storing):
+            return
+        was_stopped = self.held.stopped
+        self.held.give_up(self.session, evidence, self.now)
+        self.remainder, self.sealed = Abandoned, []
+        assert self.held.stopped == was_stopped
+        assert self.held.remainder == Abandoned(self.session, evidence)
+        assert not self.held.is_due(self.now + LONG), "what is being stored just now is waited for"
+
+    @rule(are_under_way=st.booleans())
+    def see_uploads(self, are_under_way: bool) -> None:
+        before = self.held.is_storing
+        self.held.uploads(are_under_way=are_under_way)
+        assert self.held.is_storing == (are_under_way if self.remainder is Abandoned and self.session else before)
+
+    @rule()
+    def create_the_topic_again(self) -> None:
+        was_stopped = self.held.stopped
+        self.held.reopen()
+        self.session, self.sealed = None, []
+        assert self.held.stopped == was_stopped
+        assert self.held.is_due(self.now)
+
+    @invariant()
+    def what_was_read_is_kept(self) -> None:
+        assert self.held.session is self.session
+        if self.session is not None:
+            assert isinstance(self.held.remainder, self.remainder)
+
+    @invariant()
+    def it_is_read_or_asked_for(self) -> None:
+        """Nothing is asked while it is read or stored; once nothing is, only time passes until it is asked."""
+        match self.held.state:
+            case Reading():
+                assert not self.held.is_due(self.now + LONG)
+            case Locating() | Draining() | Stopped():
+                assert self.held.is_due(self.now + LONG) != self.held.is_storing
+
+    @invariant()
+    def what_is_stored_is_waited_for(self) -> None:
+        if self.remainder is Storing:
+            assert self.held.is_storing == bool(self.sealed)
+
+
+TestAssignedPartition = AssignedPartitionMachine.TestCase
+TestAssignedPartition.settings = machine(100)
+
+
+def test_a_seek_that_was_put_off_gives_way_to_the_next_and_keeps_its_time() -> None:
+    held = AssignedPartition(P, source(P))
+    session = held.begin(StartAt(LIFE, source(P), Start(0, CommitMetadata(0, 1), "")), settings())
+    held.postpone(T0 + timedelta(seconds=5))
+    held.seek(Seek(7, 2))
+    assert held.reading is session
+    assert isinstance(held.state, Reading)
+    assert held.state.due_seek(T0) is None
+    assert held.state.due_seek(T0 + timedelta(seconds=5)) == Seek(7, 2)
+
+
+def test_what_ends_is_drained_and_what_is_drained_is_not_read() -> None:
+    held = AssignedPartition(P, source(P))
+    session = held.begin(StartAt(LIFE, source(P), Start(0, CommitMetadata(0, 1), "")), settings())
+    session.core.begin()
+    session.core.started(1)
+    session.core.consumed(0, 2, 3, 1, T0)
+    session.core.drain(Reason.MOVED)
+    held.end(T0)
+    assert held.state == Draining(remainder=Storing(session), ask_at=T0)
+    assert not held.is_due(T0 + LONG)
+    session.core.stored(OffsetRange(0, 2))
+    assert held.is_due(T0)
+    held.seek(Seek(7, 2))
+    assert held.reading is None

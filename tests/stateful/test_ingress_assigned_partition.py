@@ -1,0 +1,146 @@
+"""The states of an assigned partition at ingress: position, listing and stop, each on its own."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
+from infra.contracts.cluster import TopicPartition
+from infra.runtime.health import Health
+from infra.runtime.lookups import Question
+from ingress.assigned_partition import AssignedPartition, Listed, Listing, NotListed, Stored
+from ingress.assignment import Assignment
+from ingress.delivery.events import DeliveryTarget
+from ingress.sequencer import LatePolicy, Sequencer
+from tests.examples import machine
+from tests.fakes.surroundings import CountedMetrics, HandClock
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+SOURCE = SourcePartition("a", "t", 0)
+POLICY = LatePolicy(
+    first_segment_delay=timedelta(seconds=60),
+    late_retries=3,
+    lost_timeout=timedelta(minutes=5),
+    skip_lost=False,
+)
+INFO = SegmentInfo(Segment(SOURCE, 0, OffsetRange(0, 9)), 100, T0)
+
+pauses = st.timedeltas(timedelta(), timedelta(minutes=2))
+
+
+class NoNotes:
+    """Nobody reads them here."""
+
+    def __getattr__(self, name: str) -> object:
+        return lambda *_: None
+
+
+class AssignedPartitionMachine(RuleBasedStateMachine):
+    """The model remembers for each of the three what happened to it last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = T0
+        self.health = Health()
+        self.assignment = Assignment(NoNotes(), HandClock(), CountedMetrics(), self.health)  # type: ignore[arg-type]
+        self.held = AssignedPartition(
+            DeliveryTarget(SOURCE, TopicPartition("c", 0), "id", 1, clamp_timestamps=False), POLICY
+        )
+        self.sequencer: Sequencer | None = None
+        self.ask_at: datetime | None = None
+        self.forgotten = False
+        self.under_way: Listing | None = None
+        self.relist_at: datetime | None = None
+        self.reason = ""
+
+    @rule(pause=pauses)
+    def wait(self, pause: timedelta) -> None:
+        self.now += pause
+
+    @rule()
+    def read_checkpoint(self) -> None:
+        if self.held.is_due(self.now):
+            self.sequencer, self.forgotten = Sequencer(POLICY, self.held.view, 0), False
+            self.held.deliver(self.sequencer)
+
+    @rule(pause=pauses, is_forgotten=st.booleans())
+    def refuse_checkpoint(self, pause: timedelta, is_forgotten: bool) -> None:
+        if self.held.is_due(self.now):
+            self.ask_at, self.forgotten = self.now + pause, is_forgotten
+            self.held.refuse(self.ask_at, is_forgotten=is_forgotten)
+
+    @rule(pause=pauses)
+    def reposition(self, pause: timedelta) -> None:
+        self.sequencer, self.ask_at = None, self.now + pause
+        self.held.reposition(self.ask_at)
+
+    @rule()
+    @precondition(lambda self: self.sequencer is not None)
+    def begin_listing(self) -> None:
+        answer: Question[Stored] = Question(Future())
+        self.relist_at = self.now + timedelta(seconds=30)
+        self.under_way = Listing(answer=answer, token=1, full=False, begun_at=self.now, relist_at=self.relist_at)
+        self.held.listing_begun(self.under_way)
+
+    @rule(soon=st.booleans())
+    @precondition(lambda self: self.sequencer is not None and self.under_way is not None)
+    def end_listing(self, soon: bool) -> None:
+        self.under_way = None
+        self.relist_at = self.now + timedelta(seconds=1) if soon else self.relist_at
+        assert self.relist_at is not None
+        self.held.listing_ended(self.relist_at)
+
+    @rule()
+    def set_back(self) -> None:
+        self.held.forget_view()
+        self.under_way = self.relist_at = None
+        assert len(self.held.view) == 0
+
+    @rule()
+    def see_event(self) -> None:
+        self.held.view.created(INFO)
+
+    @rule(reason=st.sampled_from(("refused", "corrupt")), by_failures=st.booleans())
+    def stop(self, reason: str, by_failures: bool) -> None:
+        self.assignment.stop(self.held, reason, by_failures=by_failures)
+        self.reason = reason
+        assert self.held.stop is not None
+        assert self.held.stop.by_failures == by_failures
+        assert self.health.snapshot().stopped == {str(SOURCE): reason}
+
+    @rule()
+    def resume(self) -> None:
+        self.assignment.resume(self.held)
+        self.reason = ""
+        assert self.health.snapshot().stopped == {}
+
+    @invariant()
+    def the_position_is_its_own(self) -> None:
+        assert self.held.sequencer is self.sequencer
+        assert self.held.is_forgotten == (self.forgotten and self.sequencer is None)
+        is_due = self.sequencer is None and (self.ask_at is None or self.now >= self.ask_at)
+        assert self.held.is_due(self.now) == is_due
+
+    @invariant()
+    def the_listing_is_its_own(self) -> None:
+        if self.under_way is not None:
+            assert self.held.listing is self.under_way
+        elif self.relist_at is not None:
+            assert self.held.listing == Listed(self.relist_at)
+        else:
+            assert self.held.listing == NotListed()
+        assert self.held.is_listed == (self.relist_at is not None)
+        shows_nothing = self.sequencer is not None and self.under_way is None
+        assert self.held.is_seen == (len(self.held.view) > 0 or shows_nothing)
+
+    @invariant()
+    def the_stop_is_its_own(self) -> None:
+        assert self.held.stopped == self.reason
+
+
+TestAssignedPartition = AssignedPartitionMachine.TestCase
+TestAssignedPartition.settings = machine(100)
