@@ -28,8 +28,8 @@ class KafkaClaim:
     def __init__(
         self, properties: Mapping[str, str], *, group_id: str, within: timedelta = timedelta(seconds=30)
     ) -> None:
-        """`properties`: those of the workers' consumer; its `group.instance.id` is dropped, since a member with it would
-        fence the worker. `within`: time limit for the assignment."""
+        """`properties`: those of the workers' consumer. `group.instance.id` is dropped: a member with a worker's id
+        would fence that worker. `within`: time limit for the assignment."""
         self._properties = {name: value for name, value in properties.items() if name != "group.instance.id"}
         self._group_id = group_id
         self._within = within
