@@ -1,4 +1,4 @@
-"""S3 and SQS of the embedded stack: dummy credentials, and a bucket whose changes arrive in a queue."""
+"""S3 and SQS of the embedded stack: dummy credentials, and a bucket that sends notifications to a queue."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EVENTS: Final[tuple[EventType, ...]] = ("s3:ObjectCreated:*", "s3:ObjectRemoved:
 
 
 def local_config() -> Config:
-    """Never through a proxy, few and quick retries: the server is on this machine."""
+    """No proxy, few and quick retries: the server is on this machine."""
     return Config(proxies={}, retries={"mode": "standard", "total_max_attempts": 3}, s3={"addressing_style": "path"})
 
 
@@ -49,11 +49,12 @@ def sqs_client(endpoint_url: str) -> SQSClient:
 
 
 def wire(endpoint_url: str, bucket: str, queue: str, prefix: str = "") -> str:
-    """Make `bucket` and `queue`, and let every creation and removal below `prefix` send a message. The queue's URL.
+    """Create `bucket` and `queue`, with a notification for every object created or removed below `prefix`. Returns the
+    queue's URL.
 
-    May be called again: bucket, queue and the wirings of other queues stay, this queue's wiring is replaced. As with
-    the real service each call sends an `s3:TestEvent`.
-    moto refuses bucket names of fewer than three letters, and sends two messages (`Put` and
+    May be called again: the bucket, the queue and the notifications of other queues stay, those of this queue are
+    replaced. As with the real service, each call sends an `s3:TestEvent`.
+    moto rejects bucket names of fewer than three letters, and sends two messages (`Put` and
     `CompleteMultipartUpload`) for one multipart upload.
     """
     s3 = s3_client(endpoint_url)

@@ -44,18 +44,18 @@ DEFAULTS: Mapping[str, str] = {
     "group.consumer.min.heartbeat.interval.ms": "200",
     "group.consumer.heartbeat.interval.ms": "1000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-    # a killed broker may come back once its former life's session has ended
+    # a killed broker can start again once the session of its previous process has ended
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
-    # a topic exists because somebody made it
+    # topics are created explicitly
     "auto.create.topics.enable": "false",
     # small: the default takes 128 MiB of the heap at once
     "log.cleaner.dedupe.buffer.size": "16777216",
 }
 _AUTHORISED: Mapping[str, str] = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    "super.users": "User:ANONYMOUS",  # whoever comes to a listener without SASL: tests, controller and broker
-    "sasl.enabled.mechanisms": "SCRAM-SHA-256",  # principals are made while it runs, each test has its own
+    "super.users": "User:ANONYMOUS",  # every connection to a listener without SASL: tests, controller and broker
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",  # allows new principals while it runs; each test has its own
     "listener.name.secured.scram-sha-256.sasl.jaas.config": (
         "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     ),
@@ -64,7 +64,7 @@ _AUTHORISED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Membership:
-    """A broker's place in a cluster of several, whose controller is another process."""
+    """A broker's membership of a cluster of several brokers, whose controller is another process."""
 
     cluster_id: str
     node_id: int
@@ -89,10 +89,10 @@ class Broker:
         secured: bool = False,
         membership: Membership | None = None,
     ) -> None:
-        """`config` goes over DEFAULTS, `java_options` (heap) over ours. `abort`: set it to end every wait. `behind`: a
-        proxy; the broker listens on the first port too, and tells who comes there to come to the second one.
-        `secured`: one more listener, whose principals may do what ACLs say; see `secured_bootstrap`. `membership`: of a
-        cluster of several; None: it is a cluster of its own."""
+        """`config` overrides DEFAULTS, `java_options` (heap) override ours. `abort`: set it to end every wait.
+        `behind`: ports of a proxy; the broker also listens on the first port, and advertises the second one to clients
+        that connect there. `secured`: adds a listener whose principals have the permissions that ACLs give; see
+        `secured_bootstrap`. `membership`: in a cluster of several brokers; None: a cluster of its own."""
         self.region = region
         self.log = log
         self._config = dict(config)
@@ -128,36 +128,37 @@ class Broker:
 
     @property
     def data_dir(self) -> Path:
-        """Logs, in a folder `{topic}-{partition}` for each partition. Not to be touched while the broker runs."""
+        """Logs, in a folder `{topic}-{partition}` for each partition. Must not be changed while the broker runs."""
         return self._kafka.data_dir
 
     @property
     def secured_bootstrap(self) -> str:
-        """`bootstrap.servers` of the listener with SASL_PLAINTEXT and SCRAM-SHA-256. A principal of it has no right but
-        those that ACLs give; who comes to `bootstrap` is anonymous, and a super user. Raises LocalStackError before the
-        first start, and for a broker that is not secured."""
+        """`bootstrap.servers` of the listener with SASL_PLAINTEXT and SCRAM-SHA-256. Its principals have only the
+        permissions that ACLs give; a client of `bootstrap` is anonymous, and a super user. Raises LocalStackError
+        before the first start, and for a broker that is not secured."""
         if not self._secured:
-            raise LocalStackError(f"{self.name} has no secured listener: ask for one with secured=True")
+            raise LocalStackError(f"{self.name} has no secured listener: start it with secured=True")
         return f"{HOST}:{self._server.ports[2]}"
 
     def start(self, timeout: timedelta = START_TIMEOUT) -> None:
-        """Answers clients when this returns. The first start finds ports, later ones keep them, and the data.
+        """Start the broker; it answers clients when this returns. The first start chooses ports; later starts keep them
+        and the data.
 
-        No error if it runs. Raises LocalStackError with the log's path and end.
+        No error if it runs. Raises LocalStackError with the log's path and last lines.
         """
         self._server.start(timeout)
 
     def stop(self) -> None:
-        """SIGTERM: a clean end. The data stays. No error if it does not run."""
+        """SIGTERM: a clean shutdown. The data stays. No error if it does not run."""
         self._server.stop()
 
     def kill(self) -> None:
-        """SIGKILL: the broker dies without a word. The data stays as it was at that moment."""
+        """SIGKILL. The data stays as it was at that moment."""
         self._server.kill()
 
     def burn(self) -> None:
-        """SIGKILL, and the data is gone. A start that follows is another cluster's, at the same address, or that of a
-        member which has to copy everything from the others."""
+        """SIGKILL, and delete the data. The next start makes another cluster at the same address, or a cluster member
+        that has to copy everything from the others."""
         self._server.kill()
         self._kafka.erase_data()
 
@@ -202,20 +203,20 @@ class Broker:
 
     def _listeners(self, port: int, controller_port: int, secured_port: int | None = None) -> Mapping[str, str]:
         clients = [f"PLAINTEXT://{HOST}:{port}"]
-        told, protocols = list(clients), ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"]
+        advertised, protocols = list(clients), ["PLAINTEXT:PLAINTEXT", "CONTROLLER:PLAINTEXT"]
         if self._behind is not None:
-            here, there = self._behind
-            clients.append(f"PROXIED://{HOST}:{here}")
-            told.append(f"PROXIED://{HOST}:{there}")
+            own_port, proxy_port = self._behind
+            clients.append(f"PROXIED://{HOST}:{own_port}")
+            advertised.append(f"PROXIED://{HOST}:{proxy_port}")
             protocols.append("PROXIED:PLAINTEXT")
         if secured_port is not None:
             clients.append(f"SECURED://{HOST}:{secured_port}")
-            told.append(clients[-1])
+            advertised.append(clients[-1])
             protocols.append("SECURED:SASL_PLAINTEXT")
         ours = [f"CONTROLLER://{HOST}:{controller_port}"] if self._membership is None else []
         return {
             "listeners": ",".join([*clients, *ours]),
-            "advertised.listeners": ",".join(told),
+            "advertised.listeners": ",".join(advertised),
             "inter.broker.listener.name": "PLAINTEXT",
             "listener.security.protocol.map": ",".join(protocols),
             "controller.listener.names": "CONTROLLER",
@@ -232,4 +233,4 @@ class Broker:
             return False  # another process has its port
         if self._membership is None:
             return len(found.brokers) == 1
-        return self._membership.node_id in found.brokers  # the controller lets it serve
+        return self._membership.node_id in found.brokers  # the controller has unfenced it

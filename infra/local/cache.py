@@ -1,4 +1,4 @@
-"""The user's cache folder: what is fetched once, and the state of the detached stack."""
+"""The user's cache folder: files that are fetched once, and the state of the detached stack."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CACHE_VARIABLE = "REPLICATOR_CACHE"
 
 
 def cache_dir() -> Path:
-    """`$REPLICATOR_CACHE`, or `kafka-segment-replicator` in `$XDG_CACHE_HOME` or `~/.cache`. Made if absent."""
+    """`$REPLICATOR_CACHE`, or `kafka-segment-replicator` in `$XDG_CACHE_HOME` or `~/.cache`. Created if absent."""
     if chosen := os.environ.get(CACHE_VARIABLE):
         folder = Path(chosen)
     elif base := os.environ.get("XDG_CACHE_HOME"):
@@ -29,9 +29,9 @@ def cache_dir() -> Path:
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold the lock file `path`; waits for other processes. The system frees it when the holder dies.
+    """Hold the lock file `path`; waits for other processes. The system releases the lock when the holder dies.
 
-    The file stays: removing a lock file lets two holders in.
+    The file stays: if it were removed, two processes could hold the lock.
     """
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)

@@ -1,7 +1,7 @@
-"""A class archive (Java's AppCDS) that halves the start of a broker. Nothing depends on it but speed.
+"""A class archive (Java's AppCDS) that halves the start time of a broker. It affects only speed.
 
-<cache>/kafka-4.3.1.java-17.0.15-1a2b3c4d.jsa      made once per Java by a broker that starts and ends;
-                                                   empty: it could not be made, do not try again
+<cache>/kafka-4.3.1.java-17.0.15-1a2b3c4d.jsa      written once per Java by a broker that starts and ends;
+                                                   empty: it could not be written, do not try again
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 def class_archive(java: Java, jars: tuple[Path, ...], *, version: str, cache: Path | None = None) -> Path | None:
-    """The archive of this Java for these jars; None if it cannot be made. Takes some seconds at the first call."""
+    """The archive of this Java for these jars; None if it cannot be written. The first call takes some seconds."""
     cache = cache or cache_dir()
     installation = hashlib.sha256(str(java.home).encode()).hexdigest()[:8]
     archive = cache / f"kafka-{version}.java-{java.version}-{installation}.jsa"
@@ -37,7 +37,7 @@ def class_archive(java: Java, jars: tuple[Path, ...], *, version: str, cache: Pa
 
 def _make(java: Java, jars: tuple[Path, ...], archive: Path) -> None:
     prefix = f"{archive.name}.partial-"
-    for leftover in archive.parent.glob(f"{prefix}*"):  # of one that was killed; the lock is ours
+    for leftover in archive.parent.glob(f"{prefix}*"):  # of a killed process; we hold the lock
         shutil.rmtree(leftover, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix=prefix, dir=archive.parent))
     made = work / "classes.jsa"
@@ -56,7 +56,7 @@ def _make(java: Java, jars: tuple[Path, ...], archive: Path) -> None:
         broker.start()
         broker.stop()  # Java writes the archive while it ends
     except LocalStackError:
-        made.unlink(missing_ok=True)  # a broker that cannot start says so when it matters
+        made.unlink(missing_ok=True)  # if a broker cannot start, its next regular start reports it
     finally:
         if not made.exists():
             made.touch()

@@ -1,9 +1,9 @@
-"""A Kafka cluster of several brokers: what replication does when brokers come and go.
+"""A Kafka cluster of several brokers, for tests of replication while brokers stop and start.
 
-    controller (a process of its own, which nothing happens to) ──> broker 1, 2, 3
+    controller (a process of its own, which is never disturbed) ──> broker 1, 2, 3
 
-Every topic has a replica on each broker unless its creator asks for something else, and takes records with acks=all as
-long as all but one of them are in sync. So any one broker may go; when two are gone, records wait.
+By default every topic has a replica on each broker, and accepts records with acks=all as long as all but one of them
+are in sync. Therefore any one broker may be down; when two are down, records wait.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class BrokerCluster:
         java_options: tuple[str, ...] = (),
         size: int = BROKERS,
     ) -> None:
-        """`config` goes over the defaults of every broker. `abort`: set it to end every wait."""
+        """`config` overrides the defaults of every broker. `abort`: set it to end every wait."""
         self.region = region
         self._folder, self._log_dir, self._size = folder, log_dir, size
         self._cluster_id = new_cluster_id()
@@ -98,7 +98,7 @@ class BrokerCluster:
 
     @property
     def bootstrap(self) -> str:
-        """`bootstrap.servers` with every broker, also those that are gone. Raises LocalStackError before the start."""
+        """`bootstrap.servers` with every broker, also those that are down. Raises LocalStackError before the start."""
         if not self._brokers:
             raise LocalStackError(f"cluster {self.region} was never started: it has no ports yet")
         return ",".join(broker.bootstrap for broker in self._brokers.values())
@@ -113,7 +113,7 @@ class BrokerCluster:
                 started.result()
 
     def restore(self) -> None:
-        """Thaw or start whatever was frozen, stopped or killed."""
+        """Thaw or start every process that was frozen, stopped or killed."""
         self._controller.restore()
         for broker in self._brokers.values():
             broker.restore()
@@ -137,8 +137,8 @@ class BrokerCluster:
         return frozenset(found.isrs if found is not None else ())
 
     def wait_until_in_sync(self, node_ids: Iterable[int], topics: Iterable[str] = ()) -> None:
-        """Until exactly these replicas of every partition (of these topics; none: of all) are in sync, and one of them
-        leads. Raises LocalStackError."""
+        """Wait until exactly these replicas of every partition are in sync and one of them leads. `topics`: only those;
+        empty: all topics. Raises LocalStackError."""
         wanted, names = frozenset(node_ids), frozenset(topics)
 
         def are_in_sync() -> bool:
@@ -158,16 +158,16 @@ class BrokerCluster:
             raise LocalStackError(f"the replicas on brokers {sorted(wanted)} were not in sync within {IN_SYNC_WITHIN}")
 
     def elect(self, topic: str, partition: int, *, unclean: bool = False) -> None:
-        """Let the partition's preferred replica lead; `unclean`: let any live replica lead, whatever it lacks, when no
-        replica that is in sync is alive. Returns once there is a leader. No error when nothing has to be elected.
-        Raises KafkaException."""
+        """Elect the partition's preferred replica; `unclean`: if no in-sync replica is alive, elect any live replica,
+        even if it lacks records. Returns once there is a leader. No error when no election is needed. Raises
+        KafkaException."""
         kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         # without a timeout: the client raises SystemError when it is given one (confluent-kafka 2.16.1)
         asked = self._admin().elect_leaders(kind, [TopicPartition(topic, partition)])
 
         def answered() -> bool:
             if not asked.done():
-                self._topics()  # the client may take a dead broker for the one to ask, until it has newer metadata
+                self._topics()  # the client may wait for a dead broker until it has newer metadata
             return asked.done()
 
         if not wait_until(answered, ELECTED_WITHIN, interval=ASK_AGAIN):
@@ -183,14 +183,14 @@ class BrokerCluster:
         return found[topic].partitions[partition] if found is not None and topic in found else None
 
     def _topics(self) -> Mapping[str, TopicMetadata] | None:
-        """None while no broker answers."""
+        """Metadata of all topics; None while no broker answers."""
         try:
             return self._admin().list_topics(timeout=ASK_SECONDS).topics
         except KafkaException:
             return None
 
     def _broker(self, node_id: int) -> Broker:
-        """The controller has its port by now."""
+        """Called once the controller has its port."""
         name = f"{self.region}{node_id}"
         return self._make_broker(
             region=name,
@@ -200,8 +200,8 @@ class BrokerCluster:
         )
 
     def _admin(self) -> AdminClient:
-        """One for all questions. It keeps connections to all brokers: else it is busy with waiting for a dead one
-        (librdkafka 2.16)."""
+        """The client for all requests. It keeps connections to all brokers: otherwise it would wait busily for a dead
+        one (librdkafka 2.16)."""
         if self._client is None:
             properties: dict[str, str | int | float | bool] = {
                 "bootstrap.servers": self.bootstrap,
@@ -213,7 +213,7 @@ class BrokerCluster:
 
 
 class _Controller:
-    """The cluster's only controller: a process that is no broker, so that any broker may go."""
+    """The cluster's only controller: a process that is not a broker, so that any broker may stop."""
 
     def __init__(
         self,
@@ -227,7 +227,7 @@ class _Controller:
         config: Mapping[str, str],
         cluster_id: str,
     ) -> None:
-        """`config` goes over what a controller needs: it decides on defaults of topics, and whether a broker lives."""
+        """`config` overrides the controller's own settings: it decides on topic defaults and broker liveness."""
         self._config = dict(config)
         self._cluster_id = cluster_id
         self._kafka = KafkaProcess(
@@ -264,5 +264,5 @@ class _Controller:
         return self._kafka.launch(settings, self._cluster_id)
 
     def _answers(self) -> bool:
-        """No client can ask it anything: it has said itself that it serves."""
+        """No client can connect to it, so its own log line counts."""
         return "Kafka Server started" in self._server.logged() and listens(self._server.port)

@@ -1,11 +1,11 @@
 """The detached stack: started by one command, ended by another.
 
-    up_detached ── starts ──> supervisor, brokers, moto ── goes on after `up_detached` has returned
+    up_detached ── starts ──> supervisor, brokers, moto ── keep running after `up_detached` has returned
         └ <dir>/state.json ──> status, down
 
-`dir` is `local-stack` in the user's cache folder and removed by `down`, or a folder of the user's, which keeps its
-data.
-A pid in the file counts only together with the birth of its process, so that `down` never ends somebody else's.
+`dir` is `local-stack` in the user's cache folder, which `down` removes, or a folder that the user chose, which keeps
+its data.
+A pid in the file counts only together with the start time of its process, so that `down` never ends another process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ CHECK_INTERVAL = timedelta(seconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackState:
-    """What `down` and `status` need to know of a detached stack, and its users: `brokers` are bootstraps by region."""
+    """Facts about a detached stack for `down`, `status` and users of the stack. `brokers`: `bootstrap.servers` by
+    region."""
 
     dir: Path
     keep_dir: bool
@@ -61,7 +62,7 @@ class StackState:
         return self.dir / "logs"
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for a file or for `--json`."""
+        """JSON values for the state file and for `--json`."""
         return {
             "version": VERSION,
             "dir": str(self.dir),
@@ -76,7 +77,7 @@ class StackState:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
-        """Raises ValueError, KeyError or TypeError if it is not what `to_json` gives."""
+        """Inverse of `to_json`. Raises ValueError, KeyError or TypeError for other values."""
         if values["version"] != VERSION:
             raise ValueError(f"version {values['version']}, wanted {VERSION}")
         return cls(
@@ -94,7 +95,7 @@ class StackState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackStatus:
-    """A detached stack as found now. `alive`: by process name."""
+    """Current state of a detached stack. `alive`: by process name."""
 
     state: StackState
     alive: Mapping[str, bool]
@@ -106,7 +107,7 @@ class StackStatus:
 
     @property
     def down(self) -> bool:
-        """Whether none runs: the machine was restarted, or they were ended by hand."""
+        """Whether no process runs: the machine was restarted, or the processes were ended by hand."""
         return not any(self.alive.values())
 
 
@@ -119,8 +120,8 @@ def run_foreground(
     broker_config: Mapping[str, str] = MappingProxyType({}),
     kafka_version: str = KAFKA_VERSION,
 ) -> None:
-    """A stack until `stop` is set or Ctrl-C comes (KeyboardInterrupt passes through). Raises LocalStackError if a part
-    of it dies."""
+    """Run a stack until `stop` is set or Ctrl-C is pressed (KeyboardInterrupt passes through). Raises LocalStackError
+    if one of its processes dies."""
     with LocalStack(regions=regions, dir=dir, broker_config=broker_config, kafka_version=kafka_version) as stack:
         on_ready(stack)
         while not stop.wait(CHECK_INTERVAL.total_seconds()):
@@ -137,8 +138,8 @@ def up_detached(
 ) -> StackState:
     """Start a stack that outlives this process. Raises LocalStackError if one runs already in that folder.
 
-    `prepare` is called while the stack still ends with this process, as it does when `prepare` raises; what it starts
-    in the stack goes on with it.
+    `prepare` is called while the stack still ends with this process, which also happens when `prepare` raises.
+    Processes that it starts in the stack are detached with it.
     """
     folder = _folder(dir)
     with locked(cache_dir() / "local-up.lock"):
@@ -168,13 +169,13 @@ def up_detached(
                 endpoint_url=stack.moto.endpoint_url,
                 processes=stack.identities(),
             )
-            _write(folder / STATE_FILE, state)  # before it is detached: nothing may run that no file names
+            _write(folder / STATE_FILE, state)  # before the detach: no process may run without being in the file
             stack.detach()
     return state
 
 
 def status(*, dir: Path | None = None) -> StackStatus | None:  # noqa: A002
-    """The detached stack of that folder; None if there is none. Raises LocalStackError if its file cannot be read."""
+    """The detached stack in that folder; None if there is none. Raises LocalStackError if its file cannot be read."""
     path = _folder(dir) / STATE_FILE
     try:
         state = StackState.from_json(json.loads(path.read_text(encoding="utf-8")))
@@ -189,7 +190,7 @@ def status(*, dir: Path | None = None) -> StackStatus | None:  # noqa: A002
 
 
 def down(*, dir: Path | None = None) -> StackState | None:  # noqa: A002
-    """End the detached stack of that folder, and exactly its processes; None if there is none. May be called twice."""
+    """End the detached stack in that folder, and no other process; None if there is none. May be called twice."""
     folder = _folder(dir)
     present = status(dir=dir)
     if present is None:

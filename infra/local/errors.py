@@ -1,4 +1,4 @@
-"""What goes wrong with the embedded stack."""
+"""The embedded stack's error, with the last lines of a log."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ TAIL_LINES = 30
 
 
 class LocalStackError(ReplicatorError):
-    """The embedded stack cannot start, or a process of it died. The message says where its log is."""
+    """The embedded stack cannot start, or one of its processes died. The message has the path of its log."""
 
 
 def tail(log: Path, *, lines: int = TAIL_LINES) -> str:
-    """The last `lines` lines of a log, indented; says so if there is none."""
+    """The last `lines` lines of a log, indented; a note if there is no log, or it is empty."""
     try:
         text = log.read_text(encoding="utf-8", errors="replace")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Which process a pid means: a pid alone may name another process tomorrow."""
+"""Identifies a process by pid and start time: a pid alone may be reused by another process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessIdentity:
-    """A pid and the moment its process was born, in the system's own words (compared, never computed with)."""
+    """A pid and the start time of its process, as the system prints it (compared, never computed with)."""
 
     pid: int
     born: str
@@ -21,7 +21,7 @@ class ProcessIdentity:
             raise ValueError("born must not be empty")
 
     def alive(self) -> bool:
-        """Whether this very process runs. A dead one that nobody has waited for yet (a zombie) does not."""
+        """Whether exactly this process runs. A dead process that was not waited for yet (a zombie) does not."""
         return birth(self.pid) == self.born
 
 
@@ -32,7 +32,7 @@ def identify(pid: int) -> ProcessIdentity | None:
 
 
 def birth(pid: int) -> str:
-    """When the process `pid` was born; empty if there is none."""
+    """Start time of the process `pid`; empty if there is none."""
     return _birth_from_proc(pid) if Path("/proc/self/stat").exists() else _birth_from_ps(pid)
 
 
@@ -42,9 +42,9 @@ def _birth_from_proc(pid: int) -> str:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
         return ""
-    fields = stat.rpartition(")")[2].split()  # the name before it may hold anything
+    fields = stat.rpartition(")")[2].split()  # the process name before it may contain any character
     state, start_ticks = fields[0], fields[19]
-    return "" if state in "ZXx" else f"{boot}:{start_ticks}"  # ticks since boot: the boot makes them unique
+    return "" if state in "ZXx" else f"{boot}:{start_ticks}"  # ticks since boot are unique only with the boot id
 
 
 def _birth_from_ps(pid: int) -> str:

@@ -1,11 +1,11 @@
-"""The jars of Kafka, fetched once into the user's cache folder.
+"""Fetches Kafka's jars once into the user's cache folder.
 
-    <cache>/kafka-4.3.1/*.jar        complete or absent: renamed into place whole
-    <cache>/kafka-4.3.1.lock         one fetcher at a time, over all processes
-    <cache>/kafka-4.3.1.fetch.log    what the resolver said when it failed
+    <cache>/kafka-4.3.1/*.jar        complete or absent: the folder is renamed into place
+    <cache>/kafka-4.3.1.lock         one fetcher at a time, across all processes
+    <cache>/kafka-4.3.1.fetch.log    output of the resolver when it failed
 
-PySpark's own resolver fetches them, so neither Maven nor a Kafka download is needed. What Kafka shares with PySpark
-(the Scala library, logging) is copied from PySpark: later runs need nothing but the folder.
+PySpark's own resolver fetches them, so neither Maven nor a Kafka download is needed. Jars that Kafka and PySpark share
+(the Scala library, logging) are copied from PySpark: later runs need only the folder.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FROM_PYSPARK = (
     "log4j-slf4j2-impl-*.jar",
     "log4j-1.2-api-*.jar",  # for versions of Kafka that call log4j 1
 )
-_LOGGING = re.compile(r"slf4j|log4j")  # one version of each only: PySpark's, which fit together
+_LOGGING = re.compile(r"slf4j|log4j")  # only one version of each: PySpark's, which are compatible with each other
 RESOLVER = """
 import sys
 from pyspark.sql import SparkSession
@@ -62,8 +62,8 @@ def kafka_jars(
 ) -> tuple[Path, ...]:
     """The class path of Kafka `version`, in order. Fetches at the first call on a machine (half a minute).
 
-    Safe in several processes at once: one fetches, the others wait for it. `resolver`: a Python program that leaves the
-    jars of a package (its first argument) in the folder `jars` of another (its second). Raises LocalStackError.
+    Safe to call in several processes at once: one fetches, the others wait for it. `resolver`: a Python program that
+    fetches a package (its first argument) into the subfolder `jars` of a folder (its second). Raises LocalStackError.
     """
     if not re.fullmatch(r"\d+\.\d+\.\d+(-[0-9A-Za-z]+)?", version):
         raise ValueError(f"not a Kafka version: {version!r}")
@@ -77,7 +77,7 @@ def kafka_jars(
 
 
 def is_fetched(version: str = KAFKA_VERSION, *, cache: Path | None = None) -> bool:
-    """Whether the jars are in the cache folder: if not, the next start takes half a minute and the network."""
+    """Whether the jars are in the cache folder: if not, the next start needs half a minute and the network."""
     return _folder(version, cache or cache_dir()).is_dir()
 
 
@@ -88,7 +88,7 @@ def _folder(version: str, cache: Path) -> Path:
 def _fetch(java: Java, version: str, folder: Path, resolver: str) -> None:
     log = folder.with_name(f"{folder.name}.fetch.log")
     log.unlink(missing_ok=True)
-    for leftover in folder.parent.glob(f"{folder.name}.partial-*"):  # of one that was killed; the lock is ours
+    for leftover in folder.parent.glob(f"{folder.name}.partial-*"):  # of a killed process; we hold the lock
         shutil.rmtree(leftover, ignore_errors=True)
     work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.partial-", dir=folder.parent))
     owner = Supervisor(log=log, remove=[work])
@@ -108,19 +108,20 @@ def _fetch(java: Java, version: str, folder: Path, resolver: str) -> None:
             how = "did not end" if code is None else f"ended with {code}"
             message = (
                 f"cannot fetch Kafka {version} ({package}): the resolver {how} after {seconds} s.\n"
-                "It needs the network once. Behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=... "
+                "This needs the network once. Behind a proxy set JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=... "
                 f"-Dhttps.proxyPort=...; without a network copy {folder} from a machine that has it."
             )
             raise LocalStackError(with_log(message, log))
         _collect(work / "ivy" / "jars", work / "done")
-        (work / "done").rename(folder)  # whole or not at all: a reader never sees a part of it
+        (work / "done").rename(folder)  # atomic: a reader never sees an incomplete folder
         log.unlink(missing_ok=True)
     finally:
         owner.close()
 
 
 def _environment(java: Java, work: Path) -> dict[str, str]:
-    """The user's own, with this Java, without what would start another Spark, temporary files in `work`."""
+    """The user's environment with this Java, without variables that would start another Spark, and with temporary files
+    in `work`."""
     kept = {k: v for k, v in os.environ.items() if k == "SPARK_CONF_DIR" or not k.startswith(("SPARK_", "PYSPARK_"))}
     temp = work / "tmp"
     temp.mkdir()
@@ -138,7 +139,7 @@ def _collect(fetched: Path, done: Path) -> None:
     found = [jar for jar in fetched.glob("*.jar") if not _LOGGING.search(jar.name)]
     if not any(jar.name.startswith(f"org.apache.kafka_kafka_{SCALA}-") for jar in found):
         raise LocalStackError(
-            f"the resolver left no kafka_{SCALA} jar in {fetched}: a newer PySpark may name it otherwise"
+            f"the resolver left no kafka_{SCALA} jar in {fetched}: a newer PySpark may name it differently"
         )
     for jar in found + _from_pyspark():
         shutil.copyfile(jar, done / jar.name)
@@ -147,6 +148,6 @@ def _collect(fetched: Path, done: Path) -> None:
 def _from_pyspark() -> list[Path]:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise LocalStackError("PySpark is not installed, and Kafka is fetched with it: pip install pyspark")
+        raise LocalStackError("PySpark, which fetches Kafka, is not installed: pip install pyspark")
     folder = Path(spec.origin).parent / "jars"
     return [jar for pattern in FROM_PYSPARK for jar in sorted(folder.glob(pattern))]

@@ -27,7 +27,7 @@ FORMAT_TIMEOUT = timedelta(seconds=90)
 _JVM = (
     "-Xmx512m",
     "-XX:+ExitOnOutOfMemoryError",
-    "-XX:-UsePerfData",  # else a kill leaves a file in the temp folder
+    "-XX:-UsePerfData",  # else a killed process leaves a file in the temporary folder
     "-Djava.awt.headless=true",
 )
 _LOG4J = """\
@@ -43,14 +43,14 @@ rootLogger.appenderRef.out.ref = out
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaRuntime:
-    """What runs a broker. `shared_classes`: a class archive that only makes the start faster."""
+    """The programs that run a broker. `shared_classes`: a class archive, which only makes the start faster."""
 
     java: Java
     jars: tuple[Path, ...]
     shared_classes: Path | None = None
 
     def command(self, main_class: str, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
-        """The command line of a program of Kafka; `options` are for Java."""
+        """The command line of a Kafka program. `options`: those of Java."""
         shared = [f"-XX:SharedArchiveFile={self.shared_classes}", "-Xshare:auto"] if self.shared_classes else []
         class_path = ":".join(str(jar) for jar in self.jars)
         return [str(self.java.executable), *_JVM, *shared, *options, "-cp", class_path, main_class, *arguments]
@@ -70,7 +70,7 @@ class KafkaProcess:
         abort: threading.Event,
         java_options: tuple[str, ...] = (),
     ) -> None:
-        """`java_options` (heap) go over ours. `abort`: set it to end every wait."""
+        """`java_options` (heap) override ours. `abort`: set it to end every wait."""
         self.name = name
         self._folder = folder
         self._log = log
@@ -84,8 +84,8 @@ class KafkaProcess:
         return self._folder / "data"
 
     def launch(self, settings: Mapping[str, str], cluster_id: str) -> Process:
-        """`settings` go into server.properties; `cluster_id` counts when the data folder is new. Raises
-        LocalStackError."""
+        """Start the server. `settings`: those in server.properties. `cluster_id`: used when the data folder is new.
+        Raises LocalStackError."""
         properties = self._write_files({**settings, "log.dirs": str(self.data_dir)})
         if not self._meta.exists():
             self._format(properties, cluster_id)
@@ -95,7 +95,7 @@ class KafkaProcess:
         return f"cluster.id={cluster_id}\n" in self._meta.read_text(encoding="utf-8")
 
     def erase_data(self) -> None:
-        """To be called while it does not run."""
+        """Call only while the server does not run."""
         shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def _run(self, main_class: str, *arguments: str, options: tuple[str, ...] = ()) -> Process:

@@ -23,7 +23,7 @@ ASK_SECONDS = 5.0
 
 
 class Moto:
-    """S3 and SQS under one endpoint. Everything is in its memory: `stop` loses buckets, objects, queues and wirings.
+    """S3 and SQS at one endpoint. All data is in memory: `stop` loses buckets, objects, queues and notifications.
 
     One thread per connection: parallel requests are answered correctly, conditional puts of one key among them, but not
     faster than one after the other (130 requests a second on two cores).
@@ -48,15 +48,15 @@ class Moto:
         return f"http://{self._server.address}"
 
     def start(self, timeout: timedelta = START_TIMEOUT) -> None:
-        """Answers when this returns: empty, on the port of the first start. No error if it runs."""
+        """Start moto, empty, on the port of the first start; it answers when this returns. No error if it runs."""
         self._server.start(timeout)
 
     def stop(self) -> None:
-        """End it, and lose everything in it. No error if it does not run."""
+        """End it; all its data is lost. No error if it does not run."""
         self._server.stop()
 
     def freeze(self) -> None:
-        """SIGSTOP: requests hang, until `thaw`. Keeps everything."""
+        """SIGSTOP: requests hang until `thaw`. Keeps all data."""
         self._server.freeze()
 
     def thaw(self) -> None:
@@ -83,7 +83,7 @@ class Moto:
         return self._owner.start(self.name, command, log=self.log, cwd=self._folder, env=env)
 
     def _answers(self) -> bool:
-        if "Running on http" not in self._server.logged():  # then what answers is another process
+        if "Running on http" not in self._server.logged():  # then another process answers on its port
             return False
         connection = http.client.HTTPConnection(HOST, self._server.port, timeout=ASK_SECONDS)
         try:

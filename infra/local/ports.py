@@ -1,7 +1,7 @@
 """Free TCP ports on the loopback address.
 
-They are taken from below the system's range for outgoing connections. A port of that range can be lost to any client
-while its server is down; worse, a client that keeps trying a closed port of it ends up connected to itself.
+They are below the system's range for outgoing connections. A port of that range can be taken by any client while its
+server is down; worse, a client that keeps connecting to a closed port of that range ends up connected to itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ CONNECT_SECONDS = 1.0
 
 
 def outgoing_from() -> int:
-    """First port the system uses for outgoing connections. Unknown (not Linux): the lowest default of any system."""
+    """First port that the system uses for outgoing connections. If unknown (not Linux), the lowest default of any
+    system."""
     try:
         return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
@@ -41,15 +42,15 @@ def is_free(port: int) -> bool:
 
 
 def listens(port: int) -> bool:
-    """Whether a server listens on `port`. Disturbs nobody, unlike `is_free`, which holds the port for a moment."""
+    """Whether a server listens on `port`. Has no side effect, unlike `is_free`, which takes the port for a moment."""
     with socket.socket() as probe:
         probe.settimeout(CONNECT_SECONDS)
         return probe.connect_ex((HOST, port)) == 0
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """`count` different ports, each found free just now. The caller starts its server at once, and asks again if it
-    lost the race (`lost_race`)."""
+    """`count` different ports that are free now. The caller starts its server at once, and calls this again if another
+    process was faster (`lost_race`)."""
     highest = outgoing_from() - 1
     if highest < LOWEST + count:  # a system that uses nearly all ports for outgoing connections
         highest = 65_535
@@ -62,7 +63,7 @@ def free_ports(count: int) -> tuple[int, ...]:
             found.add(port)
     raise LocalStackError(
         f"no {count} free TCP ports on {HOST} in {LOWEST}-{highest} after {ATTEMPTS} tries: "
-        "end what listens there (ss -ltn lists it)"
+        "end the processes that listen there (ss -ltn lists them)"
     )
 
 
@@ -70,5 +71,5 @@ _IN_USE = re.compile(r"address already in use|port \d+ is in use", re.IGNORECASE
 
 
 def lost_race(log_text: str) -> bool:
-    """Whether a server's log says that its port was taken."""
+    """Whether a server's log shows that its port was taken."""
     return _IN_USE.search(log_text) is not None

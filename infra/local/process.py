@@ -1,4 +1,4 @@
-"""The long-lived processes of a stack, as their user sees them; `supervisor.py` is the other end."""
+"""The long-lived processes of a stack, on their user's side; `supervisor.py` is the other side."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KILL_TIMEOUT = timedelta(seconds=10)
 
 
 class Supervisor:
-    """Starts processes that end with this one, however it ends. Safe to call from several threads."""
+    """Starts processes that end with this process, however that ends. Safe to call from several threads."""
 
     def __init__(self, *, log: Path, remove: Sequence[Path] = (), grace: timedelta = GRACE) -> None:
         """`remove`: folders that are deleted once everything has ended."""
@@ -57,7 +57,7 @@ class Supervisor:
         return self._process.pid
 
     def identities(self) -> Mapping[str, ProcessIdentity]:
-        """Every process started last under its name, and the supervisor itself."""
+        """The last process started under each name, and the supervisor itself."""
         return dict(self._identities)
 
     def start(self, name: str, argv: Sequence[str], *, log: Path, cwd: Path, env: Mapping[str, str]) -> Process:
@@ -74,19 +74,20 @@ class Supervisor:
         return code
 
     def signal(self, name: str, number: signal.Signals) -> bool:
-        """Whether the process `name` ran and its group was signalled."""
+        """Send a signal to the group of process `name`. True if it ran and was signalled."""
         return bool(self._ask({"do": "signal", "name": name, "number": int(number)})["sent"])
 
     def detach(self) -> None:
-        """From here on everything outlives this process; a SIGTERM to the supervisor ends it. No call may follow."""
+        """Let all processes outlive this one; a SIGTERM to the supervisor ends them. No call may follow."""
         self._ask({"do": "detach"})
         with self._lock:
             self._closed = True
             self._close_pipes()
-            self._process.returncode = 0  # not ours to wait for any more: no ResourceWarning about it
+            self._process.returncode = 0  # no longer waited for: avoids a ResourceWarning
 
     def close(self) -> None:
-        """End every process, remove the folders. May be called twice. Raises LocalStackError if something is left."""
+        """End every process and remove the folders. May be called twice. Raises LocalStackError if a process is
+        left."""
         with self._lock:
             if self._closed:
                 return
@@ -126,7 +127,9 @@ class Supervisor:
                 self._process.stdin.flush()
                 line = self._process.stdout.readline()
         if not line:
-            raise LocalStackError(f"the supervisor (pid {self.pid}) has ended: cannot {request['do']}; start anew")
+            raise LocalStackError(
+                f"the supervisor (pid {self.pid}) has ended: cannot {request['do']}; start the stack again"
+            )
         answer: dict[str, Any] = json.loads(line)
         if "error" in answer:
             raise LocalStackError(f"cannot {request['do']} {request.get('name', '')}: {answer['error']}")
@@ -147,7 +150,7 @@ class Process:
         return self._owner.poll(self.name)
 
     def signal(self, number: signal.Signals) -> bool:
-        """Whether it ran and was signalled."""
+        """Send a signal. True if the process ran and was signalled."""
         return self._owner.signal(self.name, number)
 
     def wait(self, timeout: timedelta, *, stop: threading.Event | None = None) -> int | None:
@@ -156,14 +159,14 @@ class Process:
         return self.poll()
 
     def stop(self, grace: timedelta = GRACE) -> None:
-        """SIGTERM, and SIGKILL if it runs after `grace`. Thaws a frozen one. No error if it has ended."""
+        """SIGTERM, and SIGKILL if it still runs after `grace`. Thaws a frozen process. No error if it has ended."""
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)
         if self.wait(grace) is None:
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """SIGKILL, and wait until the process has ended."""
         self.signal(signal.SIGKILL)
         if self.wait(KILL_TIMEOUT) is None:
-            raise LocalStackError(f"{self.name} (pid {self.pid}) does not die of SIGKILL; see {self.log}")
+            raise LocalStackError(f"{self.name} (pid {self.pid}) did not end after SIGKILL; see {self.log}")

@@ -1,4 +1,4 @@
-"""A process that listens on ports of its own and has to answer before anybody may use it: a broker, or moto."""
+"""A server process with ports of its own, which is usable once it answers: a broker, or moto."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ PORT_ATTEMPTS = 3
 class Server:
     """Start, stop, freeze and kill one process. Not safe to start and stop from two threads at once.
 
-    `launch` starts the process on the given ports; `answers` asks a real question that only this process can answer,
-    since another one may have taken its port. Its ports are found at the first start and kept from then on.
+    `launch` starts the process on the given ports; `answers` sends a request that only this process can answer, since
+    another process may have taken its port. The ports are chosen at the first start and kept from then on.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Server:
         answers: Callable[[], bool],
         abort: threading.Event,
     ) -> None:
-        """The first port is the one that clients use. `abort`: set it to end every wait."""
+        """`port_count`: number of ports; clients use the first one. `abort`: set it to end every wait."""
         self.name = name
         self.log = log
         self._port_count = port_count
@@ -62,13 +62,13 @@ class Server:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """All of them, as `port`."""
+        """All ports. Fixed by the first start. Raises LocalStackError before it."""
         if not self._ports:
             raise LocalStackError(f"{self.name} was never started: it has no port yet")
         return self._ports
 
     def logged(self) -> str:
-        """What the process has written to its log since its latest start."""
+        """The process's log since its latest start."""
         if not self.log.exists():
             return ""
         with self.log.open("rb") as handle:
@@ -76,7 +76,8 @@ class Server:
             return handle.read().decode("utf-8", errors="replace")
 
     def start(self, timeout: timedelta) -> None:
-        """It answers when this returns. No error if it runs already. Raises LocalStackError with the log's end."""
+        """Start the process; it answers when this returns. No error if it runs already. Raises LocalStackError with the
+        last lines of the log."""
         if self._wanted and self._process is not None and self._process.poll() is None:
             return
         if self._ports:
@@ -94,7 +95,7 @@ class Server:
                 return
 
     def stop(self) -> None:
-        """SIGTERM, after a deadline SIGKILL. No error if it does not run."""
+        """SIGTERM, and SIGKILL after a deadline. No error if it does not run."""
         self._wanted = False
         if self._process is not None:
             self._process.stop()
@@ -134,7 +135,7 @@ class Server:
         for port in self._ports:
             if not is_free(port):
                 raise LocalStackError(
-                    f"{self.name} cannot have its port {port} back: another process listens there (see ss -ltnp)"
+                    f"{self.name} cannot reuse its port {port}: another process listens there (see ss -ltnp)"
                 )
 
     def _start_once(self, timeout: timedelta) -> None:

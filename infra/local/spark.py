@@ -37,28 +37,29 @@ ASK_SECONDS = 5.0
 NOTICE_TIMEOUT = timedelta(seconds=30)
 _CLASSES = "org.apache.spark.deploy"
 _DAEMON_OPTIONS = (
-    "-XX:-UsePerfData "  # else a kill leaves a file in the temp folder
+    "-XX:-UsePerfData "  # else a killed process leaves a file in the temporary folder
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC "  # small and quick to start
-    "-Dspark.port.maxRetries=0 "  # a master whose port is taken has to say so, not to listen on the next one
-    "-Dspark.master.rest.enabled=false"  # a fixed port that nobody asks
+    "-Dspark.port.maxRetries=0 "  # a master whose port is taken has to fail, not to listen on the next port
+    "-Dspark.master.rest.enabled=false"  # a fixed port without clients
 )
 
-# What an application that runs here has to set: where its driver is.
+# Properties that an application on this cluster has to set: the driver's address.
 DRIVER_PROPERTIES: Mapping[str, str] = MappingProxyType({"spark.driver.host": HOST, "spark.driver.bindAddress": HOST})
 
 
 @contextmanager
 def spark_cluster(
-    dir: Path | None = None,  # noqa: A002 - as LocalStack calls it
+    dir: Path | None = None,  # noqa: A002 - the same name as in LocalStack
     *,
     workers: int = 2,
     cores: int = 1,
     memory: str = "1g",
     hosts: Sequence[str] = (HOST,),
 ) -> Iterator[SparkCluster]:
-    """Every worker is registered inside it, nothing runs after it. `dir`: data and logs, kept; None: a folder that is
-    removed at the end. `cores` and `memory`: what each worker has to give. `hosts`: loopback addresses that the workers
-    share out among them; Spark speculates on another host only. Raises LocalStackError with a log's end."""
+    """Run a cluster: every worker is registered within the block, and no process remains after it. `dir`: folder for
+    data and logs, kept; None: a folder that is removed at the end. `cores` and `memory`: those of each worker. `hosts`:
+    loopback addresses that are distributed over the workers; Spark speculates on another host only. Raises
+    LocalStackError with the last lines of a log."""
     java = find_java()
     folder = Path(tempfile.mkdtemp(prefix="replicator-spark-")) if dir is None else dir.absolute()
     logs = folder / "logs"
@@ -73,8 +74,8 @@ def spark_cluster(
 
 
 class SparkCluster:
-    """A master and its workers; they end with `owner`. Executors share their worker's process group, so they die with
-    it, and Spark's Python processes end when their executor does."""
+    """A master and its workers; they end with `owner`. Executors share their worker's process group, so they are killed
+    with it, and Spark's Python processes end when their executor does."""
 
     def __init__(self, *, folder: Path, log_dir: Path, java: Java, owner: Supervisor) -> None:
         self.log_dir = log_dir
@@ -94,30 +95,33 @@ class SparkCluster:
 
     @property
     def master(self) -> str:
-        """The URL for an application."""
+        """The master URL for an application."""
         return f"spark://{self._master.address}"
 
     def start(self, *, workers: int, cores: int, memory: str, hosts: Sequence[str]) -> None:
-        """The master knows every worker when this returns."""
+        """Start the processes; all workers are registered with the master when this returns."""
         self._master.start(START_TIMEOUT)
         for number in range(1, workers + 1):
             name = f"spark-worker-{number}"
             given = ("--cores", str(cores), "--memory", memory, "--work-dir", str(self._folder / name))
-            # The system chooses its ports, so nobody can take them first. Nobody has to know them either.
+            # The system chooses the worker's ports, so no other process can take them first. No client needs them.
             ports = ("--port", "0", "--webui-port", "0")
             host = hosts[(number - 1) % len(hosts)]
             self._workers.append(self._launch(name, "worker.Worker", *given, *ports, self.master, host=host))
         if not wait_until(self._all_registered, START_TIMEOUT):
-            raise LocalStackError(with_log(f"no {workers} workers have come to {self.master}", self._master.log))
+            raise LocalStackError(
+                with_log(f"{workers} workers have not registered with {self.master}", self._master.log)
+            )
 
     def alive_workers(self) -> int:
-        """As the master sees it. Raises LocalStackError if it does not answer."""
+        """According to the master. Raises LocalStackError if it does not answer."""
         if (state := self._state()) is None:
-            raise LocalStackError(with_log(f"no answer of the Spark master at {self.master}", self._master.log))
+            raise LocalStackError(with_log(f"no answer from the Spark master at {self.master}", self._master.log))
         return int(state["aliveworkers"])
 
     def kill_worker(self, number: int) -> None:
-        """SIGKILL to worker `number`, counted from 1, and to its executors. The master knows when this returns."""
+        """SIGKILL to worker `number`, counted from 1, and to its executors. The master has noticed when this
+        returns."""
         before, worker = self.alive_workers(), self._workers[number - 1]
         worker.kill()
         if not wait_until(lambda: self.alive_workers() < before, NOTICE_TIMEOUT):
@@ -135,7 +139,8 @@ class SparkCluster:
         )
 
     def _environment(self, home: Path, host: str) -> dict[str, str]:
-        """The user's own without their Spark; temporary files in the folder, every port on the loopback address."""
+        """The user's environment without Spark variables; temporary files in the folder, every port on the loopback
+        address."""
         temp = self._folder / "tmp"
         temp.mkdir(exist_ok=True)
         return {k: v for k, v in os.environ.items() if not k.startswith(("SPARK_", "PYSPARK_"))} | {
@@ -145,7 +150,7 @@ class SparkCluster:
             "SPARK_LOCAL_DIRS": str(temp),
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_DAEMON_JAVA_OPTS": _DAEMON_OPTIONS,
-            # of executors, too: what a killed one had unpacked goes with the folder
+            # for executors, too: files unpacked by a killed one are removed with the folder
             "JDK_JAVA_OPTIONS": f"{os.environ.get('JDK_JAVA_OPTIONS', '')} -Djava.io.tmpdir={temp}".strip(),
             "SPARK_LAUNCHER_OPTS": "-XX:-UsePerfData",
         }
@@ -157,8 +162,8 @@ class SparkCluster:
         return self.alive_workers() == len(self._workers)
 
     def _state(self) -> dict[str, Any] | None:
-        """What the master tells of itself; None if nobody answers, or another one on its port."""
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is on this machine
+        """The master's own state; None if nothing answers, or another process does on its port."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # no proxy: it is on this machine
         try:
             with opener.open(f"http://{HOST}:{self._web_port}/json/", timeout=ASK_SECONDS) as answer:
                 state: dict[str, Any] = json.load(answer)

@@ -1,7 +1,7 @@
-"""The embedded stack: one Kafka broker per region, or a cluster of them, and S3 and SQS.
+"""The embedded stack: one Kafka broker or one cluster per region, with S3 and SQS.
 
 LocalStack ──pipe──> supervisor ──> broker-a, broker-b, moto
-    │                    └ ends them and removes an ephemeral folder, however this process ends
+    │                    └ ends them and removes a temporary folder, however this process ends
     └ <dir>/logs/{broker-a,broker-b,moto,supervisor}.log
       <dir>/broker-a/{server.properties,data}
       <dir>/cluster-c/{controller,broker-1,broker-2,broker-3}/…
@@ -42,12 +42,12 @@ _REGION = re.compile(r"[a-z0-9][a-z0-9-]*")
 
 
 class LocalStack:
-    """A context manager: everything answers inside it, nothing is left after it."""
+    """A context manager: all servers answer within the block, and none is left after it."""
 
     def __init__(
         self,
         regions: tuple[str, ...] = ("a", "b"),
-        dir: Path | None = None,  # noqa: A002 - the word of the command line
+        dir: Path | None = None,  # noqa: A002 - the name of the command line option
         broker_config: Mapping[str, str] = MappingProxyType({}),
         kafka_version: str = KAFKA_VERSION,
         *,
@@ -57,12 +57,12 @@ class LocalStack:
         secured: bool = False,
         clusters: tuple[str, ...] = (),
     ) -> None:
-        """`dir`: where data and logs are; None: a new folder that is removed at the end.
+        """`dir`: folder for data and logs; None: a new folder that is removed at the end.
 
-        `keep_dir`: whether `dir` outlives the stack; by default if it was given. A kept one may be used again: the
+        `keep_dir`: whether `dir` outlives the stack; by default if it was given. A kept folder may be used again: the
         brokers find their data, on other ports; moto is empty. `broker_config`: properties of every broker.
-        `java_options`: of every broker, such as "-Xmx2g". `behind`: ports of a region's proxy, `secured`: a listener
-        with ACLs for every broker; see Broker. `clusters`: more regions, whose clusters have several brokers each.
+        `java_options`: those of every broker, such as "-Xmx2g". `behind`: ports of a region's proxy, `secured`: a
+        listener with ACLs for every broker; see Broker. `clusters`: further regions, with several brokers each.
         """
         every = (*regions, *clusters)
         if not every or len(set(every)) != len(every) or not all(_REGION.fullmatch(region) for region in every):
@@ -97,14 +97,14 @@ class LocalStack:
 
     @property
     def brokers(self) -> Mapping[str, Broker]:
-        """By region, of those that have one broker."""
+        """Brokers by region, for regions with one broker."""
         if self._moto is None:
             raise LocalStackError("the stack was not started: use it as a context manager")
         return MappingProxyType(self._brokers)
 
     @property
     def clusters(self) -> Mapping[str, BrokerCluster]:
-        """By region, of those that have several brokers."""
+        """Clusters by region, for regions with several brokers."""
         if self._moto is None:
             raise LocalStackError("the stack was not started: use it as a context manager")
         return MappingProxyType(self._clusters)
@@ -117,36 +117,36 @@ class LocalStack:
 
     @property
     def started_in(self) -> timedelta:
-        """From the first process to the last answer. Does not count what the first start on a machine fetches."""
+        """Time from the first process to the last answer, without the downloads of the first start on a machine."""
         if self._started_in is None:
             raise LocalStackError("the stack was not started: use it as a context manager")
         return self._started_in
 
     def identities(self) -> Mapping[str, ProcessIdentity]:
-        """Every process by name, "supervisor" among them."""
+        """All processes by name, including "supervisor"."""
         return self._owner.identities() if self._owner else {}
 
     def pids(self) -> Mapping[str, int]:
-        """Every process id by name, "supervisor" among them."""
+        """All process ids by name, including "supervisor"."""
         return {name: identity.pid for name, identity in self.identities().items()}
 
     def check(self) -> None:
-        """Raises LocalStackError, with the log's end, if a process died that nobody stopped."""
+        """Raises LocalStackError, with the last lines of the log, if a process died that was not stopped."""
         for server in self._servers():
             server.check()
 
     def restore(self) -> None:
-        """Thaw or start whatever was frozen, stopped or killed. A moto that was stopped is empty."""
+        """Thaw or start every server that was frozen, stopped or killed. A moto that was stopped is empty."""
         for server in self._servers():
             server.restore()
 
     def start(self, name: str, argv: Sequence[str], *, env: Mapping[str, str]) -> Process:
-        """Run a program beside the stack, in its folder, with a log like the others; it ends with the stack, or is
-        detached with it."""
+        """Run another program in the stack's folder, with a log like the others; it ends with the stack, or is detached
+        with it."""
         return self._running_owner().start(name, argv, log=self.log_dir / f"{name}.log", cwd=self.dir, env=env)
 
     def add_broker(self, region: str) -> Broker:
-        """One more, empty, that answers clients when this returns. Raises LocalStackError."""
+        """Start another, empty broker; it answers clients when this returns. Raises LocalStackError."""
         if region in self._brokers:
             raise ValueError(f"there is a broker {region!r} already")
         broker = self._brokers[region] = self._broker(region, self._runtime())
@@ -154,14 +154,14 @@ class LocalStack:
         return broker
 
     def keep_logs(self) -> Path:
-        """Copy the logs to a place in the user's cache folder which is overwritten by the next call. That place."""
+        """Copy the logs to a folder in the user's cache folder, which the next call overwrites. Returns that folder."""
         kept = cache_dir() / "last-failure"
         shutil.rmtree(kept, ignore_errors=True)
         shutil.copytree(self.log_dir, kept, dirs_exist_ok=True)
         return kept
 
     def detach(self) -> Mapping[str, ProcessIdentity]:
-        """Let everything run on after this process; a SIGTERM to the "supervisor" ends it. No call may follow."""
+        """Let all processes outlive this one; a SIGTERM to the "supervisor" ends them. No call may follow."""
         owner = self._running_owner()
         identities = owner.identities()
         owner.detach()
@@ -193,7 +193,7 @@ class LocalStack:
         self.close()
 
     def close(self) -> None:
-        """End every process, remove an ephemeral folder. May be called twice."""
+        """End every process and remove a temporary folder. May be called twice."""
         self._abort.set()
         if self._owner is not None:
             self._owner.close()
@@ -203,14 +203,14 @@ class LocalStack:
         return (*self.brokers.values(), *self.clusters.values(), self.moto)
 
     def _runtime(self) -> KafkaRuntime:
-        """Java and Kafka; fetches and prepares what the cache folder does not hold yet."""
+        """Java and Kafka; fetches and prepares the parts that the cache folder does not have yet."""
         java = find_java()
         jars = kafka_jars(java, version=self._kafka_version)
         archive = class_archive(java, jars, version=self._kafka_version)
         return KafkaRuntime(java=java, jars=jars, shared_classes=archive)
 
     def _open_dir(self) -> None:
-        """Make the folder, and the supervisor that removes it."""
+        """Create the folder, and start the supervisor that removes it."""
         self._dir = (
             self._given_dir.absolute() if self._given_dir else Path(tempfile.mkdtemp(prefix="replicator-local-"))
         )
@@ -219,7 +219,7 @@ class LocalStack:
         self._owner = Supervisor(log=self.log_dir / "supervisor.log", remove=remove)
 
     def _start_all(self, runtime: KafkaRuntime) -> None:
-        """Start all at once; the first failure ends the waiting for the others."""
+        """Start all servers in parallel; the first failure ends the wait for the others."""
         owner = self._running_owner()
         self._brokers = {region: self._broker(region, runtime) for region in self._regions}
         self._clusters = {region: self._cluster(region, runtime) for region in self._replicated}
@@ -266,7 +266,7 @@ class LocalStack:
         return self._owner
 
     def _with_kept_logs(self, error: LocalStackError) -> LocalStackError:
-        """The same error, naming a copy of the logs if the folder with the logs is about to be removed."""
+        """The same error, with the path of a copy of the logs if their folder is about to be removed."""
         if self._keep_dir or self._dir is None:
             return error
         return LocalStackError(str(error).replace(str(self.log_dir), str(self.keep_logs())))

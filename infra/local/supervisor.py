@@ -1,18 +1,18 @@
-"""A small process that owns the long-lived ones, so that none of them outlives its user.
+"""A small process that owns the long-lived ones, so that none of them outlives its user's process.
 
     parent ──stdin──> supervisor ──> broker-a, broker-b, moto     (each in a session of its own)
            <─stdout──
 
 Rules:
-1. Only the supervisor starts, signals and reaps; a pid it uses is therefore never another process's.
+1. Only the supervisor starts, signals and reaps the processes; therefore a pid that it uses is never another process's.
 2. Unless detached, it ends when the parent does, however that ended: the pipe closes, or the parent's pid changes
-   (the second also holds when a forked child of the parent keeps the pipe open).
-3. To end is: SIGTERM to every process group, latest first, SIGKILL to what is left at the deadline, then remove the
-   folder it was given.
-4. It runs by path with the standard library only (`python -I -S supervisor.py`): it starts in milliseconds and
-   depends on nothing that could be missing.
+   (the second also works when a forked child of the parent keeps the pipe open).
+3. When it ends, it sends SIGTERM to every process group, latest first, SIGKILL to those left at the deadline, and then
+   removes the folders given to it.
+4. It runs by path with the standard library only (`python -I -S supervisor.py`): it starts in milliseconds and has no
+   dependency that could be missing.
 
-Requests and answers are JSON, one per line, answered at once: waiting is the parent's part.
+Requests and answers are JSON, one per line. The supervisor answers at once; the parent does the waiting.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Processes:
         self._by_name: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, name: str, *, argv: list[str], env: dict[str, str], cwd: str, log: str) -> int:
-        """Its pid. Raises OSError if it cannot be started, ValueError if `name` runs."""
+        """Start a process and return its pid. Raises OSError if it cannot be started, ValueError if `name` runs."""
         if name in self._by_name and self.poll(name) is None:
             raise ValueError(f"{name} runs already")
-        self._by_name.pop(name, None)  # the order is that of the latest start
+        self._by_name.pop(name, None)  # keeps the order of the latest starts
         with open(log, "ab") as output:
             process = subprocess.Popen(
                 argv,
@@ -51,7 +51,7 @@ class Processes:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                start_new_session=True,  # a terminal's Ctrl-C is for the parent alone
+                start_new_session=True,  # a terminal's Ctrl-C goes to the parent only
             )
         self._by_name[name] = process
         return process.pid
@@ -64,7 +64,7 @@ class Processes:
         return process.returncode
 
     def signal(self, name: str, number: int) -> bool:
-        """Whether it ran and was signalled, its whole group."""
+        """Send a signal to the whole process group. True if the process ran and was signalled."""
         process = self._by_name[name]
         if self.poll(name) is not None:
             return False
@@ -74,11 +74,11 @@ class Processes:
         return False
 
     def end(self, grace_seconds: float) -> None:
-        """SIGTERM to all, SIGKILL to what is left after `grace_seconds`. Nothing runs afterwards."""
+        """SIGTERM to all, SIGKILL to those left after `grace_seconds`. No process runs afterwards."""
         latest_first = [name for name in reversed(self._by_name) if self.poll(name) is None]
         for name in latest_first:
             self.signal(name, signal.SIGTERM)
-            self.signal(name, signal.SIGCONT)  # a frozen one would never hear it
+            self.signal(name, signal.SIGCONT)  # a frozen process would never handle it
         deadline = time.monotonic() + grace_seconds
         for name in latest_first:
             process = self._by_name[name]
@@ -91,13 +91,14 @@ class Processes:
 
     @staticmethod
     def _end_group(process: subprocess.Popen[bytes]) -> None:
-        """End what a process left behind. Only right after it was reaped: an empty group's number may be used again."""
+        """Kill the remaining processes of a group. Only right after its leader was reaped: the number of an empty group
+        may be reused."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def main(argv: list[str]) -> None:
-    """Serve requests from stdin until the parent ends or a SIGTERM comes; arguments: one JSON object."""
+    """Serve requests from stdin until the parent ends or SIGTERM arrives. `argv`: one JSON object."""
     options = json.loads(argv[0])
     wakeup_read, wakeup_write = os.pipe()
     os.set_blocking(wakeup_write, False)

@@ -1,4 +1,4 @@
-"""Waiting for an outside process: a question asked again and again until it is answered or the time is over."""
+"""Polls a condition of another process until it holds or a timeout expires."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def wait_until(
     interval: timedelta = INTERVAL,
 ) -> bool:
     """True as soon as `check` is; False after `timeout`, or once `stop` is set. `check` may raise to end the wait.
-    `interval`: from one answer to the next question."""
+    `interval`: from the end of one check to the next."""
     stop = stop or threading.Event()
     deadline = time.monotonic() + timeout.total_seconds()
     while not check():

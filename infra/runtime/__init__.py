@@ -1,1 +1,1 @@
-"""What every process needs: time, threads, health, logs, metrics."""
+"""Used by every process: time, threads, health, logs, metrics."""

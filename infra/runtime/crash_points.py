@@ -1,11 +1,11 @@
-"""Durable steps: the moments at which something that outlives the process changes, each with a name.
+"""Durable steps: named points at which state that outlives the process changes.
 
-A crash may come before or after any of them, and nothing may be lost or doubled by it. Code that makes one says so:
+A crash may happen before or after any of them without losing or duplicating records. Code marks such a step:
 
     with durable(Step.COMMIT_OFFSETS):
         consumer.commit(...)
 
-Nobody watches in production. A fault suite installs an observer, and ends the process where it wants to.
+In production there is no observer. The fault suite installs one, and ends the process at a chosen step.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ _observer: Observer | None = None
 
 
 def observe(observer: Observer | None) -> None:
-    """Called with each step and BEFORE or AFTER, on the thread that makes it. None: nobody."""
-    global _observer  # noqa: PLW0603 -- one process has one fate
+    """Set the observer, which is called with each step and BEFORE or AFTER, on the step's thread. None: remove it."""
+    global _observer  # noqa: PLW0603 -- a process has one observer
     _observer = observer
 
 
 @contextmanager
 def durable(step: Step) -> Iterator[None]:
-    """AFTER is told only when the step was made: an exception is neither."""
+    """Mark a durable step. The observer gets AFTER only when the block ends without an exception."""
     if _observer is not None:
         _observer(step, BEFORE)
     yield

@@ -1,4 +1,4 @@
-"""What fails again and again: a failure may be the network's for a moment, one that lasts is an operator's."""
+"""Consecutive failures: a single one may be a network problem, a lasting one needs an operator."""
 
 from __future__ import annotations
 
@@ -10,36 +10,36 @@ ALARM = timedelta(minutes=1)
 
 
 class Attempt(StrEnum):
-    """At what."""
+    """The operation, as it completes the sentence "every attempt … has failed"."""
 
     DELIVERY = "to deliver"
     POSITION = "to read the position"
     LISTING = "to list the archive"
-    LOOK = "to look for what is to be delivered"
-    TARGET = "to look what the target partition holds"
-    DESTINATIONS = "to look at the destinations"
+    LOOK = "to find the archived topics to deliver"
+    TARGET = "to check the target partition for records"
+    DESTINATIONS = "to describe the destination topics"
     CHECKPOINTS = "to read the checkpoint topic"
-    TOPICS = "to look at the topics of the source"
+    TOPICS = "to list the source topics"
     COMMIT = "to commit the position"
-    COMPARISON = "to compare a segment with the one stored before"
+    COMPARISON = "to compare a segment with the stored one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failing:
-    since: datetime  # first of those in a row
-    reason: str  # of the last
-    is_refusal: bool  # time does not mend it
+    since: datetime  # first consecutive failure
+    reason: str  # of the last failure
+    is_refusal: bool  # not temporary
     times: int = 1
 
 
 @dataclass(slots=True)
 class Failures:
-    """In a row, by what was attempted. Not thread safe."""
+    """Consecutive failures by operation. Not thread safe."""
 
     _failing: dict[Attempt, _Failing] = field(default_factory=dict)
 
     def failed(self, attempt: Attempt, reason: str, now: datetime, *, is_refusal: bool = False) -> int:
-        """How often it had failed before, in a row."""
+        """Record a failure. Returns the number of consecutive failures before it."""
         known = self._failing.get(attempt)
         if known is None:
             self._failing[attempt] = _Failing(since=now, reason=reason, is_refusal=is_refusal)
@@ -51,16 +51,16 @@ class Failures:
         self._failing.pop(attempt, None)
 
     def fails(self, attempt: Attempt) -> bool:
-        """The last one did."""
+        """Whether the last attempt failed."""
         return attempt in self._failing
 
     def alarm(self, now: datetime) -> str:
-        """What an operator has to know of: a refusal that is repeated (a topic that was just made may be unknown to one
-        of several brokers), anything else when it lasts; empty when there is none."""
+        """A failure that an operator has to know about; empty when there is none. A refusal counts from the second one
+        (a broker may not know yet of a topic that was just created), any other failure once it has lasted ALARM."""
         for attempt, failing in self._failing.items():
             if (failing.is_refusal and failing.times > 1) or now - failing.since >= ALARM:
                 return (
-                    f"every attempt {attempt} fails since {failing.since.isoformat(timespec='seconds')}, the last one: "
-                    f"{failing.reason}"
+                    f"every attempt {attempt} has failed since {failing.since.isoformat(timespec='seconds')}, the last "
+                    f"one with: {failing.reason}"
                 )
         return ""

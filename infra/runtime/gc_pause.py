@@ -1,4 +1,4 @@
-"""Making thousands of small objects at once without the collector looking at them."""
+"""Suspends the garbage collector while thousands of small objects are created."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Headers are tuples and lists, thousands at once, none of them garbage yet: a collection in the middle looks at
-    all of them in vain, which costs more than making them."""
+    """Disable garbage collection within the block. Record headers are thousands of tuples and lists, none of them
+    garbage yet: a collection meanwhile would traverse all of them in vain, which costs more than creating them."""
     if not gc.isenabled():
         yield
         return

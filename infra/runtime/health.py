@@ -1,5 +1,5 @@
-"""The state of a running process: whether its loops turn, whether it started, what stopped, and what an operator has to
-look at although everything goes on."""
+"""The state of a running process: whether its loops turn, whether it has started, what has stopped, and problems that
+need an operator although the work continues."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSnapshot:
-    turns: Mapping[str, datetime] = field(default_factory=dict)  # loop → when it last turned, UTC
+    turns: Mapping[str, datetime] = field(default_factory=dict)  # loop → time of its last turn, UTC
     is_started: bool = False
     stopped: Mapping[str, str] = field(default_factory=dict)  # subject → reason, in the order they stopped
-    problems: Mapping[str, str] = field(default_factory=dict)  # subject → what is wrong, in the order they were found
+    problems: Mapping[str, str] = field(default_factory=dict)  # subject → problem, in the order they were found
 
     @property
     def is_ready(self) -> bool:
@@ -33,23 +33,23 @@ class Health:
         self._problems: dict[str, str] = {}
 
     def turn(self, now: datetime, *, loop: str = "main") -> None:
-        """Once per turn of a loop."""
+        """Called once per turn of a loop."""
         with self._lock:
             self._turns[loop] = now
 
     def ended(self, *, loop: str = "main") -> None:
-        """This loop is over, as it should be: nobody waits for its next turn."""
+        """The loop has ended regularly: `/healthz` expects no further turn."""
         with self._lock:
             self._turns.pop(loop, None)
 
     def started(self, is_started: bool) -> None:
-        """True once the work has begun; False again while shutting down."""
+        """True once the work has started; False again during the shutdown."""
         with self._lock:
             self._is_started = is_started
 
     def stopped(self, subject: str, reason: str) -> None:
-        """`subject` waits for an operator: a partition, a topic, or what partitions need ("notifications"). Again
-        with another reason replaces it; empty: it goes on."""
+        """`subject` waits for an operator: a partition, a topic, or something that partitions depend on
+        ("notifications"). A further call replaces the reason; an empty reason means that it continues."""
         if not reason:
             self.resumed(subject)
             return
@@ -57,13 +57,13 @@ class Health:
             self._stopped[subject] = reason
 
     def resumed(self, subject: str) -> None:
-        """It goes on, or moved away. No error when it never stopped."""
+        """`subject` continues, or moved to another process. No error when it had not stopped."""
         with self._lock:
             self._stopped.pop(subject, None)
 
     def problem(self, subject: str, what: str) -> None:
-        """`subject` goes on, but an operator has to look at it: records are missing, or a proof failed. Again with
-        another text replaces it; empty: there is no problem."""
+        """`subject` continues but needs an operator: records are missing, or a proof failed. A further call replaces
+        the text; an empty text means that there is no problem."""
         if not what:
             self.solved(subject)
             return
@@ -71,7 +71,7 @@ class Health:
             self._problems[subject] = what
 
     def solved(self, subject: str) -> None:
-        """No error when there was no problem."""
+        """Remove a problem. No error when there was none."""
         with self._lock:
             self._problems.pop(subject, None)
 

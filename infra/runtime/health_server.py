@@ -1,7 +1,7 @@
-"""One port for those who watch: `/metrics`, `/healthz`, `/readyz`.
+"""HTTP endpoints for monitoring on one port: `/metrics`, `/healthz`, `/readyz`.
 
 /healthz   200 while every loop turns, 503 when one did not for a minute: restart the process
-/readyz    200 when the work has begun and there is nothing to look at; else 503 with what is stopped or wrong, and why
+/readyz    200 when the work has started and nothing is stopped or wrong; else 503 with the subjects and reasons
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _JSON = "application/json; charset=utf-8"
 
 
 class HealthServer(Closing):
-    """Serves from a thread of its own until it is closed."""
+    """Serves on a thread of its own until it is closed."""
 
     def __init__(
         self, listen: str, registry: CollectorRegistry, health: Health, *, clock: Clock, metrics: Metrics | None = None
     ) -> None:
-        """Takes the port and serves. `listen` is "host:port", port 0 takes a free one. `metrics`: those of `registry`,
-        which get `ready` with each answer. Raises ConfigError."""
+        """Binds the port and serves. `listen`: "host:port"; port 0 chooses a free port. `metrics`: those of `registry`;
+        each scrape sets their gauge `ready`. Raises ConfigError."""
         host, _, port = listen.rpartition(":")
         self._started_at = clock.now()
         self._registry, self._health, self._clock = registry, health, clock
@@ -41,17 +41,17 @@ class HealthServer(Closing):
 
     @property
     def address(self) -> str:
-        """As bound: "host:port"."""
+        """The bound address, "host:port"."""
         host, port = self._server.host, self._server.port
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def connections(self) -> int:
-        """Open ones."""
+        """Number of open connections."""
         return self._server.connections
 
     def close(self) -> None:
-        """Free the port and end every connection, in bounded time. May be called again."""
+        """Release the port and end every connection, in bounded time. May be called again."""
         self._server.close()
 
     def _respond(self, path: str, accept: str) -> Answer:
@@ -69,8 +69,8 @@ class HealthServer(Closing):
 
 
 def liveness(snapshot: HealthSnapshot, *, now: datetime, started_at: datetime) -> tuple[int, dict[str, object]]:
-    """Status and detail. A process that is not ready yet has as long as a turn may take; one that is ready and has no
-    loop to watch is alive."""
+    """Status and detail. A process that has not started yet has as long as a turn may take; a started process without a
+    loop is alive."""
     ages = {loop: now - turned_at for loop, turned_at in snapshot.turns.items()}
     if not ages and not snapshot.is_started:
         ages = {"start": now - started_at}
@@ -84,7 +84,8 @@ def liveness(snapshot: HealthSnapshot, *, now: datetime, started_at: datetime) -
 
 
 def readiness(snapshot: HealthSnapshot) -> tuple[int, dict[str, object]]:
-    """Status 200 exactly when "ready" is true. "started" alone: it works, but not on everything."""
+    """Status and detail; 200 exactly when "ready" is true. With only "started" true, the process works, but not on all
+    its subjects."""
     if not snapshot.is_started:
         status = "not started"
     elif snapshot.stopped:

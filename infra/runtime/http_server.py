@@ -1,12 +1,13 @@
-"""A small HTTP server on one thread, for a process that has other work to do. Each connection gets one answer.
+"""A small HTTP server on one thread, for a process with other work to do. Each connection gets one response.
 
-    accepted ── reading ──(the head is whole)──> answering ──> closed
-                   └────────── its deadline has passed ──────────^
+    accepted ── reading ──(the head is complete)──> answering ──> closed
+                   └──────────── its deadline has passed ────────────^
 
-A client is untrusted: it may send a byte a second, never read its answer, or come a thousand times. So no client has a
-thread, every connection ends at its deadline whatever its state, and their number is bounded: a new connection beyond
-CONNECTIONS ends the one that has waited longest for the rest of its request. An honest client sends its request at
-once, so it is not the one that goes. Answers under way are bounded likewise, because each holds its body in memory.
+A client is untrusted: it may send a byte a second, never read its response, or open a thousand connections. Therefore
+no client has a thread, every connection ends at its deadline in any state, and the number of connections is limited: a
+new connection beyond CONNECTIONS ends the one whose request has been incomplete for longest. A well-behaved client
+sends its request at once, so its connection is not the one to end. Responses in progress are limited likewise, because
+each holds its body in memory.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ CONNECTIONS = 64
 ANSWERS = 8
 REQUEST_BYTES = 16 << 10  # of a request's head
 REQUEST_WITHIN = timedelta(seconds=5)  # from accepting a connection to the last byte of its answer
-FINISH_WITHIN = timedelta(seconds=1)  # answers under way when the server is closed
+FINISH_WITHIN = timedelta(seconds=1)  # for responses in progress when the server is closed
 CLOSE_WITHIN = timedelta(seconds=2)
-_BACKLOG = 1024  # a connection beyond it is tried again by its client's system, after a second
-_ACCEPTS = 128  # of one turn
+_BACKLOG = 1024  # the client's system retries a connection beyond it after a second
+_ACCEPTS = 128  # per turn of the loop
 _CHUNK = 64 << 10
 _METHODS = ("GET", "HEAD")
 _NO_DESCRIPTOR_WAIT = timedelta(milliseconds=100)
@@ -53,11 +54,11 @@ class _Client:
     socket: socket.socket
     deadline: Deadline
     received: bytearray = field(default_factory=bytearray)
-    answer: memoryview | None = None  # what is left to send of it
+    answer: memoryview | None = None  # the unsent rest of the response
 
 
 class HttpServer(Closing):
-    """Serves from a thread of its own until it is closed. `respond` gets the path and the header Accept."""
+    """Serves on a thread of its own until it is closed. `respond` gets the path and the Accept header."""
 
     def __init__(
         self,
@@ -67,7 +68,7 @@ class HttpServer(Closing):
         *,
         request_within: timedelta = REQUEST_WITHIN,
     ) -> None:
-        """`host` may be an IPv6 address; port 0 takes a free one. Raises OSError when the port cannot be taken."""
+        """`host` may be an IPv6 address; port 0 chooses a free port. Raises OSError when it cannot bind the port."""
         self._respond, self._request_within = respond, request_within
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listener = socket.socket(family)
@@ -81,7 +82,7 @@ class HttpServer(Closing):
             raise
         self.host, self.port = self._listener.getsockname()[:2]
         self._wake, self._woken = socket.socketpair()
-        self._clients: dict[socket.socket, _Client] = {}  # in order of their arrival
+        self._clients: dict[socket.socket, _Client] = {}  # in order of arrival
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="http", daemon=True)
         self._thread.start()
@@ -91,12 +92,12 @@ class HttpServer(Closing):
         return len(self._clients)
 
     def close(self) -> None:
-        """Free the port and end every connection; answers under way get FINISH_WITHIN. Returns within CLOSE_WITHIN.
-        May be called again."""
+        """Release the port and end every connection; responses in progress get FINISH_WITHIN. Returns within
+        CLOSE_WITHIN. May be called again."""
         if self._closed:
             return
         self._closed = True
-        with suppress(OSError):  # its thread may just have seen that, and ended
+        with suppress(OSError):  # the thread may have noticed `_closed` and ended
             self._wake.send(b"x")
         self._thread.join(CLOSE_WITHIN.total_seconds())
 
@@ -123,7 +124,7 @@ class HttpServer(Closing):
             if key.fileobj is self._listener:
                 self._accept(selector)
             elif isinstance(key.data, _Client) and key.data.socket in self._clients:
-                self._go_on(selector, key.data)
+                self._proceed(selector, key.data)
         for client in [c for c in self._clients.values() if c.deadline.expired]:
             self._end(selector, client)
 
@@ -133,16 +134,16 @@ class HttpServer(Closing):
             self._end(selector, client)
         while self._clients and not deadline.expired:
             for key, _ in selector.select(deadline.left.total_seconds()):
-                self._go_on(selector, key.data)
+                self._proceed(selector, key.data)
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
-        """Every connection that waits. Its request is usually there already."""
+        """Accept all pending connections. Their requests have usually arrived already."""
         for _ in range(_ACCEPTS):
             try:
                 accepted, _ = self._listener.accept()
             except BlockingIOError:
                 return
-            except OSError as error:  # no descriptor is free, or the client is gone
+            except OSError as error:  # no free file descriptor, or the client has disconnected
                 log.warning("connection_refused", extra={log_fields.ERROR: str(error)})
                 if self._clients:
                     self._make_room(selector)
@@ -154,14 +155,14 @@ class HttpServer(Closing):
                 self._make_room(selector)
             client = self._clients[accepted] = _Client(accepted, Deadline(self._request_within))
             selector.register(accepted, selectors.EVENT_READ, client)
-            self._go_on(selector, client)
+            self._proceed(selector, client)
 
     def _make_room(self, selector: selectors.BaseSelector) -> None:
-        """End the connection that has waited longest for the rest of its request, else the oldest answer."""
+        """End the connection whose request has been incomplete for longest, else the oldest response."""
         waiting = (c for c in self._clients.values() if c.answer is None)
         self._end(selector, next(waiting, None) or next(iter(self._clients.values())))
 
-    def _go_on(self, selector: selectors.BaseSelector, client: _Client) -> None:
+    def _proceed(self, selector: selectors.BaseSelector, client: _Client) -> None:
         try:
             if client.answer is None:
                 self._read(selector, client)
@@ -171,7 +172,7 @@ class HttpServer(Closing):
                     self._end(selector, client)
         except BlockingIOError:
             pass
-        except OSError:  # it went away in the middle
+        except OSError:  # the client has disconnected
             self._end(selector, client)
 
     def _read(self, selector: selectors.BaseSelector, client: _Client) -> None:
@@ -193,7 +194,7 @@ class HttpServer(Closing):
         if self._clients.pop(client.socket, None) is None:
             return
         selector.unregister(client.socket)
-        with contextlib.suppress(OSError):  # what it sent beyond its request would turn the close into a reset
+        with contextlib.suppress(OSError):  # unread bytes after the request would turn the close into a reset
             client.socket.recv(_CHUNK)
         client.socket.close()
 
@@ -209,14 +210,14 @@ class HttpServer(Closing):
         accept = [value for name, _, value in (f.partition(":") for f in fields) if name.strip().lower() == "accept"]
         try:
             answer = self._respond(path, ", ".join(accept).strip())
-        except Exception:  # of one answer, which must not end the server
+        except Exception:  # the failure of one response must not end the server
             log.exception("http_answer_failed")
             answer = _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
         return _bytes(answer, has_body=method == "GET")
 
 
 def _head(received: bytearray) -> tuple[bytes, bool]:
-    """The request up to its empty line, and whether that line is there."""
+    """The request up to its empty line, and whether that line has arrived."""
     ends = [at for mark in (b"\r\n\r\n", b"\n\n") if (at := received.find(mark)) >= 0]
     return (bytes(received[: min(ends)]), True) if ends else (b"", False)
 

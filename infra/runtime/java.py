@@ -1,4 +1,4 @@
-"""The Java that runs the brokers and PySpark."""
+"""Finds the Java installation that runs the brokers and PySpark."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ REMEDY = (
 
 
 class JavaMissing(ReplicatorError):
-    """There is no Java, or none that is fit. The message says what to install."""
+    """There is no Java, or no suitable one. The message says what to install."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Java:
-    """A Java that is fit. `version` as it names itself, such as 17.0.15."""
+    """A suitable Java. `version`: as it reports it, such as 17.0.15."""
 
     executable: Path
     version: str
 
     @property
     def home(self) -> Path:
-        """What JAVA_HOME has to be for this Java."""
+        """The value of JAVA_HOME for this Java."""
         return self.executable.resolve().parent.parent
 
 
 def find_java(environ: Mapping[str, str] | None = None) -> Java:
-    """The Java of JAVA_HOME, else the first on PATH. Raises JavaMissing if it is absent or unfit.
+    """The Java of JAVA_HOME, else the first on PATH. Raises JavaMissing if it is absent or not suitable.
 
-    An unfit one in JAVA_HOME is not passed over: what the user chose is used or refused.
+    An unsuitable Java in JAVA_HOME is not ignored: the user's choice is used or rejected.
     """
     environ = os.environ if environ is None else environ
     executable, where = _locate(environ)
@@ -69,7 +69,7 @@ def _fit_version(executable: Path, where: str, environ: Mapping[str, str]) -> st
     answer = _ask(executable, where, environ, "-version")
     match = re.search(r'version "([^"]+)"', answer)
     if match is None:
-        raise JavaMissing(f"found {where}, which does not tell its version: {answer.strip()[:300]}\n{REMEDY}")
+        raise JavaMissing(f"found {where}, which does not report its version: {answer.strip()[:300]}\n{REMEDY}")
     version = match.group(1)
     if _feature(version) < LOWEST_VERSION:
         raise JavaMissing(f"found {where}, which is Java {version}: too old.\n{REMEDY}")
@@ -82,7 +82,7 @@ def _fit_version(executable: Path, where: str, environ: Mapping[str, str]) -> st
 
 
 def _feature(version: str) -> int:
-    """17 of "17.0.15", 8 of "1.8.0_392", 24 of "24-ea"; 0 if it is none of these."""
+    """17 for "17.0.15", 8 for "1.8.0_392", 24 for "24-ea"; 0 for any other form."""
     match = re.match(r"(?:1\.)?(\d+)", version)
     return int(match.group(1)) if match else 0
 
@@ -90,7 +90,7 @@ def _feature(version: str) -> int:
 def _ask(executable: Path, where: str, environ: Mapping[str, str], option: str) -> str:
     try:
         done = subprocess.run(
-            [str(executable), "-XX:-UsePerfData", option],  # else a kill leaves a file in the temp folder
+            [str(executable), "-XX:-UsePerfData", option],  # else a killed process leaves a file in the temp folder
             env=dict(environ),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -102,13 +102,13 @@ def _ask(executable: Path, where: str, environ: Mapping[str, str], option: str) 
     except (OSError, subprocess.TimeoutExpired) as error:
         raise JavaMissing(f"found {where}, which cannot be run: {error}\n{REMEDY}") from error
     if done.returncode != 0:
-        said = (done.stderr + done.stdout).strip()[:300]
-        raise JavaMissing(f"found {where}: `java {option}` ended with {done.returncode}: {said}\n{REMEDY}")
+        output = (done.stderr + done.stdout).strip()[:300]
+        raise JavaMissing(f"found {where}: `java {option}` ended with {done.returncode}: {output}\n{REMEDY}")
     return done.stdout + done.stderr
 
 
 def main() -> int:
-    """`python -m infra.runtime.java`: silent when there is a fit one, else the message on standard error."""
+    """`python -m infra.runtime.java`: prints nothing when there is a suitable Java, else a message to stderr."""
     try:
         find_java()
     except JavaMissing as error:

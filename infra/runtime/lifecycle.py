@@ -1,4 +1,4 @@
-"""Time and stopping: the only module that reads a clock or waits."""
+"""Clock, stop and deadlines: the only module that reads a clock or waits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """UTC as it was at the start, plus what has passed since: a step of the system's clock moves no deadline."""
+    """UTC at the start, plus the monotonic time since then: a step of the system's clock moves no deadline."""
 
     def __init__(self) -> None:
         self._started_at, self._started = datetime.now(UTC), time.monotonic()
@@ -26,7 +26,7 @@ class SystemClock:
 
 
 class Stop:
-    """Set once, by a signal or a failure; everything that waits, waits on it."""
+    """Set once, by a signal or a failure; every wait also waits on it."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -43,7 +43,7 @@ class Stop:
 
 
 class Closing(ABC):
-    """Holds something that ends with it: as a context manager, at the end of the block."""
+    """Base of classes with `close`: as a context manager, it is called at the end of the block."""
 
     @abstractmethod
     def close(self) -> None: ...
@@ -57,7 +57,7 @@ class Closing(ABC):
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """One budget shared by several steps. Runs on the monotonic clock."""
+    """A time budget shared by several steps. Uses the monotonic clock."""
 
     budget: timedelta
     _started: float = field(default_factory=time.monotonic)

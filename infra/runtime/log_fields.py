@@ -1,4 +1,4 @@
-"""Names of the fields of log lines. Nothing else logs under other names."""
+"""Names of all fields of log lines."""
 
 REGION = "region"
 TOPIC = "topic"
@@ -28,4 +28,4 @@ PATH = "path"
 WANTED = "wanted"
 COUNT = "count"
 SAID = "said"  # a line of another program's output
-NEXT = "next"  # what an operator does about it
+NEXT = "next"  # what an operator has to do

@@ -1,6 +1,6 @@
-"""Logging, set up once per process: one event per line on stderr, as JSON or as text.
+"""Sets up logging, once per process: one event per line on stderr, as JSON or as text.
 
-A line has the time (UTC), level, event (the message), logger, and the fields given as `extra`, nothing else.
+A line has the time (UTC), level, event (the message), logger, and the fields given as `extra`, and nothing else.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Literal, TextIO
 Level = Literal["debug", "info", "warning", "error"]
 Format = Literal["json", "text"]
 
-# What every record has; all else in its dictionary came as `extra`.
+# Attributes of every record; all others were passed as `extra`.
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
-# Libraries that tell each request at INFO or DEBUG: theirs is not for operators.
+# Libraries that log each request at INFO or DEBUG, which is not for operators.
 _TALKATIVE = ("boto3", "botocore", "s3transfer", "urllib3", "py4j", "werkzeug")
 
 
 def configure(level: Level = "info", style: Format = "json", stream: TextIO | None = None) -> logging.Handler:
-    """Send everything to `stream` (default: stderr). Called again, it replaces what it did before. The handler returned
-    may be removed by who embeds this program."""
+    """Log to `stream` (default: stderr). A further call replaces the earlier handler. An embedding program may remove
+    the returned handler."""
     root = logging.getLogger()
     for handler in [h for h in root.handlers if isinstance(h, _Lines)]:
         root.removeHandler(handler)
@@ -50,14 +50,14 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
         }
         for name, value in _fields(record).items():
-            # A field never replaces one of the above: the line must stay findable.
+            # A field never replaces one of the above, so that the line can still be found.
             line[f"{name}_" if name in line else name] = value
         trace = _trace(self, record)
         if trace:
             line["exception"] = trace
         try:
             return json.dumps(line, default=str, allow_nan=False)
-        except (TypeError, ValueError):  # a key that is no text, infinity, a list inside itself
+        except (TypeError, ValueError):  # a key that is not a string, infinity, a list that contains itself
             return json.dumps({str(name): _plain(value) for name, value in line.items()})
 
 

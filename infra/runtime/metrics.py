@@ -1,10 +1,10 @@
-"""Every metric there is: name, kind, unit, labels, and what to do about it. Nothing else is exported.
+"""All exported metrics: name, kind, unit, labels, and what to do about them.
 
-The first group keeps KIP-382's meanings: count and bytes of records replicated, their age when they arrived, and the
-time from the source's stamp to the target's acknowledgement.
+The metrics with KIP-382 names keep KIP-382's meanings: count and bytes of replicated records, their age on arrival, and
+the time from the source's timestamp to the target's acknowledgement.
 
-The kind of a metric is the Literal that holds its name, so that a type checker refuses an unknown one; all else is in
-`TABLE`. A counter without a unit in its name counts things.
+The kind of a metric is the Literal that contains its name, so that a type checker rejects an unknown one; `TABLE` has
+everything else. A counter without a unit in its name counts things.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Metric:
 
 NONE: tuple[str, ...] = ()
 REGION = ("region",)  # of the archive
-PARTITION = ("topic", "partition")  # of the cluster at hand
+PARTITION = ("topic", "partition")  # of the process's own cluster: source of egress, target of ingress
 SOURCE = ("region", "topic", "partition")  # of the source
 
 TABLE: dict[MetricName, Metric] = {
@@ -105,104 +105,115 @@ TABLE: dict[MetricName, Metric] = {
     "egress_segments": Metric(
         (*PARTITION, "reason"), "segments stored; label reason: messages, size, age, pressure, moved, stopped"
     ),
-    "egress_upload_conflicts": Metric(PARTITION, "final keys found taken; equal content is normal after a crash"),
+    "egress_upload_conflicts": Metric(
+        PARTITION, "uploads whose key existed already; with equal content this is normal after a crash"
+    ),
     "egress_rewinds": Metric(
-        PARTITION, "partitions read again because fetched records were lost; growing = look at the log"
+        PARTITION, "times a partition was read again because fetched records were lost; growing = check the log"
     ),
     "egress_pauses": Metric(
         PARTITION, "times a partition waited for memory or storage; growing = storage is slower than the topic"
     ),
     "egress_recorded_gaps": Metric(
-        PARTITION, "ranges the source dropped before they were archived, written down; anything but 0 is data lost"
+        PARTITION, "recorded ranges that the source deleted before they were archived; anything but 0 is data loss"
     ),
     "egress_recorded_gap_offsets": Metric(PARTITION, "offsets in those ranges"),
     # ingress, KIP-382 names
     "record_count": Metric(SOURCE, "records acknowledged by the target"),
     "record_bytes": Metric(
-        SOURCE, "bytes of record columns (offsets and stamps, too) that the target has acknowledged"
+        SOURCE, "bytes of record columns (including offsets and timestamps) that the target has acknowledged"
     ),
     "ingress_segments": Metric(SOURCE, "segments delivered to their end"),
-    "late_segments": Metric(SOURCE, "gaps waited for; now and then is normal, growing = segments arrive out of order"),
+    "late_segments": Metric(SOURCE, "gaps waited for; a few are normal, growing = segments arrive out of order"),
     "passed_gaps": Metric(
-        SOURCE, "gaps that the egress recorded and delivery passed over; the archive's gaps/ say why"
+        SOURCE, "gaps recorded by egress that delivery passed over; the objects below gaps/ have the reasons"
     ),
-    "passed_offsets": Metric(SOURCE, "offsets in gaps that the egress recorded; again after a restart inside one"),
+    "passed_offsets": Metric(
+        SOURCE, "offsets in gaps recorded by egress; counted again after a restart inside such a gap"
+    ),
     "lost_segments": Metric(
-        SOURCE, "gaps given up as lost: data is missing; find the segment, or restore it, before skipping"
+        SOURCE, "gaps given up as lost: data is missing; find or restore the segment before skipping"
     ),
     "lost_offsets": Metric(SOURCE, "offsets in gaps given up as lost"),
-    "skipped_records": Metric(SOURCE, "records of a delivered segment that were applied before (overlaps)"),
-    "altered_timestamps": Metric(SOURCE, "records whose stamp was clamped, by policy"),
-    "malformed_notifications": Metric(NONE, "queue messages that say nothing we know; look at the dead-letter queue"),
-    "malformed_keys": Metric(NONE, "objects below our prefix that are no segment's; move them out of the prefix"),
+    "skipped_records": Metric(SOURCE, "records of a delivered segment that were delivered before (overlaps)"),
+    "altered_timestamps": Metric(SOURCE, "records whose timestamp was clamped, as configured"),
+    "malformed_notifications": Metric(NONE, "queue messages in an unknown format; check the dead-letter queue"),
+    "malformed_keys": Metric(NONE, "objects below our prefix that are not segments; move them out of the prefix"),
     "foreign_notifications": Metric(
         NONE, "messages about other prefixes or regions; narrow the bucket's notification filter"
     ),
     "corrupt_segments": Metric(
-        SOURCE, "segments that are not what they say; the partition stops: run verify, restore the object"
+        SOURCE,
+        "corrupt segments (unreadable, or contradicting key or footer); the partition stops: run verify, restore the object",
     ),
     "segment_events": Metric(("type",), "events read from the event log; label type: created, removed"),
-    "relists": Metric(("reason",), "listings made; by reason: start, timer, gap, late, reset, missing, corrupt, life"),
+    "relists": Metric(
+        ("reason",), "listings made; label reason: start, timer, gap, late, reset, missing, corrupt, life"
+    ),
     # sync
     "sync_objects": Metric(("topic",), "objects copied to the other bucket"),
     "sync_bytes": Metric(("topic",), "stored bytes of objects copied to the other bucket"),
     # compaction
-    "compaction_runs": Metric(("job",), "runs of a job that came to their end; not growing = look at its cron"),
+    "compaction_runs": Metric(("job",), "completed runs of a job; not growing = check its cron"),
     "compaction_merged_segments": Metric(("job",), "segments merged into larger ones"),
-    "compaction_deleted_segments": Metric(("job",), "segments deleted, all their records proved to be in a larger one"),
-    "compaction_failures": Metric(("job",), "plans, or whole runs, that could not be carried out; the log says why"),
+    "compaction_deleted_segments": Metric(
+        ("job",), "segments deleted after all their records were proven to be in a larger one"
+    ),
+    "compaction_failures": Metric(("job",), "failed plans, or whole runs; the log has the reason"),
     # all
     "store_requests": Metric(("operation",), "requests to the object store; label operation"),
-    "store_errors": Metric(
-        ("operation",), "refused or failed requests; label operation; growing = storage is in trouble"
-    ),
-    "broker_errors": Metric(NONE, "errors told by the Kafka client"),
+    "store_errors": Metric(("operation",), "failed requests; label operation; growing = the object store has problems"),
+    "broker_errors": Metric(NONE, "errors reported by the Kafka client"),
     "egress_lag_records": Metric(PARTITION, "high watermark − committed offset"),
     "egress_lag_seconds": Metric(PARTITION, "age of the oldest record not yet stored; 0 when none waits"),
     "stuck_transaction_seconds": Metric(
         PARTITION,
-        "since when an open source transaction holds the archive back; beyond `stuck_transaction_after`: find its "
-        "producer, or end it with kafka-transactions.sh",
+        "how long an open source transaction has blocked the archive; beyond `stuck_transaction_after`: find its "
+        "producer, or abort it with kafka-transactions.sh",
     ),
-    "egress_memory_bytes": Metric(NONE, "raw records held in memory, of `memory_budget`"),
+    "egress_memory_bytes": Metric(NONE, "raw records held in memory, limited by `memory_budget`"),
     "egress_spool_bytes": Metric(NONE, "encoded bytes waiting for the object store"),
     "egress_spool_limit_bytes": Metric(
-        NONE, "how many may wait; below 4 × `memory_budget`: the disk of `spool_dir` is small, or full"
+        NONE, "limit of egress_spool_bytes; below 4 × `memory_budget`: the disk of `spool_dir` is small, or full"
     ),
     "ingress_lag_records": Metric(
         SOURCE,
-        "archived offsets not yet delivered; each process exports it of partitions that none holds: max by label",
+        "archived offsets not yet delivered; every process exports it for unassigned partitions: take max by label",
     ),
     "ingress_lag_seconds": Metric(
-        SOURCE, "age of the oldest stored segment not yet delivered, 0 when none waits; exported as ingress_lag_records"
+        SOURCE,
+        "age of the oldest stored segment not yet delivered; 0 when none waits; exported like ingress_lag_records",
     ),
     "undelivered_offsets": Metric(
         SOURCE,
-        "stored offsets that delivery has left behind: they arrived after it began, or turned to the next incarnation; "
-        "anything but 0: /readyz names them and what to do",
+        "stored offsets that delivery will not deliver: they arrived after it had started, or had moved on to the next "
+        "incarnation; anything but 0: /readyz names them and the remedy",
     ),
-    "ready": Metric(NONE, "1 when /readyz answers 200, else 0: it says what is stopped or wrong, and what to do"),
-    "assigned_partitions": Metric(NONE, "partitions this process holds"),
+    "ready": Metric(NONE, "1 when /readyz answers 200, else 0; /readyz has what is stopped or wrong, and the remedy"),
+    "assigned_partitions": Metric(NONE, "partitions assigned to this process"),
     "stopped_partitions": Metric(
         ("held",),
-        "partitions that do not go on; anything but 0: read /readyz; label held: true, of those this process holds: "
-        "add up over processes; false, refused ones that no process holds: each process exports all, take the maximum",
+        "partitions that are stopped; anything but 0: read /readyz; label held: true, assigned to this process: sum "
+        "over processes; false, refused and assigned to no process: every process exports all, take the maximum",
     ),
-    "drill_timestamp_seconds": Metric(REGION, "when the last drill ended, since 1970; alert when it is old"),
-    "drill_restore_seconds": Metric(REGION, "RTO as measured: from the command to the last restored record"),
+    "drill_timestamp_seconds": Metric(REGION, "end of the last drill, seconds since 1970; alert when it is old"),
+    "drill_restore_seconds": Metric(REGION, "measured RTO: from the command to the last restored record"),
     "drill_behind_seconds": Metric(
-        REGION, "RPO as measured: age of the oldest record that was not archived yet; absent when it is not known"
+        REGION, "measured RPO: age of the oldest record that was not archived yet; absent when unknown"
     ),
-    "drill_records": Metric(REGION, "records restored and proven"),
-    "drill_differences": Metric(REGION, "partitions not restored, or not equal; anything but 0 is a bad day to come"),
+    "drill_records": Metric(REGION, "records restored and proven equal"),
+    "drill_differences": Metric(REGION, "partitions not restored, or not equal; anything but 0: a restore would fail"),
     "quarantined_segments": Metric(
-        ("job",), "stored segments that are not what they say; anything but 0: restore them from a copy of the bucket"
+        ("job",),
+        "stored segments found corrupt and set aside; anything but 0: restore them from a copy of the bucket",
     ),
-    "upload_latency_seconds": Metric(PARTITION, "sealing a segment → stored"),
-    "produce_latency_seconds": Metric(SOURCE, "handing a run to the producer → acknowledged, with its checkpoint"),
-    "record_age_seconds": Metric(SOURCE, "KIP-382: age of the newest record of a run when delivery began"),
+    "upload_latency_seconds": Metric(PARTITION, "from sealing a segment until it is stored"),
+    "produce_latency_seconds": Metric(
+        SOURCE, "from passing a run to the producer until it is acknowledged, with its checkpoint"
+    ),
+    "record_age_seconds": Metric(SOURCE, "KIP-382: age of the newest record of a run when delivery started"),
     "replication_latency_seconds": Metric(
-        SOURCE, "KIP-382: source stamp → target acknowledgement, newest record of each run"
+        SOURCE, "KIP-382: source timestamp → target acknowledgement, newest record of each run"
     ),
 }
 
@@ -212,7 +223,7 @@ def labels(name: MetricName) -> tuple[str, ...]:
 
 
 class Metrics(Protocol):
-    """Safe to call from several threads; never raises for a known name with its labels."""
+    """Safe to call from several threads. Never raises for a known name with its labels."""
 
     def count(self, name: CounterName, value: float = 1, **labels: str) -> None: ...
 
@@ -221,11 +232,11 @@ class Metrics(Protocol):
     def observe(self, name: HistogramName, value: float, **labels: str) -> None: ...
 
     def forget(self, name: GaugeName, **labels: str) -> None:
-        """Drop a gauge of a partition that moved away."""
+        """Drop a gauge, for example of a partition that was revoked."""
 
 
 class NoMetrics:
-    """For library use without a registry, and for tests that do not look."""
+    """For library use without a registry, and for tests that ignore metrics."""
 
     def count(self, name: CounterName, value: float = 1, **labels: str) -> None: ...
 

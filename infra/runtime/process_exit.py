@@ -1,4 +1,4 @@
-"""Ending the process without unwinding: what would be left behind then is removed here."""
+"""Ends the process without unwinding the stack, after running the registered clean-ups."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import NoReturn
 
 _acts: list[Callable[[], None]] = []
-"""Of what lives now, the latest last."""
+"""Registered clean-ups, the latest last."""
 
 
 @contextlib.contextmanager
 def when_leaving(act: Callable[[], None]) -> Iterator[None]:
-    """While the body runs, `leave_at_once` calls `act`, on any thread: it is quick, and ends another process or removes
-    a file."""
+    """Within the block, `leave_at_once` calls `act`, on any thread. `act` must be quick: it ends another process or
+    removes a file."""
     _acts.append(act)
     try:
         yield
@@ -26,8 +26,8 @@ def when_leaving(act: Callable[[], None]) -> Iterator[None]:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with `code`, once everything is done. A thread of a pool that hangs in a request would keep the
-    interpreter from ending, a daemon too, so it is not waited for."""
+    """End the process with `code` when all work is done. A pool thread that hangs in a request, even a daemon, would
+    keep the interpreter from ending, so remaining threads are not waited for."""
     if threading.active_count() > 1:
         logging.shutdown()
         leave_at_once(code)
@@ -35,11 +35,11 @@ def leave(code: int) -> NoReturn:
 
 
 def leave_at_once(code: int) -> NoReturn:
-    """End the process in the middle of whatever it does; from any thread, or a signal handler."""
+    """End the process immediately; callable from any thread and from a signal handler."""
     for act in reversed(_acts):
         with contextlib.suppress(Exception):
             act()
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # it may be in the middle of a write
+        with contextlib.suppress(Exception):  # a write may be in progress
             stream.flush()
     os._exit(code)

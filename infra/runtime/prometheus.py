@@ -1,4 +1,4 @@
-"""The metrics of `infra.runtime.metrics` in a Prometheus registry, each name after `replicator_`."""
+"""The metrics of `infra.runtime.metrics` in a Prometheus registry; every name has the prefix `replicator_`."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _Labels = tuple[str, ...]
 
 
 class PrometheusMetrics:
-    """Implements `infra.runtime.metrics.Metrics`. A call costs two dictionary look-ups more than the client's own."""
+    """Implements `infra.runtime.metrics.Metrics`. A call costs two dictionary lookups more than the client's own."""
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
-        """Without `registry`, one of its own: two services in one process do not share counters by accident."""
+        """`registry`: by default a new one, so that two services in a process do not share counters by accident."""
         self.registry = registry = CollectorRegistry() if registry is None else registry
         self._counters = {n: Counter(n, _help(n), _labels(n), NAMESPACE, registry=registry) for n in COUNTERS}
         self._gauges = {n: Gauge(n, _help(n), _labels(n), NAMESPACE, registry=registry) for n in GAUGES}
         self._histograms = {
             n: Histogram(n, _help(n), _labels(n), NAMESPACE, registry=registry, buckets=BUCKETS[n]) for n in HISTOGRAMS
         }
-        # `.labels()` of the client takes a lock and makes text of every value; these are its answers.
+        # `.labels()` of the client takes a lock and converts every value to text; these dictionaries cache its results.
         self._counter_children: dict[tuple[CounterName, _Labels], Counter] = {}
         self._gauge_children: dict[tuple[GaugeName, _Labels], Gauge] = {}
         self._histogram_children: dict[tuple[HistogramName, _Labels], Histogram] = {}
@@ -64,8 +64,8 @@ class PrometheusMetrics:
         child.observe(value)
 
     def write(self, file: Path) -> None:
-        """Gauges that were set, as text, in one step: for Prometheus' textfile collector. The others are of services
-        that are asked themselves."""
+        """Write the gauges that were set as text, atomically, for Prometheus' textfile collector. Other metrics are
+        those of services, which Prometheus scrapes."""
         registry = CollectorRegistry()
         for name in sorted({name for name, _ in self._gauge_children}):
             registry.register(self._gauges[name])
@@ -82,7 +82,7 @@ class PrometheusMetrics:
 
 
 def _values(name: MetricName, labels: Mapping[str, str]) -> _Labels:
-    """In the table's order. Raises ValueError for other labels than the table's: a mistake in the calling code."""
+    """Label values in the table's order. Raises ValueError for labels other than the table's, a bug in the caller."""
     wanted = TABLE[name].labels
     try:
         values = tuple([labels[label] for label in wanted])

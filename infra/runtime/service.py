@@ -1,4 +1,4 @@
-"""A service in the foreground: it runs until it fails or a signal asks it to stop."""
+"""Runs a service in the foreground, until it fails or a signal stops it."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ Install = Callable[[int, Any], Any]  # signal.signal
 
 
 class Service(Protocol):
-    """Threads that work until they are told to stop. Every method may be called from any thread."""
+    """Threads that work until they are stopped. Every method may be called from any thread."""
 
     def start(self) -> None:
-        """Begin; returns at once. Raises what makes starting impossible."""
+        """Start; returns at once. Raises when the service cannot start."""
 
     def stop(self) -> None:
-        """Ask to end in order: finish what is in flight, commit, close. Returns at once; calling again is harmless."""
+        """Request an orderly shutdown: finish work in flight, commit, close. Returns at once. May be called again."""
 
     def join(self, timeout: timedelta | None = None) -> None:
-        """Wait for the end, at most `timeout`. Raises what made the service fail."""
+        """Wait for the end, at most `timeout`. Raises the error that made the service fail."""
 
 
 def run_until_signalled(
@@ -41,26 +41,27 @@ def run_until_signalled(
     install: Install = signal.signal,
     leave: Callable[[int], None] = leave_at_once,
 ) -> int:
-    """Start `service` and wait. Answers the exit code: 0 after SIGTERM or SIGINT, or when the work is done; 1 when it
-    failed, which is logged. A second signal leaves at once with 128 + its number. Main thread only."""
-    asked: queue.SimpleQueue[int | None] = queue.SimpleQueue()
+    """Start `service` and wait for it. Returns the exit code: 0 after SIGTERM or SIGINT, or when the work is done; 1
+    after a failure, which is logged. A second signal ends the process at once with 128 + its number. Call on the main
+    thread only."""
+    requested: queue.SimpleQueue[int | None] = queue.SimpleQueue()
     seen: list[int] = []
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
         # A handler runs between two instructions of the main thread, which may hold any lock: stop() could wait for
-        # that lock for ever, SimpleQueue.put is made for this.
+        # that lock forever; SimpleQueue.put is safe to call here.
         seen.append(number)
         if len(seen) > 1:
             leave(128 + number)
-        asked.put(number)
+        requested.put(number)
 
-    def stop_when_asked() -> None:
-        number = asked.get()
+    def stop_on_signal() -> None:
+        number = requested.get()
         if number is not None:
             log.info("stopping", extra={REASON: signal.Signals(number).name})
             service.stop()
 
-    stopper = threading.Thread(target=stop_when_asked, name="stopper", daemon=True)
+    stopper = threading.Thread(target=stop_on_signal, name="stopper", daemon=True)
     previous = {number: install(number, on_signal) for number in SIGNALS}
     stopper.start()
     try:
@@ -73,7 +74,7 @@ def run_until_signalled(
         log.exception("service_failed", extra={ERROR: repr(error)})
         return 1
     finally:
-        asked.put(None)
+        requested.put(None)
         stopper.join()
         for number, handler in previous.items():
             install(number, handler)

@@ -1,4 +1,4 @@
-"""A service made of threads: started together, stopped together, and the first failure is everybody's."""
+"""A service made of threads that start and stop together: the first failure ends all of them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ log = logging.getLogger(__name__)
 
 
 class ThreadedService:
-    """A `infra.runtime.service.Service`. `start` once; `stop` and `join` from anywhere, any number of times."""
+    """An `infra.runtime.service.Service`. Call `start` once; `stop` and `join` from any thread, any number of times."""
 
     def __init__(
         self, loops: Mapping[str, Callable[[], None]], stop: Stop, resources: ExitStack, grace: timedelta
     ) -> None:
-        """`loops`: what each thread runs until `stop` is set. `resources`: closed after the last thread ended. `grace`:
-        how long after a stop a thread is waited for; one that hangs in a request by then is left behind, which is no
-        worse than a crash."""
+        """`loops`: functions by thread name; each runs until `stop` is set. `resources`: closed after the last thread
+        has ended. `grace`: time limit for threads to end after a stop; a thread that then still hangs in a request is
+        abandoned, which is no worse than a crash."""
         self._stop, self._resources, self._grace = stop, resources, grace
         self._errors: list[BaseException] = []
         self._threads = [
@@ -35,11 +35,11 @@ class ThreadedService:
             thread.start()
 
     def stop(self) -> None:
-        """Ask for the end; returns at once."""
+        """Request the stop; returns at once."""
         self._stop.set()
 
     def join(self, timeout: timedelta | None = None) -> None:
-        """Wait for the end. Raises what made the service fail, or ShutdownExpired when `timeout` passed first."""
+        """Wait for the end. Raises the error that made the service fail, or ShutdownExpired after `timeout`."""
         deadline = None if timeout is None else Deadline(timeout)
         grace: Deadline | None = None
         while alive := [t.name for t in self._threads if t.is_alive()]:
@@ -49,8 +49,8 @@ class ThreadedService:
                 log.warning("threads_left_behind", extra={log_fields.REASON: ", ".join(alive)})
                 break
             if deadline is not None and deadline.expired:
-                raise ShutdownExpired(f"{', '.join(alive)}: still at work after {timeout}")
-            # in short waits, so that signals are handled meanwhile
+                raise ShutdownExpired(f"{', '.join(alive)}: still running after {timeout}")
+            # short waits, so that signals are handled meanwhile
             next((t for t in self._threads if t.is_alive()), self._threads[0]).join(0.1)
         self._resources.close()
         if self._errors:

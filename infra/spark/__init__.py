@@ -1,1 +1,1 @@
-"""Jobs on Spark."""
+"""Runs jobs on Spark."""

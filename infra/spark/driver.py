@@ -1,9 +1,9 @@
-"""Spark's driver: a SparkContext of this process, and the Java process under it.
+"""Spark's driver: a SparkContext in this process, and its Java process.
 
-    this process ──pipe──> Java (driver) ──> workers: its own children if the master is local, else somebody else's
-                 <─pipe──  what it writes, line by line to our log
+    this process ──pipe──> Java (driver) ──> workers: child processes if the master is local, else the cluster's
+                 <─pipe──  its output, line by line to our log
 
-Java ends when its input does, so it never outlives this process, however that ends.
+Java ends when its input is closed, so it never outlives this process, however that ends.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from infra.spark.packages import pack
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """`properties` are Spark's and go over ours. They are seen in the list of processes: no secrets.
+    """`properties`: Spark properties; they override ours. They are visible in the process list: no secrets.
 
-    `ship_packages`: send our own packages to the workers, which have everything that these import.
+    `ship_packages`: send our own packages to the workers, where their dependencies must be installed.
     """
 
-    master: str = "local[*,4]"  # every core of this machine; a plan is tried four times
+    master: str = "local[*,4]"  # every core of this machine; up to four attempts per plan
     application: str = "kafka-segment-replicator"
     properties: Mapping[str, str] = field(default_factory=dict)
     ship_packages: bool = False
@@ -56,7 +56,7 @@ class SparkSettings:
 
     @property
     def is_local(self) -> bool:
-        """Whether the workers are of this machine, and end with the driver."""
+        """Whether the workers run on this machine and end with the driver."""
         return re.match(r"local(\[|$)", self.master) is not None
 
 
@@ -76,16 +76,16 @@ rootLogger.appenderRef.out.ref = out
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error
 """
-_WARNINGS = ("WARN ", "ERROR ", "FATAL ")  # as the pattern above begins a line
+_WARNINGS = ("WARN ", "ERROR ", "FATAL ")  # line prefixes of the pattern above
 
 log = logging.getLogger(__name__)
 
 
 class SparkDriver:
-    """Runs from its making to `close`."""
+    """Runs from its construction to `close`."""
 
     def __init__(self, settings: SparkSettings) -> None:
-        """Raises SparkUnavailable; JavaMissing if there is no Java that is fit."""
+        """Raises SparkUnavailable, and JavaMissing if there is no suitable Java."""
         self._settings = settings
         self._output = _Output()
         with ExitStack() as stack:
@@ -93,11 +93,11 @@ class SparkDriver:
             self._ending = stack.pop_all()
 
     def close(self) -> None:
-        """End the application and Java, remove what it wrote. May be called again."""
+        """End the application and Java, and remove their files. May be called again."""
         self._ending.close()
 
     def lost(self, error: Exception) -> SparkUnavailable:
-        """For an `error` of the connection to Java."""
+        """The exception for an `error` of the connection to Java."""
         try:
             return self.unavailable(f"its Java ended with {self._java.wait(END_SECONDS)}")
         except subprocess.TimeoutExpired:
@@ -109,7 +109,7 @@ class SparkDriver:
     def _start(self, stack: ExitStack) -> SparkContext:
         java = find_java()
         if SparkContext._gateway is not None:
-            raise SparkUnavailable(self._settings.master, "this process has a Spark already: close that one first")
+            raise SparkUnavailable(self._settings.master, "this process already runs a Spark driver: close it first")
         folder = stack.enter_context(driver_folder())
         stack.enter_context(when_leaving(lambda: shutil.rmtree(folder, ignore_errors=True)))  # after Java was killed
         (folder / "log4j2.properties").write_text(_LOG4J, encoding="ascii")
@@ -123,14 +123,14 @@ class SparkDriver:
             with _kept_interrupt():
                 context = SparkContext(conf=conf, gateway=gateway)
         except Py4JJavaError as error:
-            raise self.unavailable(str(error.java_exception)) from None  # else two hundred lines of Java's
+            raise self.unavailable(str(error.java_exception)) from None  # else two hundred lines of Java's stack trace
         except PySparkException as error:
-            self._output.join()  # Java has ended: what it said is why
+            self._output.join()  # Java has ended: its output has the reason
             raise self.unavailable(str(error)) from error
         except (Py4JError, OSError) as error:
             raise self.lost(error) from error
         stack.callback(_stop, context, SparkFiles.getRootDirectory())
-        # The one thing that decides it on every master: the property alone reaches some of them.
+        # The only setting that works for every master: the property alone reaches only some of them.
         context.pythonExec = properties.get(INTERPRETER) or os.environ.get("PYSPARK_PYTHON") or sys.executable
         if self._settings.ship_packages:
             context.addPyFile(str(pack(folder / "replicator-packages.zip")))
@@ -139,14 +139,14 @@ class SparkDriver:
     def _launch(self, conf: SparkConf, java_home: str) -> Any:
         variables = {"JAVA_HOME": java_home, "SPARK_HOME": _find_spark_home()}
         if bind := conf.get("spark.driver.bindAddress"):
-            variables["SPARK_LOCAL_IP"] = bind  # of Spark's pages: their address is no property
+            variables["SPARK_LOCAL_IP"] = bind  # the address of Spark's web UI, for which there is no property
         with self._output.writer() as writer, _environment(variables):
             return launch_gateway(conf, {"stdout": writer, "stderr": writer})  # type: ignore[no-untyped-call]
 
     def _end_java(self, gateway: Any) -> None:
         with suppress(Py4JError, OSError):
             gateway.shutdown()
-        SparkContext._gateway = SparkContext._jvm = None  # the next one starts its own
+        SparkContext._gateway = SparkContext._jvm = None  # the next driver starts its own
         if self._java.stdin is not None:
             self._java.stdin.close()
         try:
@@ -158,7 +158,7 @@ class SparkDriver:
 
 
 def _properties(settings: SparkSettings, folder: Path) -> Mapping[str, str]:
-    no_perf_data = "-XX:-UsePerfData"  # else a kill leaves a file in the temp folder
+    no_perf_data = "-XX:-UsePerfData"  # else a killed process leaves a file in the temporary folder
     java_options = f"{no_perf_data} -Djava.io.tmpdir={folder} -Dlog4j2.configurationFile={folder}/log4j2.properties"
     ours = {
         "spark.master": settings.master,
@@ -168,22 +168,22 @@ def _properties(settings: SparkSettings, folder: Path) -> Mapping[str, str]:
         "spark.driver.defaultJavaOptions": java_options,
         "spark.executor.defaultJavaOptions": no_perf_data,
     }
-    if settings.is_local:  # nobody else has to reach it, and it starts without a network
+    if settings.is_local:  # no other machine connects to it, and it starts without a network
         ours |= {"spark.driver.host": LOOPBACK, "spark.driver.bindAddress": LOOPBACK}
     return ours | dict(settings.properties)
 
 
 def _stop(context: SparkContext, files: str) -> None:
-    sys.path[:] = [entry for entry in sys.path if not entry.startswith(files)]  # put there by Spark
-    with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):  # that Java is gone is known by now
-        with suppress(OSError):  # likewise; the rest of it is left to the second call, which is nothing else
+    sys.path[:] = [entry for entry in sys.path if not entry.startswith(files)]  # entries added by Spark
+    with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):  # warns that Java has ended, which is known
+        with suppress(OSError):  # for the same reason; the second call then does the rest
             context.stop()
         context.stop()
 
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """`launch_gateway` hands on the environment of this process and takes no other."""
+    """Set environment variables: `launch_gateway` always passes on the environment of this process."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -197,7 +197,7 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _kept_interrupt() -> Iterator[None]:
-    """A SparkContext takes SIGINT for itself; who handles signals here is not for it to decide."""
+    """Restore the SIGINT handler, which a new SparkContext replaces: this process keeps its own."""
     handler = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -207,7 +207,7 @@ def _kept_interrupt() -> Iterator[None]:
 
 
 class _Output:
-    """What Java, and the workers of a local master, write: to our log, and its end kept for errors."""
+    """Output of Java, and of the workers of a local master: written to our log; the last lines are kept for errors."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
@@ -218,7 +218,7 @@ class _Output:
 
     @contextmanager
     def writer(self) -> Iterator[int]:
-        """The end of the pipe that a process is given. The reader ends when the last of those has."""
+        """The writing end of a pipe, for a process. The reader thread ends when the last such process has ended."""
         reading, writing = os.pipe()
         self._reader = threading.Thread(target=self._read, args=(reading,), name="spark-output", daemon=True)
         self._reader.start()
@@ -236,4 +236,4 @@ class _Output:
             for line in map(str.rstrip, lines):
                 self._lines.append(line)
                 level = logging.WARNING if line.startswith(_WARNINGS) else logging.DEBUG
-                log.log(level, "spark_said", extra={log_fields.SAID: line})
+                log.log(level, "spark_output", extra={log_fields.SAID: line})

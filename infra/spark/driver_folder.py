@@ -1,7 +1,7 @@
-"""The temporary folder of a Spark driver; what drivers left that were killed is removed by the next one.
+"""The temporary folder of a Spark driver. The next driver removes the folders of drivers that were killed.
 
-A living driver holds a lock on a file in its folder, which ends with its process, however that ends. A process id would
-not do: containers share folders, and not the numbers of their processes.
+A running driver holds a lock on a file in its folder; the lock ends with the process, however that ends. A process id
+would not work: containers may share a folder, but not their process ids.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ LOCK = "lock"
 
 @contextmanager
 def driver_folder() -> Iterator[Path]:
-    """A new one, removed at the end."""
+    """A new folder, removed at the end of the block."""
     sweep(Path(tempfile.gettempdir()))
     folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-    # locked, then named: a sweep never sees a lock that nobody holds yet
+    # locked before it gets its name: a sweep never sees a lock file that is not locked yet
     unnamed = folder / f"{LOCK}.new"
     with unnamed.open("wb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -35,9 +35,10 @@ def driver_folder() -> Iterator[Path]:
 
 
 def sweep(root: Path) -> None:
-    """Remove the folders below `root` whose driver has ended. What cannot be removed is left, and no error."""
+    """Remove the folders below `root` whose driver has ended. Folders that cannot be removed are left, without an
+    error."""
     for folder in root.glob(f"{PREFIX}*"):
-        with suppress(OSError):  # it has no lock yet, is somebody else's, or is being removed
+        with suppress(OSError):  # it has no lock file yet, belongs to another user, or is being removed
             descriptor = os.open(folder / LOCK, os.O_RDWR)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Our own packages as one zip, for Python processes that do not have them installed."""
+"""Packs our own packages into one zip file, for Python processes that do not have them installed."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ DISTRIBUTION = "kafka-segment-replicator"
 
 
 def pack(target: Path) -> Path:
-    """Write `target`: put it on `sys.path`, and imports and the formats' entry points are found in it."""
+    """Write the zip file `target`. On `sys.path`, it provides the packages and the entry points of the formats."""
     installed = distribution(DISTRIBUTION)
     about = f"{DISTRIBUTION.replace('-', '_')}-{installed.version}.dist-info"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as packed:
         for package in PACKAGES:
             spec = find_spec(package)
             if spec is None or spec.origin is None:
-                raise ModuleNotFoundError(f"no package {package} beside the others: the installation is not whole")
+                raise ModuleNotFoundError(f"no package {package}: the installation is incomplete")
             folder = Path(spec.origin).parent
             for file in sorted(folder.rglob("*.py")):
                 packed.write(file, Path(package) / file.relative_to(folder))
-        # written anew: installed as an egg-info it is in a file of another name
+        # generated, not copied: an installation as egg-info has it in a file of another name
         packed.writestr(
             f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {DISTRIBUTION}\nVersion: {installed.version}\n"
         )

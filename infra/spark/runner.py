@@ -1,12 +1,12 @@
-"""Runs plans of any package on Spark: one row of text in, one answer of text out.
+"""Runs plans of any package on Spark: each row of text yields one answer of text.
 
-    rows ──> a partition each ──> work(row), on some worker ──> answers, in the order of the rows
+    rows ──> one partition each ──> work(row), on some worker ──> answers, in the order of the rows
 
 Rules:
-1. Spark only schedules. A worker reads and writes with clients it makes itself: no Hadoop jars, no pandas.
+1. Spark only schedules. A worker reads and writes with clients that it creates itself: no Hadoop jars, no pandas.
 2. `work` may run twice for a row, even at the same time (a lost worker, speculation): it has to be idempotent.
-3. An exception of `work` is retried as often as Spark is told to (`local[*,4]`, `spark.task.maxFailures`), then the
-   run fails. What trying again cannot change is better an answer than an exception.
+3. Spark retries a plan whose `work` raises, as often as configured (`local[*,4]`, `spark.task.maxFailures`); then the
+   run fails. A failure that a retry cannot change should be returned as an answer, not raised.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Plan = tuple[int, str]  # index of the row, and the row
 
 class SparkRunner(Closing):
     """A context manager. Spark starts with the first run and ends with `close`. One run at a time, and one runner with
-    a started Spark per process."""
+    a running Spark per process."""
 
     def __init__(self, settings: SparkSettings | None = None) -> None:
         self._settings = settings or SparkSettings()
@@ -50,20 +50,21 @@ class SparkRunner(Closing):
         parallelism: int | None = None,
         progress: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
     ) -> list[str]:
-        """The answers, in the order of `rows`. `work` is pickled: a function of a module, or a frozen dataclass.
+        """The answers, in the order of `rows`. `work` is pickled: a module-level function, or a frozen dataclass.
 
-        `parallelism`: so many plans at a time, at most; None: as many as Spark has cores. `progress` is called with
-        (done, total) on this thread; an exception of it, such as a KeyboardInterrupt, ends the run.
-        Raises PlanFailed, SparkUnavailable (the next run starts another Spark), JavaMissing if there is no Java.
+        `parallelism`: limit of concurrent plans; None: the number of Spark's cores. `progress` is called with
+        (done, total) on this thread; an exception in it, such as a KeyboardInterrupt, ends the run.
+        Raises PlanFailed, SparkUnavailable (the next run starts Spark again), and JavaMissing if there is no Java.
         """
         if parallelism is not None and parallelism < 1:
             raise ValueError(f"parallelism must be at least 1: {parallelism}")
         if not rows:
             return []
         plans = list(enumerate(rows))
-        # Without a cap one job of all plans: Spark sees what is left, so it can speculate and ask for more executors.
-        # With one, a job per plan and so many in flight. No slot waits for a slow plan, as it would in waves; each plan
-        # keeps its own retries, as it would not as one of several in a partition; and no master has to know of it.
+        # Without a limit, one job has all plans: Spark knows the remaining ones, so it can speculate and request more
+        # executors. With a limit, each plan is a job, and that many run at a time. Unlike with waves, no slot waits for
+        # a slow plan; unlike with several plans in a partition, each plan has its own retries; and the limit works with
+        # every master.
         jobs = [plans] if parallelism is None else [[plan] for plan in plans]
         try:
             self._driver = self._driver or SparkDriver(self._settings)
@@ -74,16 +75,16 @@ class SparkRunner(Closing):
 
     @property
     def ui_url(self) -> str | None:
-        """Of Spark's own pages, if it runs and `spark.ui.enabled` is true."""
+        """URL of Spark's web UI, if Spark runs and `spark.ui.enabled` is true."""
         return self._driver.context.uiWebUrl if self._driver else None
 
     @property
     def application_id(self) -> str | None:
-        """As masters and Spark's pages know it; None before the first run."""
+        """Spark's application id; None before the first run."""
         return self._driver.context.applicationId if self._driver else None
 
     def close(self) -> None:
-        """End Spark and its Java. May be called again, and a run may follow."""
+        """End Spark and its Java process. May be called again, and a run may follow."""
         driver, self._driver = self._driver, None
         if driver is not None:
             driver.close()
@@ -93,18 +94,18 @@ def _run(
     driver: SparkDriver,
     jobs: Sequence[list[Plan]],
     work: Callable[[str], str],
-    at_once: int,
+    concurrency: int,
     progress: Callable[[int, int], None],
 ) -> list[str]:
     total = sum(map(len, jobs))
     finished = driver.context.accumulator(0)
     task = _Task(work, finished)
-    with ThreadPoolExecutor(at_once, thread_name_prefix="spark-job") as pool:
+    with ThreadPoolExecutor(concurrency, thread_name_prefix="spark-job") as pool:
         answers = [pool.submit(_collect, driver, job, task) for job in jobs]
         try:
             while (ended := wait(answers, POLL_SECONDS, FIRST_EXCEPTION)).not_done:
                 for answer in ended.done:
-                    answer.result()  # raises, if this is the one that failed
+                    answer.result()  # raises if this one has failed
                 progress(finished.value, total)
             result = [text for answer in answers for text in answer.result()]
             progress(total, total)
@@ -116,9 +117,9 @@ def _run(
 
 
 def _cancel(context: SparkContext, answers: Sequence[Future[list[str]]]) -> None:
-    """Again and again: a thread may have been about to start a job."""
+    """Cancel all jobs, repeatedly: a thread may be about to start another one."""
     while running := [answer for answer in answers if not answer.done()]:
-        with suppress(Py4JError):  # Java is gone, and the jobs with it
+        with suppress(Py4JError):  # Java has ended, and the jobs with it
             context.cancelAllJobs()
         wait(running, POLL_SECONDS)
 
@@ -127,24 +128,24 @@ def _collect(driver: SparkDriver, plans: list[Plan], task: _Task) -> list[str]:
     try:
         return driver.context.parallelize(plans, len(plans)).map(task).collect()
     except (Py4JError, PySparkException, OSError, EOFError) as error:
-        # Not chained: an uncaught one would print two hundred lines of Java's. What matters of them is in the log.
+        # Not chained: an uncaught one would print two hundred lines of Java's stack trace; the log has what matters.
         raise _explained(error, driver, plans) from None
 
 
 def _explained(error: Exception, driver: SparkDriver, plans: Sequence[Plan]) -> PlanFailed | SparkUnavailable:
-    if isinstance(error, PySparkException):  # what Java said, once this process has made a SparkSession
+    if isinstance(error, PySparkException):  # has Java's message, once this process has created a SparkSession
         return _plan_failure(str(error), plans) or driver.unavailable(str(error))
     if isinstance(error, Py4JJavaError):
-        with suppress(Py4JError, OSError):  # it is Java that is asked for the words of its exception
-            said = str(error.java_exception)
-            return _plan_failure(said, plans) or driver.unavailable(said)
+        with suppress(Py4JError, OSError):  # the text of the exception is requested from Java
+            message = str(error.java_exception)
+            return _plan_failure(message, plans) or driver.unavailable(message)
     return driver.lost(error)
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """`work`, as it runs on a worker. Counts what it has finished: Spark adds up the counts of each partition once,
-    however often that was tried."""
+    """`work` as it runs on a worker. Counts finished plans: Spark adds the count of each partition once, regardless of
+    the number of attempts."""
 
     work: Callable[[str], str]
     finished: Accumulator[int]
@@ -155,31 +156,31 @@ class _Task:
         try:
             answer = self.work(row)
         except Exception as error:
-            said = "".join(traceback.format_exception_only(error)).strip()
-            raise _WorkFailed(json.dumps([index, said])) from error
+            message = "".join(traceback.format_exception_only(error)).strip()
+            raise _WorkFailed(json.dumps([index, message])) from error
         self.finished.add(1)
         return answer
 
 
 @cache
 def _tune_once() -> None:
-    """A worker's process is all ours. Measured on merging: 170 MB at most, 280 without."""
+    """Tune the worker's process, which runs nothing else. Measured on merging: 170 MB at most, 280 MB without."""
     one_arena()
     tune()
 
 
 class _WorkFailed(Exception):
-    """One line that is found again in whatever Java makes of it."""
+    """Its message is one line, which can be found again in Java's error text."""
 
 
 _WORK_FAILED = re.compile(rf"{_WorkFailed.__name__}: (\[.*\])$", re.MULTILINE)
 _TASK_FAILED = re.compile(r"Task (\d+) in stage \S+ failed \d+ times, most recent failure: (.*)")
 
 
-def _plan_failure(said: str, plans: Sequence[Plan]) -> PlanFailed | None:
-    """What Java's words tell of a plan; None if it was none that failed."""
-    if own := _WORK_FAILED.search(said):
+def _plan_failure(message: str, plans: Sequence[Plan]) -> PlanFailed | None:
+    """The failed plan according to Java's error text; None if no plan has failed."""
+    if own := _WORK_FAILED.search(message):
         return PlanFailed(*json.loads(own[1]))
-    if lost := _TASK_FAILED.search(said):  # its Python or its executor died: partitions are counted as plans are
+    if lost := _TASK_FAILED.search(message):  # Python or the executor died: a partition's index is that of its plan
         return PlanFailed(plans[int(lost[1])][0], lost[2])
     return None

@@ -1,4 +1,4 @@
-"""What every AWS client of ours shares: credentials, timeouts, retries, and how an error of one is told."""
+"""Shared by our AWS clients: credentials, timeouts, retries, and the text of their errors."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 CONNECT_TIMEOUT = timedelta(seconds=5)
 READ_TIMEOUT = timedelta(seconds=30)  # longer than the longest SQS poll
-ATTEMPTS = 3  # in the client, within seconds; `infra.storage.retrying` owns the long ones
+ATTEMPTS = 3  # of the client, within seconds; `infra.storage.retrying` owns longer retries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsCredentials:
-    """Explicit ones; without them the AWS credential chain is asked."""
+    """Explicit credentials; without them the AWS credential chain is used."""
 
     access_key_id: str
     secret_access_key: str = field(repr=False)
     session_token: str | None = field(default=None, repr=False)
 
     def arguments(self) -> dict[str, Any]:
-        """For `Session.client`."""
+        """Arguments of `Session.client`."""
         return {
             "aws_access_key_id": self.access_key_id,
             "aws_secret_access_key": self.secret_access_key,
@@ -57,7 +57,7 @@ def status(error: ClientError) -> int:
 
 
 def told(error: BaseException) -> str:
-    """One line about `error`: S3's code and message, or the client's own words."""
+    """`error` as one line: the code and message of AWS, or the client's own text."""
     if isinstance(error, ClientError):
         message = error.response.get("Error", {}).get("Message", "")
         return f"{status(error)} {error_code(error)}: {message}"

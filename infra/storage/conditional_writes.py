@@ -1,11 +1,11 @@
-"""Whether a bucket honours `If-None-Match`, on which "nothing stored is overwritten" rests.
+"""Checks that a bucket honours `If-None-Match`, on which the guarantee that no object is overwritten rests.
 
 A store that ignores the header answers every conditional put with 200. Then two writers of one key overwrite each
-other, and everybody wins every claim and every lease, without an error. So a fixed object is put until the store
-refuses to put it again, whole and in parts: some stores honour the header in one of the two requests only.
+other, and every process wins every claim and every lease, without an error. Therefore a fixed object is put until the
+store rejects it, with a single request and as a multipart upload: some stores honour the header in one of them only.
 
-    PutObject ─── 412 ──> refused, as it must be                          (the object is there from an earlier start)
-        └── 200 ──> PutObject again ─── 412 ──> refused, as it must be
+    PutObject ─── 412 ──> rejected, as required                      (the object exists from an earlier start)
+        └── 200 ──> PutObject again ─── 412 ──> rejected, as required
                           └── 200 ──> the store ignores the header
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 CONTENT = b"A put of this key with If-None-Match must be refused.\n"
-_REFUSED = frozenset({409, 412})  # 409: another process asks the same just now
+_REFUSED = frozenset({409, 412})  # 409: another process runs the same check
 _NOT_IMPLEMENTED = 501
 
 
@@ -37,9 +37,9 @@ _WHOLE, _IN_PARTS = "PutObject", "CompleteMultipartUpload"
 
 
 def ask(client: S3Client, bucket: str, key: str, *, arguments: Mapping[str, str], checksum: Mapping[str, str]) -> str:
-    """What is wrong with conditional writes, and what to do; empty when the store honours them. Leaves an object at
-    `key`. Raises StoreUnavailable when there is no answer. `arguments` are those of every new object, `checksum` those
-    of every request with a body."""
+    """The problem with conditional writes, and the remedy; empty when the store honours them. Leaves an object at
+    `key`. Raises StoreUnavailable when there is no answer. `arguments`: those of every new object; `checksum`: those of
+    every request with a body."""
     probe = _Probe(client, bucket, key, arguments, checksum)
     with durable(Step.PROBE_STORE):
         answers = {_WHOLE: probe.is_refused_whole(), _IN_PARTS: probe.is_refused_in_parts()}
@@ -47,10 +47,10 @@ def ask(client: S3Client, bucket: str, key: str, *, arguments: Mapping[str, str]
     if not ignored:
         return ""
     return (
-        f"s3.bucket: the store of s3://{bucket} at {client.meta.endpoint_url} does not refuse a second object at the "
+        f"s3.bucket: the store of s3://{bucket} at {client.meta.endpoint_url} does not reject a second object at the "
         f"key {key}: it ignores If-None-Match in {' and '.join(ignored)}, and segments, claims and leases would be "
-        "overwritten without an error. Use a store that supports conditional writes, or mend the gateway that removes "
-        "the header; s3.conditional_writes = 'assume' goes without this check, and without its protection"
+        "overwritten without an error. Use a store that supports conditional writes, or fix the gateway that removes "
+        "the header; s3.conditional_writes = 'assume' disables this check and its protection"
     )
 
 
@@ -70,7 +70,7 @@ class _Probe:
         def put() -> None:
             self.client.put_object(**self.where, Body=CONTENT, IfNoneMatch="*", **self.arguments)
 
-        # the first one may find the key free; the second one cannot
+        # the first put may create the object; the second must be rejected
         return self._is_refused(_WHOLE, put) or self._is_refused(_WHOLE, put)
 
     def is_refused_in_parts(self) -> bool:
@@ -94,7 +94,7 @@ class _Probe:
             is_refused = self._is_refused(_IN_PARTS, complete)
         finally:
             if is_refused:  # else the upload is complete
-                with suppress(*FAILURES):  # a store may have ended it with the refusal
+                with suppress(*FAILURES):  # a store may have ended the upload when it rejected it
                     self.client.abort_multipart_upload(**upload)
         return is_refused
 
@@ -105,23 +105,23 @@ class _Probe:
             if isinstance(error, ClientError) and status(error) in _REFUSED:
                 return True
             if isinstance(error, ClientError) and status(error) == _NOT_IMPLEMENTED:
-                return False  # it says that it does not know the header
+                return False  # the store does not implement the header
             raise translate(error, operation=operation, bucket=self.bucket, key=self.key) from error
         return False
 
 
 class ProvenObjectStore:
-    """An `ObjectStore` that puts nothing before `ask` has found nothing wrong with the store below. Belongs inside the
-    retry decorator, which asks again and names the reason. Thread safe."""
+    """An `ObjectStore` that puts nothing until `ask` has found no problem with the store below. Belongs inside the
+    retry decorator, which repeats the check and reports the reason. Thread safe."""
 
     def __init__(self, store: ObjectStore, ask: Callable[[], str]) -> None:
-        """`ask` answers what is wrong, empty when nothing is; it may raise StoreUnavailable."""
+        """`ask` returns the problem, empty when there is none; it may raise StoreUnavailable."""
         self._store, self._ask = store, ask
         self._mutex = threading.Lock()
         self._is_proven = False
 
     def problem(self) -> str:
-        """Asks until the answer was once that nothing is wrong."""
+        """The problem with the store; empty when there is none. Runs the check until it has passed once."""
         with self._mutex:
             if self._is_proven:
                 return ""

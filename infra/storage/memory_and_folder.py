@@ -27,7 +27,7 @@ class _Stored:
 
 
 class MemoryObjectStore:
-    """An `ObjectStore` for tests and drills. Time is what `now` says."""
+    """An `ObjectStore` for tests and drills. `now`: its clock."""
 
     def __init__(self, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._now = now
@@ -36,7 +36,7 @@ class MemoryObjectStore:
         self._version = 0
 
     def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
-        """As of the first step of the iteration."""
+        """A snapshot taken at the first step of the iteration."""
         with self._lock:
             found = [one.info for key, one in self._objects.items() if key.startswith(prefix) and key > start_after]
         yield from sorted(found, key=lambda info: info.key)[:most]
@@ -66,7 +66,7 @@ class MemoryObjectStore:
                 self._objects.pop(key, None)
 
     def replace(self, key: str, data: bytes) -> None:
-        """What no flow of ours does: put over whatever is there, as a careless hand or a replication rule may."""
+        """Overwrite an object, or create it. None of our flows does this, but an operator or a replication rule may."""
         with self._lock:
             self._set(key, data)
 
@@ -76,27 +76,27 @@ class MemoryObjectStore:
 
 
 class DirectoryObjectStore:
-    """An `ObjectStore` in a folder: keys are paths, so a copied archive (`aws s3 sync`) can be read in place.
+    """An `ObjectStore` in a folder: keys are paths, so that a copied archive (`aws s3 sync`) can be read in place.
 
-    Segment keys are the paths themselves; other keys are escaped where a file system could not hold them, see
-    `key_path`. Temporary files begin with a dot, which no key's path does; a crash leaves them, `list` does not show
-    them. Emptied folders stay.
+    The path of a segment is its key; other keys are escaped where a file system requires it, see `key_path`. Names of
+    temporary files begin with a dot, which no key's path does; a crash leaves them behind, and `list` ignores them.
+    Empty folders are not removed.
     """
 
     def __init__(self, root: Path) -> None:
-        """`root` exists: an unmounted disk must not look like an empty archive."""
+        """`root` must exist: an unmounted disk must not look like an empty archive."""
         self._root = root
 
     def __repr__(self) -> str:
         return f"DirectoryObjectStore({str(self._root)!r})"
 
     def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
-        """Reads the whole folder that `prefix` ends in, at the first step: O(n log n) in what it holds."""
+        """Reads the whole folder of `prefix` at the first step of the iteration: O(n log n) in the files below it."""
         folder, _, _ = prefix.rpartition("/")
         with self._translated(prefix):
             base = self._root / folder_path(folder) if folder or prefix.startswith("/") else self._root
             keys = sorted(key for key in self._keys(base) if key.startswith(prefix) and key > start_after)
-        infos = (info for key in keys if (info := self.stat(key)) is not None)  # else deleted meanwhile
+        infos = (info for key in keys if (info := self.stat(key)) is not None)  # None: deleted meanwhile
         yield from islice(infos, most)
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
@@ -110,7 +110,7 @@ class DirectoryObjectStore:
                     _copy(key, body, file, size_bytes)
                     file.flush()
                     os.fsync(file.fileno())
-                os.link(temporary, path)  # atomic, and refused when the name is taken
+                os.link(temporary, path)  # atomic, and fails when the name exists
             except FileExistsError as error:
                 raise SegmentExists(key) from error
             finally:
@@ -146,7 +146,7 @@ class DirectoryObjectStore:
 
     def _keys(self, base: Path) -> Iterator[str]:
         def failed(error: OSError) -> None:
-            if not isinstance(error, FileNotFoundError):  # a part of the archive that cannot be read is not absent
+            if not isinstance(error, FileNotFoundError):  # an unreadable part of the archive must not count as absent
                 raise error
 
         self._refuse_absent_root()
@@ -158,10 +158,10 @@ class DirectoryObjectStore:
 
     def _refuse_absent_root(self) -> None:
         if not self._root.is_dir():
-            raise StoreUnavailable(f"{self._root} is no folder: mount or create it")
+            raise StoreUnavailable(f"{self._root} is not a folder: mount or create it")
 
     def _sync_folders(self, folder: Path) -> None:
-        """Make the new names last: the file's, and those of folders made for it."""
+        """Make the new names durable: that of the file, and those of folders created for it."""
         while True:
             handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
             try:
@@ -182,15 +182,15 @@ class DirectoryObjectStore:
 
 # --- keys as paths ---------------------------------------------------------------------------------------------------
 
-_SAFE = "@!$&'(),;:~ "  # left as they are, beside letters, digits and "_.-"
-_LEAF = re.compile(r"[0-9]{20}(-[0-9]{20})?")  # names of segments and generations: files by their look
-_PIECE = 200  # a name in a file system has 255 bytes at most
+_SAFE = "@!$&'(),;:~ "  # not escaped, nor are letters, digits and "_.-"
+_LEAF = re.compile(r"[0-9]{20}(-[0-9]{20})?")  # names of segments and generations: recognisable as files
+_PIECE = 200  # characters; a name in a file system has 255 bytes at most
 
 
 def key_path(key: str) -> str:
-    """The relative path of a key's file; different keys have different paths, and no file's path is a folder's.
+    """The relative path of a key's file. Different keys have different paths, and no path is both a file and a folder.
 
-    The last name gets "=" appended and folders do not, but the other way round for names of 20 digits (twice).
+    The last name gets "=" appended and folders do not; for names of 20 digits (or twice 20) it is the other way round.
     """
     folder, slash, name = key.rpartition("/")
     pieces = _escaped(name)
@@ -205,7 +205,7 @@ def folder_path(folder: str) -> str:
 
 
 def path_key(parts: tuple[str, ...]) -> str | None:
-    """Inverse of `key_path`, by the path's names; None when the path is no key's."""
+    """Inverse of `key_path`, by the parts of a path; None when no key has this path."""
     names, text = [], ""
     for part in parts:
         text += part.rstrip("=+")
@@ -217,7 +217,7 @@ def path_key(parts: tuple[str, ...]) -> str | None:
 
 
 def _escaped(name: str) -> list[str]:
-    """One name of a key as names of a path. All but the last end in "+", which nothing else does."""
+    """The names in a path for one name in a key. All but the last end in "+", which no other name does."""
     text = quote(name, safe=_SAFE) or "%"
     pieces = [text[at : at + _PIECE] for at in range(0, len(text), _PIECE)]
     pieces = [f"%2E{piece[1:]}" if piece.startswith(".") else piece for piece in pieces]

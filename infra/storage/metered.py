@@ -1,4 +1,4 @@
-"""Counting what an object store is asked, and what it refused."""
+"""Counts an object store's requests and errors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from infra.runtime.metrics import Metrics
 
 class MeteredObjectStore:
     """An `ObjectStore`. Belongs inside the retry decorator, so that every attempt counts. Reads of an opened object
-    are not counted; a listing counts once. Only TransientError is an error of the store: a taken key and an absent
-    object are answers."""
+    are not counted; a listing counts once. Only TransientError counts as an error: an existing key and an absent object
+    are regular results."""
 
     def __init__(self, store: ObjectStore, metrics: Metrics) -> None:
         self._store = store

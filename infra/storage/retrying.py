@@ -1,7 +1,7 @@
-"""Trying again, as decorators: whoever calls a store or a queue sees the answer, or the last error.
+"""Retry decorators for stores and queues: the caller gets the result, or the last error.
 
-Only TransientError is tried again. Each retry is one warning, `retry`; a metered store inside the decorator counts
-the failed attempts. Once `Stop` is set nothing waits and nothing is tried again: the last error comes out at once.
+Only TransientError is retried. Each retry logs one warning, `retry`; a metered store inside the decorator counts the
+failed attempts. Once `Stop` is set, no call waits or is retried: the last error is raised at once.
 
     RetryingObjectStore(MeteredObjectStore(S3ObjectStore(…)))
 """
@@ -21,9 +21,9 @@ from infra.runtime.retry import Retries, RetryPolicy
 
 
 class RetryingObjectStore:
-    """An `ObjectStore`. What `open` returned is not covered: its reads have attempts of their own.
+    """An `ObjectStore`. Reads of a file that `open` returned are not covered: they have retries of their own.
 
-    A put whose answer was lost may have worked: the next attempt then raises SegmentExists, and the caller compares.
+    A put whose answer was lost may have succeeded: the next attempt then raises SegmentExists, and the caller compares.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class RetryingObjectStore:
         self._retries = Retries(stop=stop, policy=policy, random=random, troubled=troubled)
 
     def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
-        """A listing that broke off goes on after the last key it gave."""
+        """A failed listing continues after the last key it yielded."""
         last, given = start_after, 0
 
         def begin() -> tuple[ObjectInfo | None, Iterator[ObjectInfo]]:
@@ -57,7 +57,7 @@ class RetryingObjectStore:
                     yield item
                     last, given = item.key, given + 1
             except TransientError as error:
-                # something came since the last failure: begin again at once, and wait if that fails too
+                # a key was yielded since the last failure: retry at once, and wait only if that fails, too
                 self._retries.resume("list", error)
             else:
                 return
@@ -102,5 +102,5 @@ class RetryingQueue:
         return self._retries.call("receive", lambda: self._queue.receive(wait))
 
     def delete(self, messages: Iterable[QueueMessage]) -> None:
-        every = tuple(messages)  # an attempt must not use up what the next one needs
+        every = tuple(messages)  # an attempt must not exhaust the iterable
         self._retries.call("delete", lambda: self._queue.delete(every))

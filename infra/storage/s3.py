@@ -1,10 +1,10 @@
-"""The object store on S3: every object appears at its final key by one atomic conditional request.
+"""ObjectStore on S3: every object appears at its final key by one atomic conditional request.
 
 up to the part size   PutObject              If-None-Match: *
 above it              CompleteMultipartUpload If-None-Match: *, after the parts; aborted when anything fails
 
-412  the key is taken             → SegmentExists
-409  a conflicting write is going → again, from the start; StoreUnavailable after a few
+412  the key exists                        → SegmentExists
+409  a conflicting write is in progress    → retried from the start; StoreUnavailable after CONFLICT_ATTEMPTS
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 PART_SIZE_BYTES = 16 * 1024 * 1024
 SMALLEST_PART_BYTES = 5 * 1024 * 1024  # S3's limit, for all parts but the last
 DELETE_BATCH = 1_000  # S3's limit
-LIST_PAGE = 1_000  # S3's limit, and what it sends unless it is asked for fewer
+LIST_PAGE = 1_000  # S3's limit and default
 CONFLICT_ATTEMPTS = 3
 
 log = logging.getLogger(__name__)
@@ -54,27 +54,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3PutOptions:
-    """What objects are stored with; empty: the bucket's own default. Values are S3's words."""
+    """Attributes of stored objects; empty: the bucket's default. Values are those of the S3 API."""
 
     storage_class: str = ""  # "STANDARD_IA"
-    keeps_default_class: Callable[[str], bool] = lambda _key: False  # keys whose objects `storage_class` is not for
+    keeps_default_class: Callable[[str], bool] = lambda _key: False  # true for keys that do not get `storage_class`
     sse: str = ""  # "AES256", "aws:kms"
     kms_key_id: str = ""
-    checksum_algorithm: str = "CRC64NVME"  # the cheapest; empty: the client's own choice, for stores that refuse it
+    checksum_algorithm: str = "CRC64NVME"  # the cheapest; empty: the client's default, for stores that reject this one
 
     def __post_init__(self) -> None:
         if self.kms_key_id and not self.sse.startswith("aws:kms"):
             raise ValueError(f"a KMS key needs sse = aws:kms, not {self.sse!r}")
 
     def arguments(self, key: str) -> Mapping[str, str]:
-        """Of PutObject and CreateMultipartUpload."""
+        """Arguments of PutObject and CreateMultipartUpload."""
         storage_class = "" if self.keeps_default_class(key) else self.storage_class
         given = _given(StorageClass=storage_class, ServerSideEncryption=self.sse, SSEKMSKeyId=self.kms_key_id)
         return given | self.checksum
 
     @property
     def checksum(self) -> dict[str, str]:
-        """Argument of every request that carries bytes."""
+        """Argument of every request with a body."""
         return _given(ChecksumAlgorithm=self.checksum_algorithm)
 
 
@@ -92,10 +92,10 @@ def make_s3_client(
     read_timeout: timedelta = READ_TIMEOUT,
     attempts: int = ATTEMPTS,
 ) -> S3Client:
-    """A client for `S3ObjectStore`; the caller closes it. With an endpoint of its own, buckets are path-style. Raises
-    ConfigError when the settings, or the profile of the environment, make no client.
+    """A client for `S3ObjectStore`; the caller closes it. With an `endpoint_url`, buckets are addressed path-style.
+    Raises ConfigError when the settings, or the environment's AWS profile, are invalid.
 
-    `max_pool_connections`: at least the number of threads that will use it.
+    `max_pool_connections`: at least the number of threads that use the client.
     """
     config = client_config(
         max_pool_connections=max_pool_connections,
@@ -104,13 +104,13 @@ def make_s3_client(
         attempts=attempts,
         s3={
             "addressing_style": "path" if endpoint_url else "auto",
-            # TLS vouches for the bytes, else the signed checksum header does: SHA-256 too would be most of the cost
+            # TLS, else the signed checksum header, protects the body: an additional SHA-256 would be most of the cost
             "payload_signing_enabled": False,
         },
     )
     arguments = credentials.arguments() if credentials else {}
     try:
-        session = boto3.session.Session()  # one of its own: boto3's default session is not thread safe
+        session = boto3.session.Session()  # a new one: boto3's default session is not thread safe
         return session.client("s3", endpoint_url=endpoint_url, region_name=region_name, config=config, **arguments)
     except (BotoCoreError, ValueError) as error:
         raise ConfigError([f"{told(error)}; correct it in the file or in the environment"], source="S3") from error
@@ -119,7 +119,7 @@ def make_s3_client(
 class S3ObjectStore:
     """An `ObjectStore`: one bucket. Thread safe, as the client is.
 
-    A put whose answer was lost may have worked: tried again, by the client or by anybody, it raises SegmentExists.
+    A put whose answer was lost may have succeeded: a retry, by the client or by a caller, then raises SegmentExists.
     """
 
     def __init__(
@@ -130,10 +130,10 @@ class S3ObjectStore:
         put_options: S3PutOptions | None = None,
         part_size_bytes: int = PART_SIZE_BYTES,
     ) -> None:
-        """`part_size_bytes`: what one request carries at most, unless that made more parts than S3 allows."""
+        """`part_size_bytes`: size limit of one request's body, unless that makes more parts than S3 allows."""
         if part_size_bytes < SMALLEST_PART_BYTES:
             raise ValueError(f"part size must be at least {SMALLEST_PART_BYTES}: {part_size_bytes}")
-        self._client: Any = client  # the stubs know closed sets of words where S3 has open ones
+        self._client: Any = client  # the stubs have closed sets of literals where S3 accepts more
         self._bucket = bucket
         self._options = put_options or S3PutOptions()
         self._part_size_bytes = part_size_bytes
@@ -142,7 +142,7 @@ class S3ObjectStore:
         return f"S3ObjectStore({self._bucket!r})"
 
     def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
-        """One request per thousand keys, made when the caller gets there."""
+        """One request per thousand keys, sent lazily."""
         arguments: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix}
         if start_after:
             arguments["StartAfter"] = start_after
@@ -167,7 +167,7 @@ class S3ObjectStore:
                 )
 
     def problem_of_conditional_writes(self, key: str) -> str:
-        """As `conditional_writes.ask` answers it; leaves an object at `key`."""
+        """The result of `conditional_writes.ask`; leaves an object at `key`."""
         return conditional_writes.ask(
             self._client,
             self._bucket,
@@ -177,7 +177,7 @@ class S3ObjectStore:
         )
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
-        """Reads `body` more than once: for its checksum, and again for every attempt."""
+        """Reads `body` several times: for its checksum, and for each attempt."""
         if (held := body.seek(0, io.SEEK_END)) < size_bytes:
             raise ValueError(f"{key}: the body holds {held} bytes, not {size_bytes}")
         for _ in range(CONFLICT_ATTEMPTS):
@@ -191,7 +191,7 @@ class S3ObjectStore:
             else:
                 return
         raise StoreUnavailable(
-            f"put s3://{self._bucket}/{key}: a conflicting write is going on, {CONFLICT_ATTEMPTS} times in a row"
+            f"put s3://{self._bucket}/{key}: a conflicting write was in progress, {CONFLICT_ATTEMPTS} times in a row"
         ) from last
 
     def open(self, key: str) -> BinaryIO:
@@ -206,7 +206,7 @@ class S3ObjectStore:
                     raise
                 head = None
         if head is None:
-            # an answer to HEAD has no body to say what was not found: the key, or the whole bucket
+            # a response to HEAD has no body that says what was not found: the key, or the bucket
             with translated("HeadBucket", self._bucket):
                 self._client.head_bucket(Bucket=self._bucket)
             return None
@@ -269,7 +269,7 @@ class S3ObjectStore:
         return {"PartNumber": number, "ETag": answer["ETag"], **checksums}
 
     def _abort(self, upload: Mapping[str, str]) -> None:
-        """Best effort: the error that led here is the one to be told."""
+        """Best effort: the caller raises the error that led here."""
         try:
             self._client.abort_multipart_upload(**upload)
         except FAILURES as error:
@@ -281,13 +281,13 @@ class S3ObjectStore:
                     BUCKET: self._bucket,
                     KEY: upload["Key"],
                     ERROR: told(error),
-                    NEXT: "its parts are paid for until a lifecycle rule AbortIncompleteMultipartUpload removes them",
+                    NEXT: "its parts cost money until a lifecycle rule AbortIncompleteMultipartUpload removes them",
                 },
             )
 
     @contextmanager
     def _conditional(self, operation: str, key: str) -> Iterator[None]:
-        """Around the one request that makes the object appear."""
+        """Translate errors of the request that makes the object appear."""
         try:
             yield
         except FAILURES as error:
@@ -299,14 +299,14 @@ class S3ObjectStore:
 
 
 class _Conflict(Exception):
-    """Another conditional write of the key is going on: nobody has won yet."""
+    """Another conditional write of the key is in progress: none has succeeded yet."""
 
 
 _CHECKSUMS = frozenset({"ChecksumCRC32", "ChecksumCRC32C", "ChecksumCRC64NVME", "ChecksumSHA1", "ChecksumSHA256"})
 
 
 def _checksums(head: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Those of the whole content: one over the checksums of parts depends on how large the parts are."""
+    """Checksums of the whole content: a checksum over those of the parts depends on the part size."""
     if head.get("ChecksumType", "FULL_OBJECT") != "FULL_OBJECT":
         return ()
     return tuple(sorted((name, value) for name in _CHECKSUMS if (value := head.get(name)) and "-" not in value))

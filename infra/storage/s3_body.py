@@ -1,4 +1,4 @@
-"""What one request carries of a larger file: a window, so that no part is ever copied into memory."""
+"""Request bodies that are windows into a larger file, so that no part is copied into memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOST_PARTS = 10_000  # S3's limit
 
 class Slice(io.RawIOBase):
     """`length` bytes of `file` from `start`, as a file. Closing it leaves `file` open. Only one slice of a file may be
-    read at a time: they move its position."""
+    read at a time: reads move the file's position."""
 
     def __init__(self, file: BinaryIO, start: int, length: int) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Slice(io.RawIOBase):
     def __len__(self) -> int:
         return self._length
 
-    def __bool__(self) -> bool:  # an empty one is a body too
+    def __bool__(self) -> bool:  # an empty slice is a body, too
         return True
 
     def readable(self) -> bool:
@@ -42,7 +42,7 @@ class Slice(io.RawIOBase):
         return self._position
 
     def read(self, size: int | None = -1) -> bytes:
-        """As much as asked for, up to the end; `RawIOBase` would copy it once more."""
+        """Read `size` bytes, or up to the end; `RawIOBase` would copy them once more."""
         left = max(self._length - self._position, 0)
         self._file.seek(self._start + self._position)
         data = self._file.read(left if size is None or size < 0 else min(size, left))
@@ -57,7 +57,7 @@ class Slice(io.RawIOBase):
 
 
 def cut(size_bytes: int, part_size_bytes: int) -> Iterator[tuple[int, int]]:
-    """Start and length of every part: all of one size but the last, and not more than `MOST_PARTS`."""
+    """Start and length of every part: all but the last have the same size, and there are at most `MOST_PARTS`."""
     part = max(part_size_bytes, -(-size_bytes // MOST_PARTS))
     for start in range(0, size_bytes, part):
         yield start, min(part, size_bytes - start)

@@ -1,12 +1,12 @@
-"""What an error of S3 means to us.
+"""Translates S3 errors to ours.
 
-    404 NoSuchKey              SegmentNotFound, and nothing else is
-    412 on If-None-Match       SegmentExists, by the writer (`s3.py`)
-    412 on If-Match            SegmentNotFound: that version is gone, by the reader (`s3_file.py`)
-    what an operator repairs   StoreRefused, with the remedy: bucket, host, credentials, permission
-    everything else            StoreUnavailable
+    404 NoSuchKey                  SegmentNotFound; no other error is
+    412 on If-None-Match           SegmentExists, raised by the writer (`s3.py`)
+    412 on If-Match                SegmentNotFound: that version is gone, raised by the reader (`s3_reader.py`)
+    needs an operator              StoreRefused, with the remedy: bucket, host, credentials, permission
+    everything else                StoreUnavailable
 
-None of the last two says that an object is absent, and all can be repaired while we wait.
+Neither of the last two means that an object is absent, and all of their causes can be fixed while we wait.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from formats.errors import SegmentNotFound, StoreRefused, StoreUnavailable
 from infra.storage.aws import error_code, status, told
 
 FAILURES = (ClientError, BotoCoreError, HTTPError, OSError)
-"""What boto3 raises, from its own checks down to the socket's."""
+"""Everything that boto3 raises, from its own validation down to the socket."""
 
 _PERMISSIONS = {
     "PutObject": "s3:PutObject",
@@ -60,7 +60,7 @@ _CREDENTIALS = frozenset(
 
 @contextmanager
 def translated(operation: str, bucket: str, key: str = "") -> Iterator[None]:
-    """Raise our errors for those of boto3. `operation` is S3's own word, as in the IAM and API documentation."""
+    """Translate boto3's errors to ours. `operation`: name of the S3 API operation, as in the API documentation."""
     try:
         yield
     except FAILURES as error:
@@ -82,11 +82,11 @@ def translate(
 
 
 def _advice(error: BaseException, operation: str, bucket: str) -> str:
-    """What an operator does about it; empty when time may mend it."""
+    """What an operator has to do; empty when the error may be temporary."""
     if isinstance(error, NoCredentialsError | PartialCredentialsError | CredentialRetrievalError):
         return "set the AWS credentials in the environment, or give this process a role"
     if isinstance(error, EndpointConnectionError) and isinstance(error.kwargs.get("error"), NameResolutionError):
-        return "nothing knows this host: correct the endpoint or the region, or this machine's DNS"
+        return "unknown host: correct the endpoint or the region, or this machine's DNS"
     if not isinstance(error, ClientError):
         return ""
     code = error_code(error)
@@ -96,7 +96,8 @@ def _advice(error: BaseException, operation: str, bucket: str) -> str:
         return "repair the credentials, the region, or this machine's clock"
     if code == "InvalidObjectState":
         return (
-            "the object is archived (Glacier, Deep Archive): `replicator restore --thaw` asks for it, which takes hours"
+            "the object is archived (Glacier, Deep Archive): `replicator restore --thaw` requests its retrieval, which "
+            "takes hours"
         )
     if code.startswith("KMS"):
         return "allow kms:GenerateDataKey and kms:Decrypt on the bucket's or the configured KMS key, and enable the key"

@@ -1,5 +1,5 @@
-"""Objects of classes that S3 does not give out at once (Glacier Flexible Retrieval, Deep Archive): asked for, and told
-when they can be read."""
+"""Objects of archive storage classes (Glacier Flexible Retrieval, Deep Archive): requests their retrieval and checks
+whether they can be read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from infra.storage.s3_errors import translated
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
-TIER = "Standard"  # hours; the quicker one costs more, and is not there for Deep Archive
+TIER = "Standard"  # hours; the faster Expedited tier costs more and is not available for Deep Archive
 
 
 class S3Cold:
@@ -27,10 +27,10 @@ class S3Cold:
 
     def state(self, key: str) -> Thaw:
         with translated("HeadObject", self._bucket, key):
-            said = self._client.head_object(Bucket=self._bucket, Key=key).get("Restore", "")
-        if 'ongoing-request="true"' in said:
+            restore = self._client.head_object(Bucket=self._bucket, Key=key).get("Restore", "")
+        if 'ongoing-request="true"' in restore:
             return Thaw.UNDER_WAY
-        return Thaw.READABLE if said else Thaw.FROZEN
+        return Thaw.READABLE if restore else Thaw.FROZEN
 
     def thaw(self, key: str, days: int) -> None:
         request = {"Days": days, "GlacierJobParameters": {"Tier": TIER}}

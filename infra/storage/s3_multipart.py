@@ -1,4 +1,5 @@
-"""Uploads in parts that were begun and neither completed nor aborted: a crash leaves them, and they cost."""
+"""Incomplete multipart uploads, neither completed nor aborted: a crash leaves them behind, and their parts cost
+money."""
 
 from __future__ import annotations
 

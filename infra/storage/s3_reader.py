@@ -1,8 +1,8 @@
-"""Reading an S3 object: one GET when it is small, else ranges of one pinned version, fetched as they are wanted.
+"""Reads an S3 object: with one GET when it is small, else ranges of one pinned version, fetched on demand.
 
-The first request asks for the end of the object. A small object is whole then; of a large one the end is what a
-Parquet reader wants first. Later requests carry `If-Match`, so every byte comes from the version first seen. Every
-range is read to its end, which keeps the connection for the next one; a body cut short is resumed where it stopped.
+The first request fetches the end of the object. That is the whole of a small object, and the part of a large one that a
+Parquet reader needs first. Later requests carry `If-Match`, so that every byte is of the version first seen. Every
+range is read to its end, which keeps the connection for the next request; a truncated body is resumed where it stopped.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
     from mypy_boto3_s3.client import S3Client
 
-SMALL_BYTES = 8 * 1024 * 1024  # up to here an object is read by one request, and held in memory
+SMALL_BYTES = 8 * 1024 * 1024  # up to this size an object is read by one request and held in memory
 READ_AHEAD_MIN_BYTES = 128 * 1024  # after a seek
-READ_AHEAD_MAX_BYTES = 8 * 1024 * 1024  # after a while of reading on
+READ_AHEAD_MAX_BYTES = 8 * 1024 * 1024  # after several sequential reads
 BUFFER_BYTES = 64 * 1024  # of the buffered reader, for small reads
 CHUNK_BYTES = 1024 * 1024  # read from a body at once
-ATTEMPTS = 5  # in a row that bring no byte; the client makes some of its own within each
+ATTEMPTS = 5  # consecutive ones without a byte; the client makes attempts of its own within each
 
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
 def open_object(client: S3Client, bucket: str, key: str, *, small_bytes: int = SMALL_BYTES) -> BinaryIO:
-    """The object as a seekable file. Raises SegmentNotFound, StoreUnavailable; so do reads of it."""
+    """Open the object as a seekable file. Opening and reading raise SegmentNotFound and StoreUnavailable."""
     for attempt in range(1, ATTEMPTS + 1):
         with translated("GetObject", bucket, key):
             try:
@@ -43,7 +43,7 @@ def open_object(client: S3Client, bucket: str, key: str, *, small_bytes: int = S
                 if status(error) != 416:
                     raise
                 response = client.get_object(Bucket=bucket, Key=key)
-        start, size_bytes = _place(response)
+        start, size_bytes = _content_range(response)
         tail = bytearray(int(response["ContentLength"]))
         if len(tail) > small_bytes:
             response["Body"].close()
@@ -69,8 +69,8 @@ def open_object(client: S3Client, bucket: str, key: str, *, small_bytes: int = S
 class S3RangeFile(io.RawIOBase):
     """One version of an object. Not thread safe; `io.BufferedReader` around it is.
 
-    Holds the end of the object (`tail`) and one window of read-ahead, at most `READ_AHEAD_MAX_BYTES`. A read larger
-    than the read-ahead goes straight into the caller's buffer.
+    Holds the end of the object (`tail`) and one read-ahead window of at most `READ_AHEAD_MAX_BYTES`. A read larger than
+    the read-ahead is fetched directly into the caller's buffer.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class S3RangeFile(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: WriteableBuffer) -> int:
-        """Fills `buffer`, or as much as there is, or as much as is at hand. Raises SegmentNotFound when this version is
-        gone, StoreUnavailable."""
+        """Fills `buffer`, or less at the end of the object or of the bytes held in memory. Raises SegmentNotFound when
+        this version is gone, and StoreUnavailable."""
         self._check_open()
         view = memoryview(buffer).cast("B")
         wanted = min(len(view), self._size_bytes - self._position)
@@ -118,7 +118,7 @@ class S3RangeFile(io.RawIOBase):
         return count
 
     def readall(self) -> bytes:
-        """The rest, in a buffer of its size; `RawIOBase` would fetch and copy it piece by piece."""
+        """The rest, in one buffer of its size; `RawIOBase` would fetch and copy it in small pieces."""
         self._check_open()
         rest = memoryview(bytearray(max(self._size_bytes - self._position, 0)))
         done = 0
@@ -131,7 +131,7 @@ class S3RangeFile(io.RawIOBase):
         super().close()
 
     def _take(self, view: memoryview) -> int:
-        """Copy what is at hand at the position; 0 when nothing is."""
+        """Copy bytes held in memory at the current position; 0 when there are none."""
         tail_start = self._size_bytes - len(self._tail)
         for start, data in ((tail_start, memoryview(self._tail)), (self._window_start, self._window)):
             at = self._position - start
@@ -142,12 +142,12 @@ class S3RangeFile(io.RawIOBase):
         return 0
 
     def _fetch_for(self, view: memoryview) -> int:
-        """Fetch at the position: into `view` when it is large, else into a new window."""
+        """Fetch at the current position: into `view` when it is large, else into a new window."""
         start = self._position
         sequential = start == self._fetched_end
         self._ahead_bytes = min(self._ahead_bytes * 2, READ_AHEAD_MAX_BYTES) if sequential else READ_AHEAD_MIN_BYTES
-        end = self._size_bytes - len(self._tail)  # the rest is at hand
-        self._window = memoryview(b"")  # let it go before the next is made
+        end = self._size_bytes - len(self._tail)  # the tail is held in memory
+        self._window = memoryview(b"")  # release it before the next one is allocated
         if len(view) >= self._ahead_bytes:
             view = view[: end - start]
             self._fetch(start, view)
@@ -159,7 +159,7 @@ class S3RangeFile(io.RawIOBase):
         return self._take(view)
 
     def _fetch(self, start: int, view: memoryview) -> None:
-        """Fill `view` from the object, by as many requests as it takes."""
+        """Fill `view` from the object, with as many requests as it takes."""
         done = failed = 0
         while done < len(view):
             brought = 0
@@ -168,7 +168,7 @@ class S3RangeFile(io.RawIOBase):
                 for count in self._pieces(start + done, view[done:]):
                     brought += count
             except FlexibleChecksumError as error:
-                brought, reason = 0, error  # not what was stored: none of it counts
+                brought, reason = 0, error  # not the stored bytes: none of them count
             except FAILURES as error:
                 reason = error
             done += brought
@@ -177,22 +177,23 @@ class S3RangeFile(io.RawIOBase):
                 self._give_up(reason)
 
     def _pieces(self, start: int, view: memoryview) -> Iterator[int]:
-        """One request for `view`; yields counts of bytes as they come, so that a cut body counts for what it gave."""
+        """Fill `view` with one request. Yields byte counts as data arrives, so that the bytes of a truncated body
+        count."""
         with self._pinned():
             response: Any = self._client.get_object(
                 Bucket=self._bucket, Key=self._key, Range=f"bytes={start}-{start + len(view) - 1}", IfMatch=self._etag
             )
         body = response["Body"]
         try:
-            if _place(response)[0] != start:
-                raise StoreUnavailable(f"GetObject s3://{self._bucket}/{self._key}: another range than asked for")
+            if _content_range(response)[0] != start:
+                raise StoreUnavailable(f"GetObject s3://{self._bucket}/{self._key}: not the requested range")
             while len(view):
                 count = body.readinto(view[:CHUNK_BYTES])
                 if not count:
                     return
                 yield count
                 view = view[count:]
-            body.read(1)  # the end of the body: checks its checksum, and frees the connection for the next request
+            body.read(1)  # the end of the body: verifies its checksum, and releases the connection for the next request
         finally:
             body.close()
 
@@ -217,14 +218,14 @@ class S3RangeFile(io.RawIOBase):
             raise ValueError("read of a closed file")
 
 
-def _place(response: Any) -> tuple[int, int]:
-    """First byte and size of the whole object, by the answer to a GET."""
+def _content_range(response: Any) -> tuple[int, int]:
+    """First byte of a GET response, and size of the whole object."""
     match = _CONTENT_RANGE.fullmatch(response.get("ContentRange", ""))
     return (int(match[1]), int(match[3])) if match else (0, int(response["ContentLength"]))
 
 
 def _drain(body: Any, view: memoryview) -> int:
-    """Fill `view` from a body and close that; fewer bytes than `view` holds when it ends early."""
+    """Fill `view` from a body and close the body. Returns the number of bytes, fewer when the body ends early."""
     done = 0
     try:
         while done < len(view):

@@ -55,17 +55,17 @@ def make_sqs_client(
         read_timeout=read_timeout,
         attempts=attempts,
     )
-    session = boto3.session.Session()  # one of its own: boto3's default session is not thread safe
+    session = boto3.session.Session()  # a new one: boto3's default session is not thread safe
     arguments = credentials.arguments() if credentials else {}
     return session.client("sqs", endpoint_url=endpoint_url, region_name=region_name, config=config, **arguments)
 
 
 class SqsQueue:
-    """A `NotificationQueue`. How often a message comes back before it goes to the dead-letter queue, and after how long
-    without a delete, is set at the queue."""
+    """A `NotificationQueue`. The queue's own configuration sets how often a message is redelivered before it moves to
+    the dead-letter queue, and after how long without a delete (visibility timeout)."""
 
     def __init__(self, client: SQSClient, queue: str) -> None:
-        """`queue`: a name, or a URL as SQS gives it."""
+        """`queue`: a name or a queue URL."""
         self._client = client
         self._queue = queue
         self._url = queue if queue.startswith(("http://", "https://")) else ""
@@ -85,7 +85,7 @@ class SqsQueue:
         ]
 
     def delete(self, messages: Iterable[QueueMessage]) -> None:
-        """Tries them all, also after one was refused; then raises QueueUnavailable naming those refused."""
+        """Tries all messages, also after a failed one; then raises QueueUnavailable with the failed ones."""
         left = iter(messages)
         refused: list[str] = []
         while batch := list(islice(left, BATCH)):
@@ -98,13 +98,13 @@ class SqsQueue:
         with self._translated("DeleteMessageBatch"):
             answer = self._client.delete_message_batch(
                 QueueUrl=url,
-                # by number: one message received twice has one id and two receipts
+                # by index: a message received twice has one id and two receipts
                 Entries=[{"Id": str(i), "ReceiptHandle": message.receipt} for i, message in enumerate(batch)],
             )
         return [f"{batch[int(one['Id'])].message_id} ({one['Code']})" for one in answer.get("Failed", ())]
 
     def _found_url(self) -> str:
-        """Asked once. Two threads may ask at once, and get the same answer."""
+        """The queue's URL, looked up once. Two threads may look it up at the same time, with the same result."""
         if not self._url:
             with self._translated("GetQueueUrl"):
                 self._url = self._client.get_queue_url(QueueName=self._queue)["QueueUrl"]

@@ -58,7 +58,7 @@ def test_commits_that_are_refused_for_a_minute_are_a_problem_until_one_is_taken(
     later(process, 30)
     ((subject, what),) = problems(process).items()
     assert subject.startswith("a/t/0")
-    assert "every attempt to commit the position fails since" in what
+    assert "every attempt to commit the position has failed since" in what
     assert what.endswith("GROUP_AUTHORIZATION_FAILED")
     consumer.refusing = False
     later(process, 5)
@@ -74,7 +74,7 @@ def test_a_position_that_is_not_known_for_a_minute_is_a_problem(world: World) ->
     later(process, 50)
     assert problems(process) == {}
     later(process, 30)
-    assert "every attempt to read the position fails since" in problems(process)["a/t/0 attempts"]
+    assert "every attempt to read the position has failed since" in problems(process)["a/t/0 attempts"]
     process.consumer.unavailable = False
     world.produce(P, 5)
     later(process, 20)
@@ -99,7 +99,7 @@ def test_topics_that_are_not_seen_for_a_minute_are_a_problem(world: World) -> No
     process.join()
     world.admin.away = True
     later(process, 150)
-    assert "every attempt to look at the topics of the source fails since" in problems(process)["topics"]
+    assert "every attempt to list the source topics has failed since" in problems(process)["topics"]
     world.admin.away = False
     later(process, 40)
     assert problems(process) == {}

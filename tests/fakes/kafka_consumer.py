@@ -294,7 +294,7 @@ class FakeSourceConsumer:
 
     def start(self, partition: TopicPartition, next_offset: int, point: LogPoint | None = None) -> None:
         if partition not in self._readings:
-            raise OwnershipLost(f"start {partition} at {next_offset}: the group has taken this partition away")
+            raise OwnershipLost(f"start {partition} at {next_offset}: the group has revoked this partition")
         assert point is None or point.next_offset <= next_offset
         self._readings[partition] = _Reading(_Mode.READING, next_offset, point)
 

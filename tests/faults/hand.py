@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.processes.harness import Site, Worker
 
 LEAVE = timedelta(seconds=30)
-CLIENT_IS_DEAD = "This client is dead; start the process again"
+CLIENT_UNUSABLE = "This client is unusable; restart the process"
 PLANNED = "planned"  # as `Planned` says it
 
 
@@ -91,7 +91,7 @@ class Hand:
     def _says_why(self) -> bool:
         """Whether its last words are that the client library cannot go on, or name the exception that was ordered."""
         last = "".join(str(line.get("error")) for line in self.worker.logged("service_failed")[-1:])
-        return CLIENT_IS_DEAD in last or (self._shaken and PLANNED in last)
+        return CLIENT_UNUSABLE in last or (self._shaken and PLANNED in last)
 
     def kill(self) -> None:
         self.worker.kill()

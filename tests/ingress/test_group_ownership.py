@@ -182,7 +182,7 @@ def test_a_checkpoint_topic_that_is_not_read_for_a_minute_is_a_problem(world: Wo
     world.target.away = True
     for _ in range(12):
         process.later(10)
-    assert "every attempt to read the checkpoint topic fails since" in process.problems[SUBJECT]
+    assert "every attempt to read the checkpoint topic has failed since" in process.problems[SUBJECT]
     world.target.away = False
     for _ in range(6):
         process.later(10)

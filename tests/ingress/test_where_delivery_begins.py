@@ -540,7 +540,7 @@ def test_one_that_fails_for_a_minute_turns_the_readiness(world: World, monkeypat
         for _ in range(10):
             process.later(10)
         assert world.offsets(C) == []
-        assert "every attempt to look what the target partition holds fails" in process.stopped[str(SOURCE)]
+        assert "every attempt to check the target partition for records has failed" in process.stopped[str(SOURCE)]
     process.later(20, turns=8)
     assert (process.stopped, world.offsets(C)) == ({}, numbers((0, 9)))
 

@@ -108,7 +108,7 @@ def test_a_whole_night(site: Site) -> None:
         flow.judge_archive()
         judge_records(site, flow)
         assert compaction.kills == KILLS
-        assert any("Lost task" in str(line["said"]) for line in compaction.logged("spark_said")), "none was at work"
+        assert any("Lost task" in str(line["said"]) for line in compaction.logged("spark_output")), "none was at work"
         assert not marked(str(site.folder / "tmp"))
         cleaned = sum(int(str(line["count"])) for line in night.gc.logged("segments_deleted"))
     print(f"{stored:.0f} segments became {flow.partitions}; gc ended with {night.codes}, deleted {cleaned}; {verdicts}")

@@ -1,1 +1,1 @@
-"""What every client of Kafka shares: properties, errors, encoding."""
+"""Shared by all Kafka clients: properties, errors, encoding."""

@@ -1,4 +1,4 @@
-"""Records into one topic that go into no transaction: each call returns once the broker has them."""
+"""Writes records to one topic outside transactions: each call returns once the broker has acknowledged them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from infra.runtime.lifecycle import Deadline
 
 
 class AcknowledgedWriter:
-    """One thread. Connects when first used, and anew after a failure."""
+    """Connects on first use and reconnects after a failure. Use from one thread only."""
 
     def __init__(
         self, properties: Mapping[str, object], topic: str, within: timedelta, *, partition: int = BY_KEY
     ) -> None:
-        """`properties`: of an idempotent producer."""
+        """`properties`: those of an idempotent producer. `within`: limit for each `write`."""
         self._properties, self._topic, self._within, self._partition = properties, topic, within, partition
         self._producer: IdempotentProducer[str] | None = None
 
     def write(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        """Keys and values, in this order within a partition. Raises BrokerUnavailable, and TargetError when this
-        principal may not write there: any part of them may be there."""
+        """Write (key, value) pairs; their order is kept within a partition.
+
+        Raises BrokerUnavailable, and TargetError when the principal may not write to the topic; after either, any
+        part of the records may be in the topic."""
         if self._producer is None:
             self._producer = IdempotentProducer(self._properties)
         deadline = Deadline(self._within)
@@ -41,7 +43,7 @@ class AcknowledgedWriter:
                     raise translate(failure, doing, needs="WRITE")
                 raise BrokerUnavailable(f"{doing}: {told(failure)}")
         except (BrokerUnavailable, TargetError):
-            self.close()  # what is still queued must not come behind what is written next
+            self.close()  # records still queued must not arrive after those of the next call
             raise
 
     def close(self) -> None:

@@ -1,12 +1,12 @@
-"""Admin clients, and waiting for what they are asked, also when the broker that they want to ask is gone.
+"""Waits for the results of admin requests, also when the broker that a request is addressed to has died.
 
 The client sends most requests (describe or create a topic) to the broker that its last metadata named as the
-controller. When that broker dies, librdkafka 2.16 waits for it until the request times out, and so it does with each
-later request: nothing makes it ask for newer metadata. Meanwhile it wakes the dead broker's thread without a pause,
-which keeps two threads busy (both seen on a cluster of three brokers, of which one was killed). So:
+controller. When that broker dies, librdkafka 2.16 waits for it until the request times out, and does the same for each
+later request: nothing makes it refresh its metadata. Meanwhile it wakes the dead broker's thread without a pause, which
+keeps two threads busy (both seen on a cluster of three brokers of which one was killed). Therefore:
 
-  - any broker is asked for metadata when an answer does not come: the waiting request follows what that says;
-  - an admin client keeps connections to all brokers: then there is nothing to wake.
+  - a late answer triggers a metadata request to any broker; the pending request then follows the new metadata;
+  - an admin client stays connected to all brokers, so that no thread has to be woken.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from infra.runtime.lifecycle import Deadline
 
 T = TypeVar("T")
 CONNECTED: Mapping[str, str] = {"enable.sparse.connections": "false"}
-"""Properties of every admin client."""
+"""Properties that every admin client has."""
 ANSWERS_WITHIN = timedelta(seconds=1)
-"""Longer than an answer takes, shorter than anybody's timeout."""
+"""Longer than an answer takes, shorter than any caller's timeout."""
 
 
 def answer_of(future: Future[T], client: AdminClient, within: timedelta) -> T:
-    """Raises KafkaException when the answer is an error, and TimeoutError (of `concurrent.futures`)."""
+    """Result of `future`. Raises KafkaException when the answer is an error, and `concurrent.futures.TimeoutError`."""
     deadline = Deadline(within)
     while True:
         try:
@@ -43,6 +43,6 @@ def answer_of(future: Future[T], client: AdminClient, within: timedelta) -> T:
 
 
 def refresh_metadata(client: AdminClient) -> None:
-    """Takes ANSWERS_WITHIN at most; no error when no broker answers."""
+    """Blocks for ANSWERS_WITHIN at most. Raises nothing when no broker answers."""
     with suppress(KafkaException):
         client.list_topics(timeout=ANSWERS_WITHIN.total_seconds())

@@ -1,12 +1,12 @@
 """Arrow records → calls of the client's `produce`, with no Python frame per record.
 
 A batch becomes one Python list per column, and `map` calls `produce` over the lists: loop, arguments and records stay
-in C. A full queue stops such a `map` in the middle; which record was refused is read off the list iterator that `map`
-pulls in step with the calls, and the next `map` begins with exactly that record.
+in C. A full queue stops such a `map` in the middle. The list iterator that `map` advances in step with the calls shows
+which record was rejected, and the next `map` starts with exactly that record.
 
-Timestamps: the client turns 0 into "now", so 0 cannot be expressed; every other number can. −1 is Kafka's "none", also
-as a record of our archive (`timestamp_type` −1), and brokers never refuse it. `timestamp_type` itself is not produced:
-the target topic decides between the producer's stamp and its own.
+Timestamps: the client replaces 0 by the current time, so 0 cannot be produced; every other value can. −1 is Kafka's
+"no timestamp", also for a record of the archive (`timestamp_type` −1), and brokers never reject it. `timestamp_type`
+itself is not produced: the target topic decides between the producer's timestamp and its own.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from confluent_kafka import KafkaError, Message
 from infra.contracts.cluster import TopicPartition
 from infra.runtime.gc_pause import no_collection
 
-PIECE_RECORDS = 4096  # lists made at a time: enough to make their cost vanish, few enough to stay in the cache
+PIECE_RECORDS = 4096  # length of the lists: long enough to amortise their cost, short enough to stay in the CPU cache
 NONE = -1  # a record without a timestamp
 EARLIEST, LATEST = -(2**63), 2**63 - 1
 
 DeliveryCallback = Callable[[KafkaError | None, Message], None]
-Header = tuple[str, str | bytes | None]  # values are bytes; the wider type is the client's
+Header = tuple[str, str | bytes | None]  # our values are bytes; the client's type is wider
 
 
 class Produce(Protocol):
-    """`confluent_kafka.Producer.produce`: takes all of these by position, the delivery report as the fifth. Raises
-    BufferError, and takes nothing, when the queue is full."""
+    """`confluent_kafka.Producer.produce` with positional arguments; the delivery callback is the fifth. Raises
+    BufferError, without queueing the record, when the queue is full."""
 
     def __call__(  # noqa: PLR0917
         self,
@@ -53,7 +53,7 @@ class Produce(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsupportedTimestamps:
-    """Records of a batch whose stamp the target would change or refuse."""
+    """Records of a batch whose timestamps the target would change or reject."""
 
     count: int
     first_offset: int
@@ -61,7 +61,7 @@ class UnsupportedTimestamps:
 
 
 def pieces(batch: pa.RecordBatch, *, piece_bytes: int) -> Iterator[pa.RecordBatch]:
-    """The batch in slices of about `piece_bytes`, at least one record each: what `send` may copy at a time."""
+    """Slice the batch into pieces of about `piece_bytes`, at least one record each: `send` copies a piece at once."""
     rows = max(1, min(PIECE_RECORDS, piece_bytes * batch.num_rows // max(batch.nbytes, 1)))
     return (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
 
@@ -74,37 +74,37 @@ def send(
     report: DeliveryCallback,
     wait_for_room: Callable[[], bool],
 ) -> bool:
-    """Hand every record to the client, in order, each exactly once. Copies the whole of `piece`.
+    """Queue every record of `piece` in the client, in order, each exactly once. Copies the whole of `piece`.
 
-    A full queue calls `wait_for_room`, which lets the client work for a moment, or answers False to give up: then this
-    answers False too, and any number of the first records were handed over. Raises KafkaException when the client
-    refuses a record for good; the records before it were handed over.
+    When the queue is full, `wait_for_room` is called: it lets the client work for a moment, or returns False to give
+    up. In that case `send` returns False too, with any number of the first records queued. Raises KafkaException when
+    the client rejects a record permanently; the records before it are queued.
     """
     with no_collection():
         values: list[bytes | None] = piece.column("value").to_pylist()
         keys: list[bytes | None] = piece.column("key").to_pylist()
-        stamps: list[int] = _stamps(piece).to_pylist()
+        timestamps: list[int] = _timestamps(piece).to_pylist()
         rows = headers(piece.column("headers"))
     first = 0
     while first < len(values):
-        taken: Iterator[bytes | None] = iter(values[first:])
+        remaining: Iterator[bytes | None] = iter(values[first:])
         calls = map(
             produce,
             repeat(partition.topic),
-            taken,
+            remaining,
             keys[first:],
             repeat(partition.partition),
             repeat(report),
             repeat(None),
-            stamps[first:],
+            timestamps[first:],
             repeat(None) if rows is None else rows[first:],
         )
         try:
             deque(calls, maxlen=0)
             return True
         except BufferError:
-            # `map` had taken the refused record's value already, so that record is one before what is left
-            first = len(values) - length_hint(taken) - 1
+            # `map` has already consumed the rejected record's value: that record precedes the remaining ones by one
+            first = len(values) - length_hint(remaining) - 1
             if not wait_for_room():
                 return False
     return True
@@ -113,31 +113,35 @@ def send(
 def unsupported_timestamps(
     batch: pa.RecordBatch, *, before_max_ms: int, after_max_ms: int, now_ms: int
 ) -> UnsupportedTimestamps | None:
-    """What the target would not store as it is: 0, and stamps that the topic's `message.timestamp.before.max.ms` and
-    `…after.max.ms` refuse. None when it would store all. Ask only for topics that keep the producer's stamps."""
+    """Timestamps that the target would not store unchanged: 0, and those that the topic's
+    `message.timestamp.before.max.ms` and `…after.max.ms` reject. None when it would store all of them. Call only for
+    topics that keep the producer's timestamps (CreateTime)."""
     low = EARLIEST if before_max_ms >= LATEST else now_ms - before_max_ms
     high = LATEST if after_max_ms >= LATEST else now_ms + after_max_ms
-    stamps = _stamps(batch)
-    bad = pc.or_(pc.equal(stamps, 0), _outside(stamps, low, high))
+    timestamps = _timestamps(batch)
+    bad = pc.or_(pc.equal(timestamps, 0), _outside(timestamps, low, high))
     count = pc.sum(bad).as_py() or 0
     if not count:
         return None
     first = pc.index(bad, value=True).as_py()
     return UnsupportedTimestamps(
-        count=count, first_offset=batch.column("offset")[first].as_py(), first_timestamp_ms=stamps[first].as_py()
+        count=count, first_offset=batch.column("offset")[first].as_py(), first_timestamp_ms=timestamps[first].as_py()
     )
 
 
 def clamp_timestamps(batch: pa.RecordBatch, low_ms: int, high_ms: int) -> tuple[pa.RecordBatch, int]:
-    """The batch with every stamp within `low_ms..high_ms`, 0 as 1, and −1 left alone; and how many were changed."""
+    """Return the batch with every timestamp clamped to `low_ms..high_ms`, 0 replaced by 1 and −1 unchanged, and the
+    number of changed records."""
     if low_ms > high_ms or high_ms < 1:
         raise ValueError(f"not a range of timestamps that ends after 1970: {low_ms}..{high_ms}")
-    stamps = _stamps(batch)
+    timestamps = _timestamps(batch)
     low, high = max(low_ms, EARLIEST), min(high_ms, LATEST)
-    fitted = pc.min_element_wise(pc.max_element_wise(stamps, pa.scalar(low, pa.int64())), pa.scalar(high, pa.int64()))
-    fitted = pc.if_else(pc.equal(stamps, NONE), stamps, fitted)
+    fitted = pc.min_element_wise(
+        pc.max_element_wise(timestamps, pa.scalar(low, pa.int64())), pa.scalar(high, pa.int64())
+    )
+    fitted = pc.if_else(pc.equal(timestamps, NONE), timestamps, fitted)
     fitted = pc.if_else(pc.equal(fitted, 0), pa.scalar(1, pa.int64()), fitted)
-    changed = pc.sum(pc.not_equal(fitted, stamps)).as_py() or 0
+    changed = pc.sum(pc.not_equal(fitted, timestamps)).as_py() or 0
     if not changed:
         return batch, 0
     index = batch.schema.get_field_index("timestamp")
@@ -145,8 +149,8 @@ def clamp_timestamps(batch: pa.RecordBatch, low_ms: int, high_ms: int) -> tuple[
 
 
 def headers(column: pa.ListArray) -> Sequence[list[Header] | None] | None:
-    """One list of (key, value) per record, None for a null; None for all when no record has any. The flattened pairs
-    are made once and then sliced."""
+    """One list of (key, value) pairs per record, or None for a null list; None altogether when no record has headers.
+    The flattened pairs are built once and then sliced."""
     elements = column.flatten()
     if not len(elements):
         return None
@@ -158,14 +162,14 @@ def headers(column: pa.ListArray) -> Sequence[list[Header] | None] | None:
     return rows
 
 
-def _stamps(batch: pa.RecordBatch) -> pa.Int64Array:
-    """Milliseconds as they are: a datetime cannot hold them all."""
+def _timestamps(batch: pa.RecordBatch) -> pa.Int64Array:
+    """Milliseconds as integers: `datetime` cannot represent all of them."""
     return batch.column("timestamp").view(pa.int64())
 
 
-def _outside(stamps: pa.Int64Array, low: int, high: int) -> pa.BooleanArray:
+def _outside(timestamps: pa.Int64Array, low: int, high: int) -> pa.BooleanArray:
     out = pc.or_(
-        pc.less(stamps, pa.scalar(max(low, EARLIEST), pa.int64())),
-        pc.greater(stamps, pa.scalar(min(high, LATEST), pa.int64())),
+        pc.less(timestamps, pa.scalar(max(low, EARLIEST), pa.int64())),
+        pc.greater(timestamps, pa.scalar(min(high, LATEST), pa.int64())),
     )
-    return pc.and_(out, pc.not_equal(stamps, NONE))
+    return pc.and_(out, pc.not_equal(timestamps, NONE))

@@ -1,4 +1,4 @@
-"""Leader epochs as the client reports them, and its error for a log that lost its tail."""
+"""Leader epochs as the client reports them, and its error for a truncated log."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from confluent_kafka import KafkaError
 
 from formats.log_point import LogPoint
 
-TRUNCATED = "Partition log truncation detected"  # the client's text of an error that has no code of its own here
+TRUNCATED = "Partition log truncation detected"  # the client's error text; the error has no code of its own in Python
 _CLAIM = re.compile(r"offset (\d+) \(leader epoch (\d+)\): broker end offset is (-?\d+)")
 
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """The point that the client checked, and where the broker ends that epoch; None: the text does not name it."""
+    """The point that the client checked, and the broker's end offset of that epoch; None: not named in the text."""
 
     point: LogPoint | None
     end_offset: int | None
 
 
 def epoch_of(leader_epoch: int | None) -> int | None:
-    """None for the client's −1."""
+    """The epoch, or None for the client's −1."""
     return leader_epoch if leader_epoch is not None and leader_epoch >= 0 else None
 
 
 def truncation(error: KafkaError) -> Truncation | None:
-    """None for any other error. The client has one code for every offset that it cannot go on from; only its text says
-    that the log was truncated, and what the broker answered."""
+    """The truncation that `error` reports; None for any other error. The client uses one code for every offset from
+    which it cannot continue; only the text says that the log was truncated and what the broker answered."""
     if error.code() != KafkaError._AUTO_OFFSET_RESET or TRUNCATED not in error.str():
         return None
     claim = _CLAIM.search(error.str())

@@ -1,6 +1,6 @@
-"""What the Kafka client's errors are called here: whose move it is, and what to do next.
+"""Translates the Kafka client's errors to those of `formats.errors`, which say who has to act, with a remedy.
 
-One home for the question "is this worth another try?" of every adapter in this package.
+The only place that decides, for every adapter of this package, whether an operation is worth retrying.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ FENCED = frozenset(
         KafkaError._FENCED,
     }
 )
-"""Another member, or another life of this one, has taken over."""
+"""Another member, or a newer instance of this one, has taken over."""
 
 REFUSED = frozenset(
     {
@@ -55,16 +55,16 @@ REFUSED = frozenset(
         KafkaError._UNSUPPORTED_FEATURE,
     }
 )
-"""Asking again gives the same answer."""
+"""Permanent: a retry gives the same answer."""
 
 UNREACHED = frozenset(
     {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._SSL}
 )
-"""Nobody there, or nobody who speaks as we do."""
+"""No broker answered, or none that uses the configured protocol."""
 
 
 def error_of(error: KafkaException | KafkaError) -> KafkaError:
-    """The client raises a KafkaException around the KafkaError that says something."""
+    """The KafkaError inside: the client raises a KafkaException around it."""
     return error.args[0] if isinstance(error, KafkaException) else error
 
 
@@ -74,7 +74,7 @@ def told(error: KafkaException | KafkaError) -> str:
     return f"{inner.name()} ({inner.str()})"
 
 
-CREDENTIALS = "correct the credentials of [kafka], or give the principal back its password"
+CREDENTIALS = "correct the credentials in [kafka], or restore the principal's password"
 _RESOURCES = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "group",
@@ -85,18 +85,18 @@ _INCLUDING = {"topic": "READ and WRITE include", "group": "READ includes"}
 
 
 def remedy(error: KafkaError, needs: str) -> str:
-    """What mends an error of UNAUTHORISED; empty for another. `needs`: the operation that was refused."""
+    """What to do about an error of UNAUTHORISED; empty for any other. `needs`: the operation that was denied."""
     if error.code() not in UNAUTHORISED:
         return ""
     resource = _RESOURCES.get(error.code())
     if needs == "DESCRIBE" and resource in _INCLUDING:
-        needs = f"DESCRIBE, which {_INCLUDING[resource]},"  # what is needed next, and what docs/rights.md names
+        needs = f"DESCRIBE, which {_INCLUDING[resource]},"  # the operation needed next, the one in docs/rights.md
     return f"allow {needs} on the {resource} to the principal of [kafka]" if resource else CREDENTIALS
 
 
 def translate(error: KafkaException | KafkaError, doing: str, needs: str = "DESCRIBE") -> ReplicatorError:
-    """Our error for the client's; `doing` says what was tried and where, as in `list offsets of orders/3`; `needs`: the
-    operation that an ACL has to allow for it, on the topic or group that the error is about."""
+    """Our error for the client's. `doing`: what was tried and where, as in `list offsets of orders/3`. `needs`: the
+    operation that an ACL must allow for it, on the topic or group that the error is about."""
     inner = error_of(error)
     message = f"{doing}: {told(inner)}"
     if inner.code() in UNAUTHORISED:

@@ -1,14 +1,15 @@
-"""One idempotent producer of the Kafka client, made safe to build on.
+"""One idempotent producer of the Kafka client, with workarounds for the client's pitfalls.
 
-What the client leaves to us (each seen on a broker):
+The pitfalls (each seen on a broker):
   - A *fatal* error (anything that would break order, under `enable.gapless.guarantee`) is raised by the client while
-    delivery reports are being served: the next report is called with that exception pending, and `poll` or `flush`
-    then raise KafkaException or SystemError. Reports must take the pending exception, and every call that serves
-    reports must expect both; the remaining reports come with the next call.
-  - Successes are counted in C (`delivery.report.only.error`): a record handed over that is no longer in the queue and
-    was not reported is in the target.
+    it serves delivery reports: the next callback runs with that exception pending, and `poll` or `flush` then raise
+    KafkaException or SystemError. Callbacks must clear the pending exception, and every call that serves reports must
+    expect both exceptions; the remaining reports arrive with the next call.
+  - Successes are counted in C (`delivery.report.only.error`): a queued record that has left the queue without a report
+    is in the target.
   - `close` waits for the queue without limit, so the queue is purged first.
-  - `purge` goes on in the background after it returned and takes records produced later: only at the end of a life.
+  - `purge` continues in the background after it has returned and drops records produced later: it is called only at
+    the end of a producer's life.
   - The queue's byte limit counts values only.
 """
 
@@ -30,26 +31,26 @@ from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import ERROR, NEXT
 
 PINNED: Mapping[str, object] = {
-    "enable.idempotence": True,  # retries neither repeat nor reorder
+    "enable.idempotence": True,  # retries neither duplicate nor reorder records
     "acks": "all",
-    "enable.gapless.guarantee": True,  # a batch refused for good stops what follows it, else the order breaks
+    "enable.gapless.guarantee": True,  # a permanently rejected batch stops those after it, else the order breaks
     "delivery.report.only.error": True,  # no Python frame per delivered record
-    "partitioner": "murmur2_random",  # Java's: one key has one partition, whoever writes it
-    "allow.auto.create.topics": False,  # topics are made on purpose, with their settings
+    "partitioner": "murmur2_random",  # Java's: a key has the same partition for every producer
+    "allow.auto.create.topics": False,  # topics are created explicitly, with their configs
 }
-"""What the guarantees rest on; a configuration that says otherwise is refused."""
+"""Properties that the guarantees rest on; a configuration with other values is rejected."""
 
 DEFAULTS: Mapping[str, object] = {
-    "message.timeout.ms": 0,  # no limit: a batch given up and a later one delivered would change the order
-    "linger.ms": 10,  # full batches; nobody waits for a single record here
+    "message.timeout.ms": 0,  # no limit: delivering a batch after an expired one would change the order
+    "linger.ms": 10,  # full batches; no caller waits for a single record
     "compression.type": "lz4",  # the cheapest codec, on the client's own threads; saves the target's disks and network
     "batch.size": 1_000_000,
     # a record larger than the broker's socket.request.max.bytes (100 MiB) would close the connection for ever
     "message.max.bytes": 100_000_000,
 }
 
-BY_KEY = -1  # in place of a partition: the one that the record's key belongs to
-RECORD_OVERHEAD_BYTES = 300  # what the client keeps per queued record beside its bytes; 230 measured without headers
+BY_KEY = -1  # instead of a partition number: the partitioner chooses by the record's key
+RECORD_OVERHEAD_BYTES = 300  # the client's memory per queued record beside its bytes; 230 measured without headers
 SECONDARY = frozenset(
     {
         KafkaError._PURGE_QUEUE,
@@ -59,17 +60,17 @@ SECONDARY = frozenset(
         KafkaError._INVALID_DIFFERENT_RECORD,
     }
 )
-"""Codes of records that failed because of another one: they say nothing of the record's own fate."""
+"""Codes of records that failed because of another record: they do not say what is wrong with the record itself."""
 
-Owner = TypeVar("Owner", bound=Hashable)  # what failures are filed under
+Owner = TypeVar("Owner", bound=Hashable)  # failures are recorded by owner
 
-SLICE = timedelta(milliseconds=100)  # longest wait in the client before anybody is asked whether to go on
+SLICE = timedelta(milliseconds=100)  # longest wait inside the client between two calls of `wait`
 
 log = logging.getLogger(__name__)
 
 
 def producer_properties(user: Mapping[str, object], *, memory_bytes: int) -> dict[str, Any]:
-    """The client's properties: ours, then the user's, then what cannot be changed. Raises ConfigError."""
+    """The client's properties: our defaults, overridden by the user's, then the pinned ones. Raises ConfigError."""
     problems = [
         f'kafka.producer."{name}": {user[name]!r} would break the delivery guarantee; leave it out (it is {value!r})'
         for name, value in PINNED.items()
@@ -87,8 +88,8 @@ def producer_properties(user: Mapping[str, object], *, memory_bytes: int) -> dic
 def transactional_properties(
     user: Mapping[str, object], *, memory_bytes: int, transaction_timeout: timedelta
 ) -> dict[str, Any]:
-    """The same for transactions: a failure aborts one, so the order needs no more protection, and a record cannot wait
-    longer than its transaction. Raises ConfigError."""
+    """The same for a transactional producer: a failure aborts the transaction, so the order needs no other protection,
+    and a record cannot wait longer than its transaction. Raises ConfigError."""
     timeout_ms = int(transaction_timeout.total_seconds() * 1000)
     properties = producer_properties(user, memory_bytes=memory_bytes)
     del properties["enable.gapless.guarantee"]
@@ -96,21 +97,21 @@ def transactional_properties(
 
 
 class IdempotentProducer(Generic[Owner]):
-    """A producer and what became of its records, by owner. One thread. Of no use any more once `fatal` is set."""
+    """A producer that records delivery failures by owner. Use from one thread only. Unusable once `fatal` is set."""
 
     def __init__(self, properties: Mapping[str, object]) -> None:
-        """`properties` as `producer_properties` makes them. Connects in the background. Raises ConfigError."""
+        """`properties`: the result of `producer_properties`. Connects in the background. Raises ConfigError."""
         try:
             self._client = Producer(dict(properties), logger=client_log)
         except KafkaException as error:
             raise ConfigError([str(error.args[0])], source="Kafka producer properties") from error
-        self.failures: dict[Owner, KafkaError] = {}  # first cause for each owner
-        self.refused_here: set[Owner] = set()  # by the client itself: no size of batches would help
+        self.failures: dict[Owner, KafkaError] = {}  # first cause by owner
+        self.refused_here: set[Owner] = set()  # rejected by the client itself: smaller batches would not help
         self.fatal: KafkaError | None = None
         self._ended = False
 
     def __len__(self) -> int:
-        """Records handed over whose fate is not known yet."""
+        """Number of queued or sent records without a known outcome."""
         return len(self._client)
 
     @property
@@ -118,7 +119,7 @@ class IdempotentProducer(Generic[Owner]):
         return self._client.produce
 
     def reporter(self, owner: Owner) -> DeliveryCallback:
-        """A delivery report that files failures under `owner`."""
+        """A delivery callback that records failures for `owner`."""
         return partial(self._reported, owner)
 
     def put(
@@ -131,8 +132,8 @@ class IdempotentProducer(Generic[Owner]):
         wait: Callable[[], None],
         partition: int = BY_KEY,
     ) -> None:
-        """Hand over one record. A full queue is waited for; `wait` is called meanwhile and raises to give up. A record
-        refused by the client is filed as a failure."""
+        """Queue one record. Blocks while the queue is full; `wait` is called meanwhile and raises to give up. A record
+        rejected by the client is recorded as a failure."""
         while True:
             try:
                 self._client.produce(topic, value, key, partition, on_delivery=self.reporter(owner))
@@ -145,28 +146,28 @@ class IdempotentProducer(Generic[Owner]):
                 return
 
     def send(self, run: TargetRun, owner: Owner, *, memory_bytes: int, wait: Callable[[], None]) -> None:
-        """Hand the records of a run over, in order, and nothing after a failure of `owner`. `wait` is called now and
-        then, and raises to give up. What the client itself refuses is filed as a failure: what is queued of the run
-        goes out, what follows must not, it would leave a gap in the order."""
+        """Queue the records of a run, in order, and none after a failure of `owner`. `wait` is called from time to time
+        and raises to give up. A record that the client itself rejects is recorded as a failure: records of the run
+        that are already queued are sent, those after it must not be, since that would leave a gap in the order."""
         record_bytes = run.size_bytes // max(run.count, 1) + RECORD_OVERHEAD_BYTES
-        most = max(memory_bytes // record_bytes, 1)  # records; the client's own limit leaves out keys and headers
+        most = max(memory_bytes // record_bytes, 1)  # records; the client's own limit ignores keys and headers
 
-        def going() -> bool:
+        def may_continue() -> bool:
             wait()
             return self.fatal is None and owner not in self.failures
 
         def wait_for_room() -> bool:
             self.serve(SLICE)
-            return going()
+            return may_continue()
 
         report = self.reporter(owner)
         try:
             for batch in run.batches:
                 for piece in pieces(batch, piece_bytes=memory_bytes // 8):
                     self.serve(timedelta())
-                    while going() and len(self) >= most:
+                    while may_continue() and len(self) >= most:
                         self.serve(SLICE)
-                    if not going() or not send(
+                    if not may_continue() or not send(
                         piece, produce=self.produce, partition=run.partition, report=report, wait_for_room=wait_for_room
                     ):
                         self.fail(owner, self.fatal or KafkaError(KafkaError._FATAL))
@@ -176,20 +177,22 @@ class IdempotentProducer(Generic[Owner]):
             self.refused(owner, error)
 
     def refused(self, owner: Owner, error: KafkaException) -> None:
-        """File what `produce` raised."""
-        if error.args[0].code() == KafkaError._FATAL:  # told here first, if no report was served since
+        """Record an exception raised by `produce`."""
+        if (
+            error.args[0].code() == KafkaError._FATAL
+        ):  # `produce` is the first to raise it if no report was served since
             self._died(error)
         self.fail(owner, error.args[0])
 
     def fail(self, owner: Owner, error: KafkaError) -> None:
-        """File a failure; the first that says something of the owner's own records stays."""
+        """Record a failure. The first one caused by the owner's own records is kept."""
         known = self.failures.get(owner)
         if known is None or (known.code() in SECONDARY and error.code() not in SECONDARY):
             self.failures[owner] = error
 
     def topic_error(self, topic: str, *, within: timedelta) -> KafkaError | None:
-        """What the cluster has against writing there; None when the topic is there, or when nobody answers in time. A
-        missing right to write does not show."""
+        """The topic's error in the cluster's metadata; None when the topic exists, or when no broker answers in time. A
+        missing WRITE permission is not detected."""
         try:
             found = self._client.list_topics(topic, timeout=within.total_seconds()).topics.get(topic)
         except KafkaException:
@@ -197,13 +200,13 @@ class IdempotentProducer(Generic[Owner]):
         return None if found is None else found.error
 
     def serve(self, timeout: timedelta) -> None:
-        """Let reports come in; returns as soon as some came, or after `timeout`."""
+        """Serve delivery reports; returns as soon as some were served, or after `timeout`."""
         self._guarded(lambda: self._client.poll(timeout.total_seconds()))
 
     def settle(self, *, wait: Callable[[], None], grace: timedelta) -> dict[Owner, KafkaError]:
-        """Wait until the fate of every record is known, and answer the failures, by owner. `wait` is called now and
-        then, and raises to give up. After a fatal error, answers about records already sent are waited for no longer
-        than `grace`; records that stay unknown are failures with a code of `SECONDARY`."""
+        """Wait until the outcome of every record is known, and return the failures by owner. `wait` is called from time
+        to time and raises to give up. After a fatal error, the wait for records already sent lasts `grace` at most;
+        records that stay unknown are failures with a code of `SECONDARY`."""
         while len(self._client) and self.fatal is None:
             self._guarded(lambda: self._client.flush(SLICE.total_seconds()))
             if len(self._client):
@@ -214,32 +217,32 @@ class IdempotentProducer(Generic[Owner]):
         return failures
 
     def close(self, grace: timedelta) -> None:
-        """Drop what was not sent, wait up to `grace` for answers about what was, release everything. May be called
-        twice."""
+        """Drop unsent records, wait up to `grace` for acknowledgements of the others, and release everything. May be
+        called twice."""
         self._purge(grace)
         self._guarded(self._client.close)
 
     def _purge(self, grace: timedelta) -> None:
-        """The end of this producer: see above."""
+        """Empty the queue. Ends this producer: see the module's docstring on `purge`."""
         deadline = Deadline(grace)
         self._ended = True
         for in_flight in (False, True):
             self._client.purge(in_queue=True, in_flight=in_flight)
             while len(self._client) and (in_flight or not deadline.expired):
-                # once purged, there is nothing to wait for: only reports are left to serve
+                # after the purge of in-flight records, only delivery reports remain to be served
                 self._guarded(lambda: self._client.flush(SLICE.total_seconds()))
 
     def _reported(self, owner: Owner, error: KafkaError | None, _message: Message) -> None:
         if error is None:
             return
         try:
-            error.code()  # takes an exception that the client left pending
+            error.code()  # raises, and thereby clears, an exception that the client left pending
         except SystemError as pending:
             self._died(pending)
         self.fail(owner, error)
 
     def _guarded(self, call: Callable[[], object]) -> None:
-        """Run something that serves reports."""
+        """Run a call that serves delivery reports."""
         try:
             call()
         except (KafkaException, SystemError) as error:
@@ -248,12 +251,12 @@ class IdempotentProducer(Generic[Owner]):
     def _died(self, raised: BaseException) -> None:
         if self.fatal is not None:
             return
-        # the client chains its own exception to the SystemError, or says nothing when a report took it
+        # the client chains its own exception to the SystemError, except when a callback has cleared it
         error = next(
             (e.args[0] for e in (raised, raised.__cause__, raised.__context__) if isinstance(e, KafkaException)), None
         )
         self.fatal = error or KafkaError(KafkaError._FATAL, str(raised))
-        if not self._ended:  # a purge in flight is fatal, too
+        if not self._ended:  # purging in-flight records is fatal, too
             log.warning(
                 "producer_died", extra={ERROR: self.fatal.str(), NEXT: "nothing: a new producer takes its place"}
             )

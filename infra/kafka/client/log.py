@@ -1,4 +1,4 @@
-"""The Kafka client's own log lines, made fit for ours."""
+"""Turns the Kafka client's log lines into events of our logs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from infra.runtime.log_fields import COUNT, REASON
 
 
 class _AsEvent(logging.Filter):
-    """The client's own lines become events like ours: one name, the text as a field.
+    """Gives the client's lines one event name, with the text as a field.
 
-    A broker that is away makes every client write some twenty lines a second, so each kind of line (the client begins
-    it with a word, "FAIL") passes once in `EVERY_SECONDS`, with the number of those left out. That gapless delivery is
-    experimental, which each producer tells, we know.
+    While a broker is down, every client writes some twenty lines a second. Each kind of line (its first word, such as
+    "FAIL") therefore passes once in `EVERY_SECONDS`, with the number of suppressed lines. Each producer's warning that
+    gapless delivery is experimental is always dropped: that is known.
     """
 
     EVERY_SECONDS = 10.0

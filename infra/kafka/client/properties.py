@@ -1,7 +1,7 @@
-"""librdkafka properties of our consumers: what is pinned, what is derived, what is the user's.
+"""librdkafka properties of our consumers: pinned, derived and user-set.
 
-A pinned property is one that a guarantee rests on; a configuration that says otherwise is refused, not overruled.
-Everything else that the user sets wins over what is derived here.
+A guarantee rests on each pinned property; a configuration with another value is rejected, not overridden. Every other
+property that the user sets takes precedence over the derived value.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ ALWAYS: Mapping[str, str] = {
     "enable.auto.commit": "false",  # committed means stored
     "enable.auto.offset.store": "false",
     "auto.offset.reset": "error",  # never jump silently
-    "enable.partition.eof": "true",  # its offset tells of holes that no record shows
+    "enable.partition.eof": "true",  # its offset reveals holes at the end that no record shows
     "allow.auto.create.topics": "false",
 }
 ASSIGNOR = "partition.assignment.strategy"
 _BROKER_DECIDES = (ASSIGNOR, "session.timeout.ms", "heartbeat.interval.ms", "group.protocol.type")
-"""Settings that KIP-848 moves to the broker; the client refuses them beside `group.protocol=consumer`."""
+"""Properties that KIP-848 moves to the broker; the client rejects them with `group.protocol=consumer`."""
 
 REFRESH, SHORTEST_REFRESH_MS, LONGEST_REFRESH_MS = "topic.metadata.refresh.interval.ms", 100, 3_600_000
 FETCH_SHARE, SMALLEST_FETCH, LARGEST = 2, 1_000_000, 2_000_000_000
@@ -31,41 +31,41 @@ FETCH_SHARE, SMALLEST_FETCH, LARGEST = 2, 1_000_000, 2_000_000_000
 def source_properties(
     given: Mapping[str, str], *, group_id: str, isolation_level: str, memory_bytes: int, brokers: int
 ) -> dict[str, str]:
-    """For a member that reads. Raises ConfigError."""
+    """For a group member that reads records. Raises ConfigError."""
     pinned = {**ALWAYS, "group.id": group_id, "isolation.level": isolation_level}
-    return {**_memory(memory_bytes, brokers), **_joined(given, pinned)}
+    return {**_memory(memory_bytes, brokers), **_merged(given, pinned)}
 
 
 def placement_properties(given: Mapping[str, str], *, group_id: str) -> dict[str, str]:
-    """For a member that reads nothing. Raises ConfigError.
+    """For a group member that reads no records. Raises ConfigError.
 
     `read_committed` makes `committed()` wait for another member's pending transactional offsets.
     """
     pinned = {**ALWAYS, "enable.partition.eof": "false", "group.id": group_id, "isolation.level": "read_committed"}
     small = {"queued.max.messages.kbytes": "1024", "queued.min.messages": "1"}
-    return {**small, **_joined(given, pinned)}
+    return {**small, **_merged(given, pinned)}
 
 
 def refreshed(given: Mapping[str, str], every: timedelta) -> dict[str, str]:
-    """With the time within which a member learns that a subscribed topic has more partitions. The client's own default
-    is five minutes, and subscribing again to the same topics asks nobody (seen)."""
+    """Add the interval at which a member refreshes metadata, which is how it learns of new partitions of a subscribed
+    topic. The client's default is five minutes, and subscribing to the same topics again sends no request (seen)."""
     milliseconds = min(max(int(every / timedelta(milliseconds=1)), SHORTEST_REFRESH_MS), LONGEST_REFRESH_MS)
     return {REFRESH: str(milliseconds), **given}
 
 
 def lookup_properties(member: Mapping[str, str]) -> dict[str, str]:
-    """For a client beside `member` that asks for the group's offsets and never joins it."""
+    """For a client that reads the group's offsets without joining the group. `member`: properties of a member."""
     only_members = ("group.instance.id", "group.protocol", "group.remote.assignor", *_BROKER_DECIDES)
     return {name: value for name, value in member.items() if name not in only_members}
 
 
-def _joined(given: Mapping[str, str], pinned: Mapping[str, str]) -> dict[str, str]:
+def _merged(given: Mapping[str, str], pinned: Mapping[str, str]) -> dict[str, str]:
     problems = [
         f'"{name}" = "{given[name]}": must be "{value}"'
         for name, value in pinned.items()
         if name in given and str(given[name]).lower() != value.lower()
     ]
-    joined = {**given, **pinned}
+    merged = {**given, **pinned}
     if given.get("group.protocol", "classic").lower() == "consumer":
         problems += [
             f'"{name}": belongs to the broker when "group.protocol" = "consumer"; remove it'
@@ -75,18 +75,19 @@ def _joined(given: Mapping[str, str], pinned: Mapping[str, str]) -> dict[str, st
     elif given.get(ASSIGNOR, "cooperative-sticky") != "cooperative-sticky":
         problems.append(f'"{ASSIGNOR}" = "{given[ASSIGNOR]}": must be "cooperative-sticky"')
     else:
-        joined[ASSIGNOR] = "cooperative-sticky"
+        merged[ASSIGNOR] = "cooperative-sticky"
     if problems:
         raise ConfigError(problems, source="kafka consumer")
-    return joined
+    return merged
 
 
 def _memory(memory_bytes: int, brokers: int) -> dict[str, str]:
-    """Half of the budget is for fetched messages waiting in the client, half for answers under way, one per broker.
+    """Half of the budget is for fetched messages in the client's queue, half for fetch responses in flight, one per
+    broker.
 
-    A record larger than any of these is still delivered: a broker sends the first batch of an answer whole. The
-    client stops fetching at the first of two limits, so the one in messages is set out of the way; and it looks again
-    after a second by default, which would halve the throughput of a small queue.
+    A record larger than any of these limits is still delivered: a broker sends the first batch of a response whole.
+    The client stops fetching at the first of two limits, so the limit in messages is set out of reach. By default it
+    checks the queue again after a second, which would halve the throughput of a small queue.
     """
     queued = max(memory_bytes // FETCH_SHARE, MIB)
     fetch = min(max((memory_bytes - queued) // max(brokers, 1), SMALLEST_FETCH), LARGEST)

@@ -1,4 +1,4 @@
-"""Properties that the Kafka client does not take, as the client itself says, all of them at once."""
+"""Finds all properties that the Kafka client rejects, by asking the client itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from infra.settings.field import UNKNOWN, suggestion
 
 _NO_SUCH = "no.such.property.of.replicator"
-"""Refused by every client, so that none is ever made: it takes its properties in order."""
+"""Rejected by every client. Clients read properties in order, so that with this one last no client is ever created."""
 
 _NAMES = """
 acks allow.auto.create.topics api.version.fallback.ms api.version.request api.version.request.timeout.ms
@@ -51,27 +51,28 @@ topic.metadata.propagation.max.ms topic.metadata.refresh.fast.interval.ms topic.
 topic.metadata.refresh.sparse transaction.timeout.ms transactional.id
 """
 KNOWN = tuple(_NAMES.split())
-"""Names to suggest: of librdkafka 2.16, without those for programs. What is unknown is for the client to say."""
+"""Names for suggestions: those of librdkafka 2.16, without the ones that only a program can set. The client decides
+which names are unknown."""
 
 
 def problems(properties: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Each property that any client (they all know the same) refuses, and why. Makes no connection."""
+    """Each rejected property with the reason. All kinds of clients know the same properties. Makes no connection."""
     for name, value in properties.items():
         refusal = _refusal(name, value)
         if f'property: "{name}"' in refusal:
             yield name, f"{UNKNOWN}{suggestion(name, KNOWN)}"
         elif refusal:
-            # it repeats a value only of a closed set of words, which no secret is
+            # the text quotes values of enumerations only, so it never contains a secret
             yield name, f"the Kafka client refuses it: {refusal.strip()}"
 
 
 def _refusal(name: str, value: str) -> str:
-    """In the client's words; empty when it takes it."""
+    """The client's error text; empty when it accepts the property."""
     try:
         AdminClient({name: value, _NO_SUCH: ""})
     except KafkaException as error:
         text = str(error.args[0].str())
         return "" if _NO_SUCH in text else text
-    except (TypeError, ValueError, AttributeError):  # one that wants an object of Python's
+    except (TypeError, ValueError, AttributeError):  # a property whose value has to be a Python object
         return f'No such configuration property: "{name}"'
-    raise AssertionError(f"a client took {_NO_SUCH}")
+    raise AssertionError(f"a client accepted {_NO_SUCH}")

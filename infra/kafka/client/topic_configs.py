@@ -1,7 +1,7 @@
-"""The topic settings that say which timestamps a topic takes, by the names that each Kafka knows.
+"""Topic configs that limit record timestamps, by the names of each Kafka version.
 
-Since Kafka 3.6 there is one for the past and one for the future. Before, one setting limits both; from 3.6 to 3.9 that
-one still counts where the new ones are not set; Kafka 4 has dropped it.
+Kafka 3.6 introduced one config for the past and one for the future. Older brokers have one config for both; from 3.6 to
+3.9 it still applies where the new ones are not set; Kafka 4 has removed it.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ NO_LIMIT = 2**63 - 1
 
 
 def limits_ms(configs: Mapping[str, str]) -> tuple[int, int]:
-    """How far behind and ahead of the broker's clock a record may be stamped; `configs` as the broker tells them."""
+    """How far a timestamp may lie before and after the broker's clock; `configs` as the broker describes them."""
     both = int(configs.get(DIFFERENCE, NO_LIMIT))
     before, after = (int(configs.get(name, NO_LIMIT)) for name in (BEFORE, AFTER))
     return (both if before == NO_LIMIT else before, both if after == NO_LIMIT else after)
 
 
 def for_older(configs: Mapping[str, str]) -> Mapping[str, str] | None:
-    """The same for a Kafka before 3.6; None if there is nothing to say otherwise, or no way to say it."""
+    """The same configs for a Kafka before 3.6; None if nothing has to change, or if the limits cannot be expressed."""
     limits = {configs[name] for name in (BEFORE, AFTER) if name in configs}
     if len(limits) != 1:
         return None

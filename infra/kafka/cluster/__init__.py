@@ -1,1 +1,1 @@
-"""A cluster seen from outside: topics, groups, logs."""
+"""Queries and changes of a cluster: topics, groups, logs."""

@@ -1,4 +1,4 @@
-"""Questions and changes to one cluster: ClusterAdmin on the Kafka client."""
+"""Queries and changes of one cluster: ClusterAdmin on the Kafka client."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from infra.runtime.lifecycle import Deadline, Stop
 
 T = TypeVar("T")
 BATCH = 2000  # partitions or topics of one request
-LOOK_AGAIN = timedelta(milliseconds=50)
-KNOWN_WITHIN = timedelta(seconds=5)  # a topic that was just made, by every broker
+POLL_INTERVAL = timedelta(milliseconds=50)
+KNOWN_WITHIN = timedelta(seconds=5)  # until every broker knows a topic that was just created
 ABSENT = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 EARLIEST, LATEST = OffsetSpec.earliest(), OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -42,15 +42,14 @@ _AS_KAFKA_PRINTS = str.maketrans("+/", "-_", "=")
 log = logging.getLogger(__name__)
 
 
-class NobodyLeads(BrokerUnavailable):
-    """The client found no leader of any partition it was asked about, which it also says of topics that do not
-    exist (seen)."""
+class LeaderNotFound(BrokerUnavailable):
+    """The client found no leader for any partition of the request. It reports the same for topics that do not exist
+    (seen)."""
 
 
 class KafkaAdmin:
-    """Each call waits at most `timeout` for the brokers, as often as it asks them. When every broker is down, it ends
-    sooner: at once if waiting does not mend the cause, and within `first_contact` before the first answer. `stop` ends
-    the waits."""
+    """Each request of a call waits at most `timeout` for the brokers. When every broker is down, it fails sooner: at
+    once if waiting cannot help, and within `first_contact` if no broker has answered yet. `stop` ends the waits."""
 
     def __init__(
         self,
@@ -68,8 +67,8 @@ class KafkaAdmin:
         self._seconds = timeout.total_seconds()
 
     def cluster_id(self) -> str:
-        # not describe_cluster: librdkafka 2.16 aborts the process when a broker names no live broker, which each does
-        # that has just started alone (`rd_kafka_admin_response_parse: Assertion rko_result failed`; seen)
+        # not describe_cluster: librdkafka 2.16 aborts the process when the answer names no live broker, as that of a
+        # single broker that has just started does (`rd_kafka_admin_response_parse: Assertion rko_result failed`; seen)
         return self._metadata(f"describe the cluster at {self._servers}").cluster_id or ""
 
     def topics(self) -> Mapping[str, TopicFacts]:
@@ -103,16 +102,16 @@ class KafkaAdmin:
             entries = self._answer_or_absent(asked[resource], doing, needs="DESCRIBE_CONFIGS")
             if entries is not None:
                 return {name: entry.value for name, entry in entries.items() if entry.value is not None}
-            # any broker answers this, and one that has not heard yet of a topic that was just made says the same
-            if deadline.expired or self._stop.wait(LOOK_AGAIN):
+            # any broker answers this request, also one that does not know yet of a topic that was just created
+            if deadline.expired or self._stop.wait(POLL_INTERVAL):
                 raise TargetError(f"{doing}: there is no such topic")
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
         created = self._create(name, partitions, replication_factor, configs)
-        # The controller has it; other brokers hear of it later, and a client that asks one of those gets "unknown".
+        # The controller has created it; other brokers learn of it later and answer "unknown topic" until then.
         deadline, least = Deadline(self._timeout), partitions if created else 1
         while (facts := self.describe([name]).get(name)) is None or facts.partition_count < least:
-            if deadline.expired or self._stop.wait(LOOK_AGAIN):
+            if deadline.expired or self._stop.wait(POLL_INTERVAL):
                 raise BrokerUnavailable(f"create topic {name}: created, but not shown within {self._timeout}")
         return created
 
@@ -124,7 +123,7 @@ class KafkaAdmin:
     def _create(
         self, name: str, partitions: int, replicas: int, configs: Mapping[str, str], *, only_check: bool = False
     ) -> bool:
-        """False when it was there: just now by another instance, maybe."""
+        """False when the topic exists already: another instance may have just created it."""
         doing = f"create topic {name} of {partitions} partitions"
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(configs))
         asked = self._client.create_topics(
@@ -152,12 +151,12 @@ class KafkaAdmin:
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         lows = self._offsets(partitions, EARLIEST)
-        highs = self._asked(lows, LATEST)
+        highs = self._list_offsets(lows, LATEST)
         return {p: Watermarks(lows[p], high.offset, epoch_of(high.leader_epoch)) for p, high in highs.items()}
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
-        """Asked in this order, so that low <= stable <= high unless the log was truncated meanwhile. Partitions that
-        do not exist are left out."""
+        """Requests them in an order that keeps low <= stable <= high, unless the log is truncated meanwhile. Partitions
+        that do not exist are left out."""
         lows = self._offsets(partitions, EARLIEST)
         stables = self.stable_offsets(lows)
         highs = self._offsets(stables, LATEST)
@@ -169,8 +168,8 @@ class KafkaAdmin:
     def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
         milliseconds = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(milliseconds=1)
         found = self._offsets(partitions, OffsetSpec.for_timestamp(milliseconds))
-        later = [p for p, offset in found.items() if offset < 0]  # nothing is stamped at or after it
-        ends = self._offsets(later, LATEST)
+        without = [p for p, offset in found.items() if offset < 0]  # no timestamp is at or after `at`
+        ends = self._offsets(without, LATEST)
         return {p: offset if offset >= 0 else ends[p] for p, offset in found.items() if offset >= 0 or p in ends}
 
     def _offsets(
@@ -179,10 +178,11 @@ class KafkaAdmin:
         spec: OffsetSpec,
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, int]:
-        """Partitions that do not exist are left out. By default up to the high watermark: open transactions count."""
-        return {p: answer.offset for p, answer in self._asked(partitions, spec, isolation).items()}
+        """Partitions that do not exist are left out. By default open transactions count: LATEST is the high
+        watermark."""
+        return {p: answer.offset for p, answer in self._list_offsets(partitions, spec, isolation).items()}
 
-    def _asked(
+    def _list_offsets(
         self,
         partitions: Collection[TopicPartition],
         spec: OffsetSpec,
@@ -191,18 +191,18 @@ class KafkaAdmin:
         found: dict[TopicPartition, ListOffsetsResultInfo] = {}
         for some in _batches(partitions):
             try:
-                found |= self._answers(some, spec, isolation)
-            except NobodyLeads as error:  # of the whole batch: none of it exists, or none has a leader now
+                found |= self._list_offsets_of_batch(some, spec, isolation)
+            except LeaderNotFound as error:  # for the whole batch: none of its partitions exists or has a leader now
                 facts = self.describe({p.topic for p in some})
                 there = [p for p in some if p.topic in facts and p.partition < facts[p.topic].partition_count]
                 if there:
                     raise BrokerUnavailable(f"list offsets of {there[0]}: {error}") from error
         return found
 
-    def _answers(
+    def _list_offsets_of_batch(
         self, partitions: Sequence[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
     ) -> Mapping[TopicPartition, ListOffsetsResultInfo]:
-        """Raises NobodyLeads."""
+        """Raises LeaderNotFound."""
         found: dict[TopicPartition, ListOffsetsResultInfo] = {}
         asked = self._client.list_offsets(
             {ClientPartition(p.topic, p.partition): spec for p in partitions},
@@ -231,19 +231,20 @@ class KafkaAdmin:
             if error_of(error).code() in ABSENT:
                 return None
             if error_of(error).code() == KafkaError._NOENT:
-                raise NobodyLeads(told(error)) from error
+                raise LeaderNotFound(told(error)) from error
             raise translate(error, doing, needs) from error
 
 
 def _unknown_limits(error: KafkaException) -> bool:
-    """Whether the broker is older than the settings for timestamps: it names one that it does not know."""
+    """Whether the broker is too old for the timestamp configs: its error names one of them."""
     inner = error_of(error)
     return inner.code() == KafkaError.INVALID_CONFIG and any(name in inner.str() for name in (BEFORE, AFTER))
 
 
-def _topic_id(told: str) -> str:
-    """As Kafka's own tools print it. The client uses the other alphabet of base64, whose slash would cut a key."""
-    topic_id = told.translate(_AS_KAFKA_PRINTS)
+def _topic_id(client_id: str) -> str:
+    """The topic id as Kafka's own tools print it. The client uses standard base64, whose slash would split an object
+    key."""
+    topic_id = client_id.translate(_AS_KAFKA_PRINTS)
     return "" if topic_id == NO_TOPIC_ID else topic_id
 
 

@@ -1,7 +1,7 @@
-"""An admin client whose calls end with the reason when no broker can be reached.
+"""An admin client whose calls fail with the reason when no broker can be reached.
 
-The client serves its log lines and errors only when it is polled, and a call that waits for its answer does not poll:
-so the reason of a failure would be known to nobody.
+The client delivers its log lines and errors only when it is polled, and a call that waits for its answer does not poll:
+without this module, the reason of a failure would be lost.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from infra.runtime.log_fields import NEXT, REASON
 
 T = TypeVar("T")
 SLICE_SECONDS = 0.1
-GRACE = timedelta(seconds=2)  # what a call gets beyond the client's own timeout
+GRACE = timedelta(seconds=2)  # for a call, beyond the client's own timeout
 FIRST_CONTACT = timedelta(seconds=5)
 OF_A_BROKER = frozenset({KafkaError._RESOLVE, KafkaError._TRANSPORT, KafkaError._SSL, KafkaError._AUTHENTICATION})
 
@@ -36,30 +36,30 @@ log = logging.getLogger(__name__)
 
 
 class ClusterUnreachable(BrokerUnavailable):
-    """No broker is connected, and the message says why. Asking again at once gives the same answer."""
+    """No broker is connected; the message says why. An immediate retry would fail in the same way."""
 
 
 class AdminConnection:
-    """`client` asks; `wait` gets the answer. Safe to call from several threads."""
+    """`client` sends requests; `wait` returns the answer. Safe to call from several threads."""
 
     def __init__(
         self, properties: Mapping[str, Any], *, timeout: timedelta, first_contact: timedelta = FIRST_CONTACT
     ) -> None:
-        """`timeout`: of each call. `first_contact`: of calls before the first answer, when every broker is down. Raises
-        ConfigError for properties that the client refuses."""
+        """`timeout`: for each call. `first_contact`: for calls before the first answer, when every broker is down.
+        Raises ConfigError for properties that the client rejects."""
         self._timeout, self._first_contact = timeout, first_contact
         self._unreachable = Unreachable(str(properties.get("bootstrap.servers", "?")))
         self._was_reached = False
         try:
-            # the client calls `log` of what it is given; neither callback may raise
+            # the client calls `log` of its `logger`; neither this nor `error_cb` may raise
             config: dict[str, Any] = {**CONNECTED, **properties, "error_cb": self._on_error}
             self.client = AdminClient(config, logger=self)
         except KafkaException as error:
             raise ConfigError([str(error.args[0].str())], source="properties of [kafka]") from error
 
     def wait(self, answer: Future[T], doing: str) -> T:
-        """Raises ClusterUnreachable, BrokerUnavailable when there is no answer in time, and KafkaException when the
-        answer is an error."""
+        """Result of a pending request. Raises ClusterUnreachable, BrokerUnavailable when there is no answer in time,
+        and KafkaException when the answer is an error."""
         asked_at, warned, refresh = time.monotonic(), False, Deadline(ANSWERS_WITHIN)
         patience = self._timeout if self._was_reached else min(self._first_contact, self._timeout)
         while True:
@@ -97,7 +97,8 @@ class AdminConnection:
                 )
 
     def wait_for(self, call: Callable[[], T], doing: str) -> T:
-        """The same for a `call` of the client that blocks: it runs on a thread of its own, which is left behind."""
+        """The same for a blocking `call` of the client: it runs on a daemon thread of its own, which is abandoned when
+        the wait ends first."""
         answer: Future[T] = Future()
 
         def run() -> None:
@@ -113,10 +114,11 @@ class AdminConnection:
         self._was_reached = True
         self._unreachable.answered()
 
-    # --- what the client calls, in `poll` ---
+    # --- callbacks, which the client calls within `poll` ---
 
     def log(self, level: int, line: str, *arguments: object) -> None:
-        """A broker that is away makes some twenty lines a second: they become the reason of the error instead."""
+        """Called for each log line. While a broker is down there are some twenty lines a second: they become the reason
+        in the error instead of log lines."""
         text = line % arguments
         is_failure = text.startswith("FAIL ") and self._failed(text)
         client_log.log(logging.DEBUG if is_failure else level, "%s", text)
@@ -125,7 +127,7 @@ class AdminConnection:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._unreachable.all_down()
         elif error.code() in OF_A_BROKER:
-            self._failed(error.str())  # the same text as the line, which `log_level` may have silenced
+            self._failed(error.str())  # the same text as the log line, which `log_level` may suppress
 
     def _failed(self, text: str) -> bool:
         failure = parse_failure(text)

@@ -1,4 +1,4 @@
-"""What a consumer group has committed, asked from any thread."""
+"""Committed offsets of a consumer group, readable from any thread."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from infra.kafka.client.errors import translate
 from infra.kafka.client.log import client_log
 from infra.runtime.lifecycle import Deadline, Stop
 
-LOOK_AGAIN = timedelta(milliseconds=20)
+POLL_INTERVAL = timedelta(milliseconds=20)
 SHORTEST = timedelta(milliseconds=100)
 
 
 class GroupOffsets:
-    """A client of its own that never joins the group: the member's client lets no other thread in while it consumes
-    (seen: `committed` waits for `consume` to return). Made when first asked; safe to call from several threads."""
+    """Uses a client of its own that never joins the group: the member's client blocks other threads while it consumes
+    (seen: `committed` waits for `consume` to return). The client is created on first use. Safe to call from several
+    threads."""
 
     def __init__(self, properties: Mapping[str, str], *, timeout: timedelta) -> None:
         self._properties = properties
@@ -35,8 +36,8 @@ class GroupOffsets:
     def committed(
         self, partitions: Collection[TopicPartition], timeout: timedelta | None = None
     ) -> Mapping[TopicPartition, Committed]:
-        """Those that have an offset. Under `read_committed`, waits for pending transactional ones.
-        Raises BrokerUnavailable, and TargetError when the group may not be read."""
+        """Committed offsets; partitions without one are left out. Under `read_committed`, waits for pending
+        transactional offsets. Raises BrokerUnavailable, and TargetError when reading the group is not permitted."""
         limit = self._timeout if timeout is None else min(timeout, self._timeout)
         if not partitions:
             return {}
@@ -47,12 +48,12 @@ class GroupOffsets:
             try:
                 asked = [ClientPartition(p.topic, p.partition) for p in partitions]
                 answers = self._client.committed(asked, timeout=limit.total_seconds())
-                self._client.poll(0)  # hands its log lines over
+                self._client.poll(0)  # delivers its log lines
             except KafkaException as error:
                 raise translate(error, doing) from error
         found: dict[TopicPartition, Committed] = {}
         for answer in answers:
-            if answer.error is not None:  # an error is not an absence
+            if answer.error is not None:  # an error does not mean that there is no offset
                 raise translate(answer.error, f"{doing} for {answer.topic}/{answer.partition}")
             if answer.offset >= 0:
                 found[TopicPartition(answer.topic, answer.partition)] = Committed(
@@ -61,7 +62,7 @@ class GroupOffsets:
         return found
 
     def wait_for(self, wanted: Mapping[TopicPartition, Committed], timeout: timedelta) -> None:
-        """Return once the group has these offsets. Raises BrokerUnavailable after `timeout`."""
+        """Return once the group has the offsets `wanted`. Raises BrokerUnavailable after `timeout`."""
         deadline = Deadline(timeout)
         problem = "the broker still has other offsets"
         while True:
@@ -75,7 +76,7 @@ class GroupOffsets:
                 names = ", ".join(map(str, sorted(wanted)))
                 doing = f"commit {names} in group {self._group_id}"
                 raise BrokerUnavailable(f"{doing}: not seen within {timeout}: {problem}")
-            self._never.wait(min(LOOK_AGAIN, deadline.left))
+            self._never.wait(min(POLL_INTERVAL, deadline.left))
 
     def close(self) -> None:
         with self._lock:

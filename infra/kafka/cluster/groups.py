@@ -1,4 +1,4 @@
-"""Consumer groups seen from outside: ConsumerGroups on the Kafka client."""
+"""State and offsets of consumer groups, without joining them: ConsumerGroups on the Kafka client."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from infra.kafka.cluster.group_offsets import GroupOffsets
 from infra.runtime.lifecycle import Deadline, Stop
 
 T = TypeVar("T")
-LOOK_AGAIN = timedelta(milliseconds=100)
+RETRY_AFTER = timedelta(milliseconds=100)
 ATTEMPT = timedelta(seconds=5)
-NOBODY = GroupFacts(state="dead", members=0, partitions=frozenset())
-_ABSENT = KafkaError.GROUP_ID_NOT_FOUND  # brokers told "dead" instead before KIP-1043
+UNKNOWN_GROUP = GroupFacts(state="dead", members=0, partitions=frozenset())
+_ABSENT = KafkaError.GROUP_ID_NOT_FOUND  # before KIP-1043 brokers answer with the state "dead" instead
 
 
 class KafkaGroups:
@@ -36,7 +36,7 @@ class KafkaGroups:
         timeout: timedelta = timedelta(seconds=30),
         first_contact: timedelta = ATTEMPT,
     ) -> None:
-        """Properties of an admin client and of a consumer. `first_contact`: see AdminConnection."""
+        """`admin`, `consumer`: properties of such clients. `first_contact`: see AdminConnection."""
         self._connection = AdminConnection(admin, timeout=min(ATTEMPT, timeout), first_contact=first_contact)
         self._client = self._connection.client
         self._consumer = consumer
@@ -49,18 +49,18 @@ class KafkaGroups:
             f"describe group {group_id}",
         )
         if found is None:
-            return NOBODY
-        held = [p for m in found.members if m.assignment for p in m.assignment.topic_partitions or ()]
+            return UNKNOWN_GROUP
+        assigned = [p for m in found.members if m.assignment for p in m.assignment.topic_partitions or ()]
         return GroupFacts(
             state=found.state.name.lower(),
             members=len(found.members),
-            partitions=frozenset(TopicPartition(p.topic, p.partition) for p in held),
+            partitions=frozenset(TopicPartition(p.topic, p.partition) for p in assigned),
         )
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        """By a consumer's client: the admin client's own question for it ends the process when the broker answers that
-        it does not coordinate the group (seen in librdkafka 2.16: it looks for the member that it is not). That answer,
-        which a cluster gives in the first moments of its life, is asked for again."""
+        """Uses a consumer client: the admin client's request for offsets aborts the process when the broker answers
+        that it is not the group's coordinator (seen in librdkafka 2.16: the handler expects a group member). A new
+        cluster gives that answer at first; the request is then repeated."""
         properties = {
             **lookup_properties(self._consumer),
             "group.id": group_id,
@@ -75,12 +75,12 @@ class KafkaGroups:
                 except BrokerUnavailable:
                     if deadline.expired:
                         raise
-                self._never.wait(LOOK_AGAIN)
+                self._never.wait(RETRY_AFTER)
 
     def _ask(self, ask: Callable[[float], Future[T]], doing: str) -> T | None:
-        """None when there is no such group. Asked more than once: the first question of a cluster's life has the
-        broker make its topic of groups. The client never comes back from that, and then asks a broker that does not
-        know yet that it coordinates (both seen)."""
+        """None when there is no such group. Repeats the request: the first one on a new cluster makes the broker create
+        `__consumer_offsets`, and the client never returns from it; the next one reaches a broker that does not know yet
+        that it is the coordinator (both seen)."""
         deadline = Deadline(self._timeout)
         while True:
             try:
@@ -93,7 +93,7 @@ class KafkaGroups:
             except KafkaException as error:
                 if error_of(error).code() == _ABSENT:
                     return None
-                told = translate(error, doing)
-                if deadline.expired or not isinstance(told, BrokerUnavailable):
-                    raise told from error
-            self._never.wait(LOOK_AGAIN)
+                problem = translate(error, doing)
+                if deadline.expired or not isinstance(problem, BrokerUnavailable):
+                    raise problem from error
+            self._never.wait(RETRY_AFTER)

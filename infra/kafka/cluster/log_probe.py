@@ -1,5 +1,4 @@
-"""Where partitions' logs begin and end, how old an open transaction is, and whether a log is still the one that was
-read: LogProbe on the Kafka client."""
+"""Log start and end offsets, the age of open transactions, and log truncation: LogProbe on the Kafka client."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ SLICE = timedelta(milliseconds=200)
 
 
 class KafkaLogProbe:
-    """A LogProbe. A question about many partitions is asked in batches; each waits at most `timeout`."""
+    """A LogProbe. Requests about many partitions are sent in batches; each batch waits at most `timeout`."""
 
     def __init__(
         self,
@@ -34,12 +33,12 @@ class KafkaLogProbe:
         timeout: timedelta = timedelta(seconds=30),
         read_within: timedelta = timedelta(seconds=5),
     ) -> None:
-        """`read_within` bounds `stamps` and `truncated`."""
+        """`read_within`: time limit of `stamps` and `truncated`."""
         self._properties, self._timeout, self._read_within = properties, timeout, read_within
 
     @cached_property
     def _admin(self) -> KafkaAdmin:
-        """Made when it is needed: it keeps connections to all brokers."""
+        """Created on first use: it keeps connections to all brokers."""
         return KafkaAdmin(self._properties, timeout=self._timeout)
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
@@ -47,11 +46,11 @@ class KafkaLogProbe:
 
     def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
         found: dict[TopicPartition, datetime] = {}
-        places = [ClientPartition(p.topic, p.partition, offset) for p, offset in offsets.items()]
-        for partition, message in self._first_answers(places, "read the first records of open transactions"):
-            kind, stamp_ms = message.timestamp()
+        positions = [ClientPartition(p.topic, p.partition, offset) for p, offset in offsets.items()]
+        for partition, message in self._first_answers(positions, "read the first records of open transactions"):
+            kind, timestamp_ms = message.timestamp()
             if message.error() is None and kind != TIMESTAMP_NOT_AVAILABLE:
-                found[partition] = EPOCH + timedelta(milliseconds=stamp_ms)
+                found[partition] = EPOCH + timedelta(milliseconds=timestamp_ms)
         return found
 
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
@@ -59,32 +58,32 @@ class KafkaLogProbe:
 
     def compared(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
         found: dict[TopicPartition, LogTruncated | None] = {}
-        places = [
+        positions = [
             ClientPartition(p.topic, p.partition, point.next_offset, leader_epoch=point.leader_epoch)
             for p, point in points.items()
         ]
-        for partition, message in self._first_answers(places, "compare leader epochs", end_counts=True):
+        for partition, message in self._first_answers(positions, "compare leader epochs", end_counts=True):
             error = message.error()
-            if error is None or error.code() == PARTITION_EOF:  # fetched, which comes after the point was confirmed
+            if error is None or error.code() == PARTITION_EOF:  # the client fetches only once the point is confirmed
                 found[partition] = None
             elif (answer := truncation(error)) is not None and answer.point == points[partition]:
                 found[partition] = LogTruncated(partition, points[partition], answer.end_offset, error.str())
         return found
 
     def _first_answers(
-        self, places: list[ClientPartition], doing: str, *, end_counts: bool = False
+        self, positions: list[ClientPartition], doing: str, *, end_counts: bool = False
     ) -> Iterator[tuple[TopicPartition, Message]]:
-        """The first message of each partition from there on, as far as it comes in time. A client of its own each time:
-        it has every point confirmed before it fetches, since it knows no leader yet. `end_counts`: the end of a
-        partition is a message, too."""
-        if not places:
+        """The first message of each partition at or after its position; partitions without one in time are left out.
+        Each call creates a client: a new client knows no leader yet and therefore validates every position before it
+        fetches. `end_counts`: the end of a partition counts as a message."""
+        if not positions:
             return
-        waiting, deadline = {TopicPartition(p.topic, p.partition) for p in places}, Deadline(self._read_within)
+        waiting, deadline = {TopicPartition(p.topic, p.partition) for p in positions}, Deadline(self._read_within)
         consumer = Consumer(
             {
                 **lookup_properties(self._properties),
                 "group.id": f"replicator.probe.{uuid.uuid4().hex}",
-                "isolation.level": "read_uncommitted",  # what is asked for may not be committed yet
+                "isolation.level": "read_uncommitted",  # the records wanted may not be committed yet
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "enable.partition.eof": end_counts,
@@ -93,7 +92,7 @@ class KafkaLogProbe:
             logger=client_log,
         )
         try:
-            consumer.assign(places)
+            consumer.assign(positions)
             while waiting and not deadline.expired:
                 for message in consumer.consume(1000, SLICE.total_seconds()):
                     partition = TopicPartition(message.topic() or "", message.partition() or 0)

@@ -1,7 +1,8 @@
 """Whether partitions hold committed records: TargetRecords on the Kafka client.
 
-The ends of a log do not say it: aborted records and the markers of transactions have offsets, too. So the first
-committed record is read; a partition without any is read to its end, by a client that drops what was aborted.
+The start and end offsets of a log do not answer this: aborted records and transaction markers have offsets, too.
+Therefore the first committed record is read; a partition without one is read to its end, by a client that drops aborted
+records.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ EMPTY, FULL = Occupancy(holds_records=False), Occupancy(holds_records=True)
 
 
 class KafkaTargetRecords:
-    """Safe to call from several threads: each call has a consumer of its own, of a few MB, if it needs one."""
+    """Safe to call from several threads: each call that needs a consumer creates one of its own, of a few MB."""
 
     def __init__(
         self, admin: KafkaAdmin, properties: Mapping[str, str], *, read_within: timedelta = timedelta(seconds=30)
     ) -> None:
-        """`properties` of a consumer. `read_within` should exceed the transaction timeout of writers that may have been
-        killed: their open transactions are waited for."""
+        """`properties`: those of a consumer. `read_within` should exceed the transaction timeout of writers that may
+        have been killed, since the read waits for the end of their open transactions."""
         self._admin, self._properties, self._read_within = admin, properties, read_within
 
     def look(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
@@ -55,7 +56,7 @@ class KafkaTargetRecords:
                 "group.id": f"replicator.reader.{uuid.uuid4().hex}",
                 "queued.max.messages.kbytes": 1024,
                 "fetch.max.bytes": 4 << 20,
-                "max.partition.fetch.bytes": 64 << 10,  # a larger record comes all the same
+                "max.partition.fetch.bytes": 64 << 10,  # larger records are delivered nevertheless
             },
             logger=client_log,
         )
@@ -73,17 +74,17 @@ class KafkaTargetRecords:
                             found[partition] = answer
                             reader.incremental_unassign([ClientPartition(partition.topic, partition.partition)])
             except KafkaException as error:
-                raise translate(error, "look whether the target holds records", needs="READ") from error
+                raise translate(error, "check whether the target holds records", needs="READ") from error
         unknown = Occupancy(
             None,
-            f"no record was read within {self._read_within.total_seconds():.0f} s, nor the end: aborted records "
-            "without end, or a transaction that is open",
+            f"neither a record nor the end was reached within {self._read_within.total_seconds():.0f} s: too many "
+            "aborted records, or an open transaction",
         )
         return {partition: found.get(partition, unknown) for partition in marks}
 
 
 def _answer(message: Message, mark: Watermarks) -> Occupancy | None:
-    """What a message says of its partition; None: nothing yet."""
+    """What a message shows about its partition; None: nothing yet."""
     error = message.error()
     if error is None:
         return FULL

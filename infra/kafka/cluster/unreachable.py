@@ -1,13 +1,14 @@
-"""Why no broker can be reached, as the client tells it: its lines and errors in, a verdict out.
+"""Decides from the client's log lines and errors why no broker can be reached, and whether to stop waiting.
 
     a line "FAIL … Connection refused"  ──> the last failure of that broker
-    "all brokers are down"              ──> nothing is connected, until an answer comes
-    an answer                           ──> forgets both
+    "all brokers are down"              ──> no connection, until an answer arrives
+    an answer                           ──> clears both
 
-A failure that waiting does not mend (an unknown host, TLS that cannot be agreed on, a refused password) ends a call as
-soon as every broker is down by one. Any other may end by itself (a broker that restarts), so it gets the caller's time.
+A lasting failure, which waiting cannot fix (an unknown host, a failed TLS handshake, a rejected password), ends a call
+as soon as every broker is down because of one. Any other failure may be temporary (a broker that restarts), so the call
+keeps waiting up to the caller's timeout.
 
-The client raises neither of these from a call: the call itself only times out.
+The client raises none of these from a call: the call itself only times out.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 SETTLING = timedelta(seconds=1)
-"""The first failure may be that of one address of several, or a guess that the second attempt corrects (seen: "reset by
-peer" first, "connecting to a PLAINTEXT broker listener?" 0.1 s later)."""
-NAMED = 3  # brokers in one message
+"""The first failure may concern one of several addresses, or be a guess that the second attempt corrects (seen: "reset
+by peer" first, "connecting to a PLAINTEXT broker listener?" 0.1 s later)."""
+NAMED = 3  # brokers listed in one message
 
 _FAILURE = re.compile(
     r"(?:FAIL \[\S+\] \[thrd:\S+\]: )?(?:\w+://)?(?P<broker>\S+?)(?:/\w+)?: "
@@ -29,28 +30,28 @@ _FAILURE = re.compile(
 )
 
 _FIRST_REQUEST = (
-    "the connection is made and then closed: security.protocol may not be that of this listener (TLS or SASL wanted), "
-    "or the broker is on its way down"
+    "the connection is opened and then closed: security.protocol may not be that of this listener (TLS or SASL "
+    "expected), or the broker is shutting down"
 )
 _LASTING: tuple[tuple[str, str], ...] = (
-    ("Failed to resolve", "nothing knows this host: correct bootstrap.servers, or this machine's DNS"),
+    ("Failed to resolve", "unknown host: correct bootstrap.servers, or this machine's DNS"),
     (
         "connecting to a PLAINTEXT broker listener",
-        "security.protocol says TLS, and the listener is plaintext: correct security.protocol, or the port",
+        "security.protocol is TLS, but the listener is plaintext: correct security.protocol, or the port",
     ),
-    ("certificate could not be verified", "name the authority of the broker's certificate in ssl.ca.location"),
+    ("certificate could not be verified", "set ssl.ca.location to the CA of the broker's certificate"),
     ("SSL handshake failed", "correct the ssl.* properties, or security.protocol"),
     ("Unsupported SASL mechanism", "correct sasl.mechanism, or enable it on the broker's listener"),
     (
         "not valid in current SASL state",
-        "security.protocol says SASL, and the listener wants none: correct security.protocol, or the port",
+        "security.protocol is SASL, but the listener does not use SASL: correct security.protocol, or the port",
     ),
     ("SASL", "correct sasl.username, sasl.password and sasl.mechanism, or the user on the broker"),
 )
-"""What the client's line has, and what mends it: the first that fits."""
+"""Text in the client's line, and the remedy; the first match counts."""
 _PASSING: tuple[tuple[str, str], ...] = (
     ("Connection refused", "nothing listens there: is the broker up, and are host and port right?"),
-    ("No route to host", "no network leads there: check the host and the way to it"),
+    ("No route to host", "the network has no route to this host: check the host and the routing"),
     ("timed out", "no answer at all: a firewall, a wrong port, or a broker that hangs"),
     ("Timed out", "no answer at all: a firewall, a wrong port, or a broker that hangs"),
 )
@@ -58,7 +59,7 @@ _PASSING: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why one broker is not connected. `is_lasting`: waiting does not mend it."""
+    """Why one broker is not connected. `is_lasting`: waiting cannot fix it."""
 
     broker: str  # host:port
     reason: str
@@ -70,7 +71,7 @@ class Failure:
 
 
 def parse_failure(line: str) -> Failure | None:
-    """Of a log line `FAIL …`, or of the text of an error about a broker. None when it has another form. Pure."""
+    """Parse a log line `FAIL …`, or the text of an error about a broker. None when it has another form. Pure."""
     found = _FAILURE.fullmatch(line.strip())
     if found is None:
         return None
@@ -86,11 +87,10 @@ def parse_failure(line: str) -> Failure | None:
 
 
 class Unreachable:
-    """What is known of one client's connections. Times are seconds of one monotonic clock. Safe to call from several
-    threads."""
+    """Connection state of one client. Times are seconds of one monotonic clock. Safe to call from several threads."""
 
     def __init__(self, servers: str) -> None:
-        """`servers`: as configured, for a message when the client says nothing."""
+        """`servers`: as configured, for the message when the client has reported no failure."""
         self._servers = servers
         self._lock = threading.Lock()
         self._failures: dict[str, tuple[Failure, float]] = {}
@@ -101,7 +101,7 @@ class Unreachable:
             self._failures[failure.broker] = failure, now
 
     def all_down(self) -> None:
-        """The client says that it is connected to none of the brokers it knows."""
+        """The client reports that it is connected to none of the brokers it knows."""
         with self._lock:
             self._all_down = True
 
@@ -112,23 +112,23 @@ class Unreachable:
 
     @property
     def is_down(self) -> bool:
-        """No broker is connected, as far as the client says."""
+        """No broker is connected, according to the client."""
         with self._lock:
             return self._all_down
 
     def verdict(self, asked_at: float, now: float, patience: timedelta) -> str:
-        """Why a call made at `asked_at` is not worth waiting for any longer; empty: it is."""
+        """Why a call made at `asked_at` should not be waited for any longer; empty: keep waiting."""
         with self._lock:
             waited = now - asked_at
             if not self._all_down or waited < min(SETTLING, patience).total_seconds():
                 return ""
-            # only what failed since: the cause of an earlier call may be mended
+            # only failures since the call: the cause of an earlier failure may be fixed
             since = [failure for failure, at in self._failures.values() if at >= asked_at]
             is_lasting = bool(since) and all(failure.is_lasting for failure in since)
             return self._text() if is_lasting or waited >= patience.total_seconds() else ""
 
     def text(self) -> str:
-        """Every broker that is not connected, with what mends it; that none answered when the client says nothing."""
+        """Brokers that are not connected, with the remedy; if the client has reported none, that no broker answers."""
         with self._lock:
             return self._text()
 

@@ -1,1 +1,1 @@
-"""Reading records of Kafka, in a consumer group or outside one."""
+"""Reads records from Kafka, inside and outside consumer groups."""

@@ -1,12 +1,12 @@
-"""Fetched messages as Arrow: the hot path of everything that reads Kafka.
+"""Converts fetched messages to Arrow: the hot path of every reader of Kafka.
 
-Nothing here runs once per record in Python: columns are made by C-level `map` over the messages. What the client
-does to records, each seen on a broker:
-  - The type of a timestamp is librdkafka's number (0 none, 1 create, 2 append); a stamp of −1 or below is passed on.
-  - No headers and an empty list of headers are the same bytes in a record batch: both come as None.
+No Python code here runs once per record: columns are built by C-level `map` over the messages. How the client treats
+records, each seen on a broker:
+  - The timestamp type is librdkafka's number (0 none, 1 create, 2 append); a timestamp of −1 or below is passed on.
+  - No headers and an empty list of headers are the same bytes in a record batch: both are delivered as None.
   - A header name that is not UTF-8 makes `Message.headers` fail, and **a second call on that message returns a broken
-    list**, so each message is asked once.
-  - A header name is cut at its first NUL byte inside librdkafka. That cannot be seen from here.
+    list**, so it is called once per message.
+  - librdkafka cuts a header name at its first NUL byte. That cannot be detected here.
 """
 
 from __future__ import annotations
@@ -30,32 +30,31 @@ UNDECODABLE_HEADER = "UNDECODABLE_HEADER"
 
 _TYPES = bytes([0xFF, 0, 1]) + bytes(range(3, 256))  # librdkafka's timestamp type -> Kafka's, as int8
 _HEADERS = SCHEMA.field("headers").type
-_HEADER_MAP = pa.map_(pa.string(), pa.binary())  # the Arrow type that takes lists of pairs, repeats and all
+_HEADER_MAP = pa.map_(pa.string(), pa.binary())  # the Arrow type that accepts lists of pairs, with repeated names
 _FIRST, _SECOND = itemgetter(0), itemgetter(1)
 
 Item: TypeAlias = "Sequence[Message] | tuple[Message, KafkaError]"
 
 
 def items(messages: Sequence[Message]) -> Iterator[tuple[TopicPartition, Item]]:
-    """What `consume` returned, partition by partition, cut where the client says something other than a record.
+    """Split the result of `consume` by partition, and at messages that carry an error instead of a record.
 
-    Each item is a non-empty sequence of records of that partition, or a message that carries an error with that error.
-    A partition's items are in the order of its log. An end of the partition behind which more records came is left out:
-    with a trickle of records every one of them would be an item of its own. Errors of the client as a whole come with
-    an empty topic.
+    Each item is a non-empty sequence of records of one partition, or a message that carries an error, with that error.
+    A partition's items are in log order. A partition EOF that is followed by more records is left out: otherwise, with
+    a slow stream, every record would be an item of its own. Errors of the client as a whole have an empty topic.
     """
     groups: dict[tuple[str | None, int | None], list[Message]] = {}
     for topic, of_topic in groupby(messages, Message.topic):
         for partition, of_partition in groupby(of_topic, Message.partition):
             groups.setdefault((topic, partition), []).extend(of_partition)
     for (topic, partition), group in groups.items():
-        where = TopicPartition(topic or "", -1 if partition is None else partition)
+        partition_key = TopicPartition(topic or "", -1 if partition is None else partition)
         for item in _cut(group):
-            yield where, item
+            yield partition_key, item
 
 
 def _cut(group: list[Message]) -> Iterator[Item]:
-    """Of one partition."""
+    """The items of one partition."""
     errors = _errors(group)
     if not errors:
         yield group
@@ -81,22 +80,22 @@ def _cut(group: list[Message]) -> Iterator[Item]:
 
 
 def _errors(messages: Sequence[Message]) -> list[tuple[int, KafkaError]]:
-    """Which of them are no records, and what they say instead."""
+    """Indexes and errors of the messages that are not records."""
     errors = list(map(Message.error, messages))
     return [(at, error) for at in compress(range(len(errors)), errors) if (error := errors[at]) is not None]
 
 
 def runs(messages: Sequence[Message]) -> Iterator[Run | PartitionFailed]:
-    """The records among `messages`, a run for each stretch of one partition. After a PartitionFailed the rest of that
-    stretch is left out; other stretches of the partition are the caller's to refuse."""
+    """The records among `messages`, one run for each consecutive part of a partition. After a PartitionFailed the rest
+    of that part is left out; the caller has to reject later parts of the partition."""
     for partition, item in items(messages):
         if not isinstance(item, tuple):
             yield from convert(partition, item)
 
 
 def convert(partition: TopicPartition, messages: Sequence[Message]) -> tuple[Run | PartitionFailed, ...]:
-    """Records of one partition as runs, one for each leader epoch. If the client cannot deliver one of them: those
-    before it, if any, and then the failure that names it."""
+    """Records of one partition as runs, one for each leader epoch. If the client cannot deliver one of the records: the
+    records before it, if any, followed by the failure that names it."""
     headers, failure = _headers(partition, messages)
     if failure is not None:
         messages = messages[: len(headers)]
@@ -109,7 +108,8 @@ def convert(partition: TopicPartition, messages: Sequence[Message]) -> tuple[Run
 
 
 def _epoch_ends(messages: Sequence[Message]) -> list[int]:
-    """Where each leader epoch ends. Epochs never fall in a log, so equal ones at both ends are the only one."""
+    """End index of each leader epoch. Epochs never decrease in a log: if the first and the last are equal, there is
+    only one."""
     if not messages:
         return []
     if messages[0].leader_epoch() == messages[-1].leader_epoch():
@@ -120,12 +120,12 @@ def _epoch_ends(messages: Sequence[Message]) -> list[int]:
 
 def _run(partition: TopicPartition, messages: Sequence[Message], headers: list[object]) -> Run:
     count = len(messages)
-    offsets = cast("list[int]", list(map(Message.offset, messages)))  # None is for messages that are errors
+    offsets = cast("list[int]", list(map(Message.offset, messages)))  # None occurs in error messages only
     keys = pa.array(list(map(Message.key, messages)), pa.binary(), size=count)
     values = pa.array(list(map(Message.value, messages)), pa.binary(), size=count)
-    stamps = list(map(Message.timestamp, messages))
-    times = pa.array(list(map(_SECOND, stamps)), pa.int64(), size=count)
-    types = bytes(map(_FIRST, stamps)).translate(_TYPES)
+    timestamps = list(map(Message.timestamp, messages))
+    times = pa.array(list(map(_SECOND, timestamps)), pa.int64(), size=count)
+    types = bytes(map(_FIRST, timestamps)).translate(_TYPES)
     header_column, header_bytes = _header_column(headers)
     batch = pa.RecordBatch.from_arrays(
         [
@@ -154,19 +154,19 @@ def _headers(partition: TopicPartition, messages: Sequence[Message]) -> tuple[li
     headers: list[object] = []
     try:
         with no_collection():
-            headers.extend(map(Message.headers, messages))  # on failure, what came before stays in the list
+            headers.extend(map(Message.headers, messages))  # on failure, the headers before it stay in the list
     except (SystemError, UnicodeDecodeError) as error:
         offset = messages[len(headers)].offset()
         reason = (
-            f"the name of a header of the record at offset {offset} is not UTF-8, the client cannot deliver it "
-            f"({error.__cause__ or error}). Leave the record out by starting after it, or repair the topic"
+            f"the name of a header of the record at offset {offset} is not UTF-8; the client cannot deliver it "
+            f"({error.__cause__ or error}). Skip the record by starting after it, or repair the topic"
         )
         return headers, PartitionFailed(partition, UNDECODABLE_HEADER, reason)
     return headers, None
 
 
 def _header_column(headers: list[object]) -> tuple[pa.Array, int]:
-    """The column and the bytes of names and values."""
+    """The column, and the size of the header names and values in bytes."""
     if headers.count(None) == len(headers):
         return pa.nulls(len(headers), _HEADERS), 0
     pairs = pa.array(headers, _HEADER_MAP, size=len(headers))
@@ -176,5 +176,5 @@ def _header_column(headers: list[object]) -> tuple[pa.Array, int]:
 
 
 def _data_bytes(array: pa.Array) -> int:
-    """Bytes under a string or binary array that was just built: the last of its offsets."""
+    """Size of the data of a newly built string or binary array: its last offset."""
     return memoryview(array.buffers()[1]).cast("i")[len(array)] if len(array) else 0

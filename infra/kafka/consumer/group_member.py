@@ -1,17 +1,17 @@
-"""One member of a consumer group: joining, what the group gives and takes, leaving.
+"""One member of a consumer group: join, assignment, revocation, leave.
 
 Rules
   1. No exception crosses the client library. Callbacks run inside `consume`, and one that raises there loses the
-     records of that call for good and may leave `close` hanging (both seen); so what they raise is kept, and told by
-     `disturbances` afterwards.
-  2. A partition that comes is paused at an explicit offset. Never at END: the answer to the question where that is
-     may arrive after a seek and override it (seen), which reads as a hole.
-  3. A partition that goes is given up after the listener was told, so that it can still be committed.
-  4. A callback that fails leaves the client to assign or to unassign by itself, and nobody is told: a partition that
-     nobody works on, or one that we write and do not hold (seen). So after any exception both sides are compared, and
-     this member ends when they differ.
-  5. After a loss the subscription is left alone until the group has assigned anew: the client aborts the process when
-     it is changed while joining again (seen).
+     records of that call for good and may make `close` hang (both seen). Therefore their exceptions are kept and
+     reported by `disturbances` afterwards.
+  2. An assigned partition is paused at an explicit offset. Never at END: the answer to the client's request for the end
+     offset may arrive after a seek and override it (seen), which would look like a hole.
+  3. A revoked partition is unassigned after the listener has returned, so that it can still be committed.
+  4. When a callback fails, the client assigns or unassigns by itself, without another callback. The result is a
+     partition that no member works on, or one that we write to but do not own (seen). Therefore both sides are compared
+     after any exception, and this member ends when they differ.
+  5. After a loss the subscription does not change until the group has assigned partitions again: the client aborts the
+     process when it changes during the rejoin (seen).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import ERROR, NEXT
 from infra.runtime.metrics import Metrics
 
-SOMEWHERE = 0  # where a paused partition stands until it is told its offset; nothing read from there is used
+PLACEHOLDER = 0  # offset of a paused partition until it gets its own; nothing read from there is used
 STEP = timedelta(milliseconds=100)
-TROUBLE_LASTS = timedelta(seconds=10)  # the client asks to join, and is refused, more often
+TROUBLE_LASTS = timedelta(seconds=10)  # longer than the client's interval between attempts to join
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class _Interrupted(Exception):
 
 
 class Membership:
-    """Owns the client. One thread."""
+    """Owns the client. Use from one thread only."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Membership:
         self._fatal: KafkaError | None = None
         self._group_id = group_id
         self._trouble, self._trouble_lasts = "", Deadline(timedelta())
-        self._torn = ""  # why the client and we do not hold the same any more
+        self._diverged = ""  # why the client's assignment differs from ours
         self._closed = False
         self._joining_again = False
         self._subscribe_later: frozenset[str] | None = None
@@ -74,12 +74,12 @@ class Membership:
 
     @property
     def held(self) -> frozenset[TopicPartition]:
-        """What the group has given us and not taken yet."""
+        """The partitions assigned to this member, until they are revoked or lost."""
         return frozenset(self._held)
 
     @property
     def trouble(self) -> str:
-        """Why the cluster refuses this member, and what to do; empty when it does not."""
+        """Why the cluster rejects this member, and what to do; empty when it does not."""
         return "" if self._trouble_lasts.expired else self._trouble
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
@@ -99,8 +99,8 @@ class Membership:
         )
 
     def consume(self, count: int, timeout: timedelta) -> list[Message]:
-        """As the client's: waits the whole `timeout` if there are fewer than `count`. Empty when it failed, and then
-        `disturbances` says so. Raises OwnershipLost when this member can never go on."""
+        """Like the client's method: waits the whole `timeout` if there are fewer than `count` messages. After a failure
+        the result is empty, and `disturbances` reports it. Raises OwnershipLost when this member can never continue."""
         if self._fatal is not None:
             self._end(told(self._fatal))
         if self._subscribe_later is not None and not self._joining_again:
@@ -110,7 +110,7 @@ class Membership:
         except Exception as error:
             self._kept.append(error)
             messages = []
-        except BaseException as error:  # Ctrl-C inside the call: whoever goes on after it must know
+        except BaseException as error:  # Ctrl-C inside the call: a caller that continues must learn of it
             self._kept.append(_Interrupted(_reason(error)))
             raise
         if self._kept and self._fatal is None:
@@ -118,22 +118,24 @@ class Membership:
         return messages
 
     def _compare(self, error: BaseException) -> None:
-        there = _ours(self.client.assignment())
-        if there != self._held:
-            self._torn = f"{_reason(error)}: its client has {_names(there)}, and it knows of {_names(self._held)}"
-            self._end(self._torn)
+        of_client = _ours(self.client.assignment())
+        if of_client != self._held:
+            self._diverged = (
+                f"{_reason(error)}: its client is assigned {_names(of_client)}, the member {_names(self._held)}"
+            )
+            self._end(self._diverged)
 
     def _end(self, reason: str) -> NoReturn:
         self._guarded(self._on_lost)(self.client, [])
-        raise OwnershipLost(f"group member: {reason}. This client is dead; start the process again")
+        raise OwnershipLost(f"group member: {reason}. This client is unusable; restart the process")
 
     @property
     def disturbed(self) -> bool:
         return bool(self._kept)
 
     def disturbances(self) -> list[ConsumerDisturbed]:
-        """What went wrong since the last call. An interrupt that came inside a callback is raised here, and counts as
-        a disturbance at the next call."""
+        """Failures since the last call. An interrupt that occurred inside a callback is raised here, and counts as a
+        disturbance in the next call."""
         kept, self._kept = self._kept, []
         for error in kept:
             if not isinstance(error, Exception):
@@ -142,19 +144,19 @@ class Membership:
         return [ConsumerDisturbed(_reason(error)) for error in kept]
 
     def close(self, timeout: timedelta) -> None:
-        """Leave the group, the listener being told on this thread, and release the client; in bounded time."""
+        """Leave the group and release the client, in bounded time. The listener is called on this thread."""
         if self._closed:
             return
         self._closed = True
         deadline = Deadline(timeout)
         try:
             self.client.unsubscribe()
-            # Revocations are served by consume. What it returns is not used: nothing after this reads records.
+            # `consume` serves revocations. Its result is not used: no records are read after this.
             while self._held and not deadline.expired and self._fatal is None:
                 self.consume(1000, min(STEP, deadline.left))
         except Exception as error:
             log.warning("group_leave_failed", extra={ERROR: repr(error)})
-        # The client's own close may wait for ever after an exception in a callback, so not on this thread.
+        # The client's own `close` may block forever after an exception in a callback: not on this thread.
         closer = threading.Thread(target=self._close_client, name="kafka-consumer-close", daemon=True)
         closer.start()
         closer.join(max(deadline.left, STEP).total_seconds())
@@ -169,7 +171,7 @@ class Membership:
         except Exception as error:
             log.warning("consumer_close_failed", extra={ERROR: repr(error)})
 
-    # --- callbacks: on the thread that is in `consume` ------------------------------------------------------------
+    # --- callbacks: on the thread that calls `consume` ------------------------------------------------------------
 
     def _guarded(self, callback: Callable[..., None]) -> Callable[..., None]:
         def guarded(*args: object) -> None:
@@ -182,9 +184,9 @@ class Membership:
 
     def _on_assign(self, client: Consumer, partitions: Sequence[ClientPartition]) -> None:
         self._joining_again = False
-        here = [ClientPartition(p.topic, p.partition, SOMEWHERE) for p in partitions]
-        client.incremental_assign(here)
-        client.pause(here)
+        paused = [ClientPartition(p.topic, p.partition, PLACEHOLDER) for p in partitions]
+        client.incremental_assign(paused)
+        client.pause(paused)
         added = _ours(partitions)
         self._held |= added
         if self._listener is not None and added:
@@ -194,14 +196,14 @@ class Membership:
         gone = _ours(partitions)
         try:
             if self._listener is not None and gone:
-                self._listener.revoked(gone)  # first: afterwards they cannot be committed
+                self._listener.revoked(gone)  # first: once unassigned, they cannot be committed
         finally:
             self._held -= gone
             client.incremental_unassign(partitions)
 
     def _on_lost(self, client: Consumer, partitions: list[ClientPartition]) -> None:
-        """Once this member has ended the group tells nothing any more, and everything is lost."""
-        ended = self._fatal is not None or bool(self._torn)
+        """Once this member has ended, the group sends no more callbacks, and all its partitions are lost."""
+        ended = self._fatal is not None or bool(self._diverged)
         gone = self.held if ended else _ours(partitions)
         self._joining_again = True
         self._held -= gone
@@ -213,7 +215,7 @@ class Membership:
                 client.incremental_unassign(partitions)
 
     def _on_error(self, error: KafkaError) -> None:
-        """Errors of the client as a whole. It mends all but the fatal ones itself."""
+        """Errors of the client as a whole. It recovers from all but the fatal ones by itself."""
         self.count_error(error)
 
     def count_error(self, error: KafkaError) -> None:
@@ -221,7 +223,7 @@ class Membership:
         if error.code() in UNAUTHORISED:
             self._trouble = str(translate(error, f"member of group {self._group_id}", needs="READ"))
             self._trouble_lasts = Deadline(TROUBLE_LASTS)
-        if error.fatal() or error.code() == KafkaError._FATAL:  # `consume` tells of it without the flag
+        if error.fatal() or error.code() == KafkaError._FATAL:  # an error from `consume` lacks the flag
             self._fatal = error
             log.error("broker_error", extra={ERROR: told(error)})
 

@@ -1,6 +1,6 @@
-"""Committed records of one partition, from an offset to an offset, by a consumer of its own: for looking, not for work.
+"""Reads the committed records of a range of offsets of one partition, with a consumer of its own, for inspection.
 
-The group is made up and nothing is committed, so whoever works with the topic notices nothing.
+The group id is random and nothing is committed, so that other consumers of the topic are not affected.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from infra.runtime.lifecycle import Deadline
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-AT_ONCE = 5_000  # records of one call, and so of a batch
+AT_ONCE = 5_000  # records of one call, and thereby of a batch
 SLICE_SECONDS = 0.5
-PATIENCE = timedelta(seconds=60)  # without anything
+PATIENCE = timedelta(seconds=60)  # without progress
 MEMORY_KBYTES = 16 << 10
 
 
@@ -42,9 +42,10 @@ def read_partition(
     *,
     patience: timedelta = PATIENCE,
 ) -> Iterator[RecordBatch]:
-    """Records at offsets from `start` to before `next_offset`, never an empty batch. Raises BrokerUnavailable when
-    nothing comes for `patience` (an open transaction holds everything behind it back), TargetError when the log does
-    not hold `start` any more, or a record cannot be told."""
+    """Records at offsets from `start` (inclusive) to `next_offset` (exclusive); no batch is empty.
+
+    Raises BrokerUnavailable when there is no progress for `patience` (an open transaction blocks all records after it),
+    and TargetError when the log does not hold `start` any more, or when the client cannot decode a record."""
     if start >= next_offset:
         return
     wanted = OffsetRange(start, next_offset - 1)
@@ -78,7 +79,7 @@ def read_partition(
                     batch = within(run.batch, wanted)
                     if batch.num_rows:
                         yield batch
-            if at > before:  # errors and ends of the partition are no progress
+            if at > before:  # errors, and ends of the partition at the same offset, are no progress
                 deadline = Deadline(patience)
             elif deadline.expired:
                 raise BrokerUnavailable(
@@ -88,10 +89,11 @@ def read_partition(
 
 
 def _passed(partition: TopicPartition, at: int, message: Any, error: KafkaError) -> int:
-    """Next offset as the end of the partition tells it: behind markers and aborted records."""
+    """Next offset according to a partition EOF, which lies after markers and aborted records. Raises for errors that
+    are not temporary."""
     if error.code() == KafkaError._PARTITION_EOF:
         return int(message.offset())
-    # GROUP_AUTHORIZATION_FAILED: the client asks for the coordinator of a group that it never joins
+    # GROUP_AUTHORIZATION_FAILED: the client looks up the coordinator of a group that it never joins
     passing = (KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError.GROUP_AUTHORIZATION_FAILED)
     if error.retriable() or error.code() in passing:
         return at

@@ -1,4 +1,4 @@
-"""Where each partition of a SourceConsumer stands. What the modes mean is drawn in `consumer`."""
+"""State of each partition of a SourceConsumer. The diagram of `source_consumer` explains the modes."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class Mode(Enum):
 
 @dataclass(slots=True)
 class PartitionState:
-    """Where one partition stands. `next_offset`, behind what was kept, and `point` mean nothing while it is idle."""
+    """State of one partition. `next_offset` lies after the records in `kept`; it and `point` are undefined in IDLE."""
 
     mode: Mode = Mode.IDLE
     next_offset: int = 0
-    point: LogPoint | None = None  # the last that is known at or before `next_offset`; no record lies between the two
-    refused: bool = False  # the client has refused `point` once
-    kept: list[Run | Reached] = field(default_factory=list)  # what came after the pause, for the end of it
+    point: LogPoint | None = None  # the last known one at or before `next_offset`; no record lies between the two
+    refused: bool = False  # the client has rejected `point` once
+    kept: list[Run | Reached] = field(default_factory=list)  # items taken during the pause, delivered at its end
 
     def begin(self, next_offset: int, point: LogPoint | None) -> None:
-        """Anew; what was kept belongs to another position."""
+        """Restart at `next_offset`. Drops the kept items: they belong to another position."""
         self.mode, self.next_offset, self.point, self.refused = Mode.STARTING, next_offset, point, False
         self.kept.clear()
 
     def end(self) -> None:
-        """Nothing is read until `begin`."""
+        """Stop reading until `begin`."""
         self.mode = Mode.IDLE
         self.kept.clear()
 
@@ -46,7 +46,7 @@ class PartitionState:
 
 @dataclass(slots=True)
 class PartitionStates:
-    """Follows what the group gives and takes, ahead of the listener it passes that on to."""
+    """Wraps a GroupListener: keeps one PartitionState for each assigned partition."""
 
     listener: GroupListener
     by_partition: dict[TopicPartition, PartitionState]

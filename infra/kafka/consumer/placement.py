@@ -1,4 +1,5 @@
-"""Where ingress works: the group's assignment of the destination topics, and nothing of their records."""
+"""Which target partitions an ingress process has: its assignment in the group on the destination topics. No records are
+read."""
 
 from __future__ import annotations
 
@@ -17,12 +18,12 @@ from infra.runtime.metrics import Metrics, NoMetrics
 
 ANSWER = timedelta(seconds=15)
 NO_GENERATION = b"CGMDv2:\xff\xff\xff\xff"
-"""How the client's group metadata begins when it is in no generation: its own magic, and -1."""
+"""Prefix of the client's group metadata while it is in no generation: the client's magic, and -1."""
 
 
 class KafkaPlacement:
-    """Every partition stays paused from the moment it comes, so no position matters and polling only keeps the
-    membership. Not paused, it would fetch what ingress itself has just produced."""
+    """A Placement. Every partition is paused as soon as it is assigned, so positions do not matter and polling only
+    keeps the membership. An unpaused partition would fetch the records that ingress itself has just produced."""
 
     def __init__(self, properties: Mapping[str, str], *, group_id: str, metrics: Metrics | None = None) -> None:
         self._group_id = group_id
@@ -34,13 +35,14 @@ class KafkaPlacement:
         self._member.subscribe(topics, listener)
 
     def poll(self, timeout: timedelta) -> Sequence[ConsumerDisturbed]:
-        """Raises OwnershipLost when this member can never go on."""
+        """Raises OwnershipLost when this member can never continue."""
         messages = self._member.consume(1, timeout)
-        # Here, and not when somebody asks: that would wait until no callback is at work (seen), under the very lock
-        # that a revocation waits for. It may be newer than what the listener was told: what the group takes in the new
-        # generation stays this member's until the listener was told, so what is written under it is still its own.
+        # Read here and not in `fence`: the client's call waits while a callback runs (seen), and the caller of `fence`
+        # has the lock that a revocation waits for. The generation may be newer than the listener's last notification:
+        # partitions that the group revokes in it stay this member's until the listener is called, so that writes under
+        # it are still the owner's.
         self._fence = self._generation()
-        for message in messages:  # a record that was under way when its partition was paused
+        for message in messages:  # a record may have been in flight when its partition was paused
             if (error := message.error()) is not None:
                 self._member.count_error(error)
         return self._member.disturbances()
@@ -58,17 +60,20 @@ class KafkaPlacement:
         return self._fence
 
     def _generation(self) -> bytes | None:
-        """None in no generation: a broker takes a fence that names neither member nor generation from anybody, whoever
-        owns the partitions (seen). The member id is what the client documents; but it is asked for beside the metadata,
-        and the client's own thread may forget it in between."""
+        """The group metadata; None while the member is in no generation: a broker accepts metadata without member and
+        generation from any client, whichever member owns the partitions (seen).
+
+        The client documents the member id for this check. But it is read separately from the metadata, and the client's
+        own thread may clear it in between; hence the second check."""
         metadata: bytes = self._member.client.consumer_group_metadata()
         if not self._member.client.memberid() or metadata.startswith(NO_GENERATION):
             return None
         return metadata
 
     def settled(self, partitions: Collection[TopicPartition]) -> None:
-        """See Placement. The offsets themselves say nothing: groups expire, are reset, and may be shared. But under
-        `read_committed` the broker does not answer while a transaction of any member holds one of them (seen)."""
+        """See Placement. The offsets themselves are not used: groups expire, are reset, and may be shared. But under
+        `read_committed` the broker does not answer while a transaction of any member has a pending offset for one of
+        the partitions (seen)."""
         asked = [ClientPartition(p.topic, p.partition) for p in partitions]
         try:
             answered = self._member.client.committed(asked, timeout=ANSWER.total_seconds())

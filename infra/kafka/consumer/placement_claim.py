@@ -1,9 +1,10 @@
-"""Partitions that a command holds in the workers' group, so that no worker delivers to them meanwhile.
+"""Assigns partitions to a command in the workers' group, so that no worker delivers to them meanwhile.
 
-    join ──> given all of them ──> nothing of an owner before is pending ──> held: the caller writes ──> leave
-               └ somebody else is there, or comes first: TargetError, nothing is written
+    join ──> all are assigned ──> no earlier owner has a pending transaction ──> held: the caller writes ──> leave
+               └ another member has, or gets, some of them: TargetError, nothing is written
 
-A worker that starts meanwhile gets them only when they were given up here, and asks for its position after that.
+A worker that starts meanwhile is assigned them only after the command has given them up, and looks its position up
+after that.
 """
 
 from __future__ import annotations
@@ -22,26 +23,29 @@ LEAVE = timedelta(seconds=10)
 
 
 class KafkaClaim:
-    """`held` may be used again."""
+    """`held` may be called more than once."""
 
     def __init__(
         self, properties: Mapping[str, str], *, group_id: str, within: timedelta = timedelta(seconds=30)
     ) -> None:
-        """`properties`: of the workers' consumer. Under a worker's `group.instance.id` this would push it out."""
+        """`properties`: those of the workers' consumer. `group.instance.id` is dropped: a member with a worker's id
+        would fence that worker. `within`: time limit for the assignment."""
         self._properties = {name: value for name, value in properties.items() if name != "group.instance.id"}
         self._group_id = group_id
         self._within = within
 
     @contextmanager
     def held(self, partitions: Collection[TopicPartition]) -> Iterator[None]:
-        """Raises TargetError when the group does not give all of them, BrokerUnavailable when it cannot be said, or
-        when they were lost before the end: then look at what was written."""
+        """Hold `partitions` within the block.
+
+        Raises TargetError when the group does not assign all of them, and BrokerUnavailable when that is unknown, or
+        when partitions were lost before the end of the block: then check what was written."""
         wanted = set(partitions)
         placement, losses = KafkaPlacement(self._properties, group_id=self._group_id), _Losses()
         try:
             self._join(placement, wanted, losses)
             placement.settled(wanted)
-            yield  # nothing is polled, so nothing is given up: what goes, goes because the session or the poll ran out
+            yield  # without polling nothing is revoked: partitions are lost only when the session or the poll times out
             placement.poll(timedelta())
             if losses.seen:
                 raise BrokerUnavailable(f"group {self._group_id} took partitions away while they were written to")
@@ -62,7 +66,7 @@ class KafkaClaim:
 
 
 class _Losses:
-    """A listener that only notes whether something went without being given up."""
+    """A listener that records only whether partitions were lost."""
 
     def __init__(self) -> None:
         self.seen = False

@@ -1,25 +1,25 @@
 """A group member that reads runs of records: SourceConsumer on the Kafka client.
 
-A partition's reading, as seen from here:
+States of a partition:
 
-    given ── idle ──start──> starting ──the client took the seek──> reading ──pause──> draining ──> paused
-               ^                ^                                      │                  │           │
-               │                └─────────────────resume───────────────┼──────────────────┴───────────┘
-               └───────── the broker refuses it; a disturbance ────────┘
+    assigned ── idle ──start──> starting ──the client accepts the seek──> reading ──pause──> draining ──> paused
+                 ^                ^                                          │                  │           │
+                 │                └───────────────────resume─────────────────┼──────────────────┴───────────┘
+                 └───────── the broker rejects it; a disturbance ────────────┘
 
 Rules
-  1. Records and ends are passed on only while `reading`, and only at or after the next offset wanted: what the client
-     held from before belongs to another position, and a legal hole would hide the mistake.
-  2. A seek is never made inside `consume` (where the listener is called): its result may hold records of both
-     positions. It is made once `consume` has returned, and made again by every `poll` until the client takes it.
+  1. Records and partition EOFs are passed on only while `reading`, and only at or after the next offset: messages that
+     the client fetched earlier belong to another position, and a legal hole would hide the mistake.
+  2. No seek happens inside `consume` (where the listener is called): its result may then contain records of both
+     positions. The seek follows once `consume` has returned, and every `poll` repeats it until the client accepts it.
   3. The position is ours, not the client's: `resume` seeks to it.
   4. After a disturbance nothing is read until `start`.
-  5. Every seek carries the last point that is known of the log, so that the client has the broker confirm it. Only a
-     refusal of that very point says that the log was truncated: the client also checks where it stands itself, which
-     may be ahead of what was passed on.
-  6. A pause of the client drops what it has fetched, and a resume fetches it again. So what it holds is taken first,
-     `draining`, and kept for the end of the pause; it is no more memory than the client used for it. Only then the
-     client pauses. An error ends the draining and is dropped: the seek of `resume` meets it again.
+  5. Every seek carries the last known point of the log, which the client lets the broker confirm. Only a rejection of
+     exactly that point means that the log was truncated: the client also checks its own position, which may be ahead of
+     the records passed on.
+  6. When the client pauses, it drops its fetched messages, and fetches them again after a resume. Therefore they are
+     taken first (`draining`) and kept until the pause ends, which takes no more memory than they took in the client.
+     Only then the client pauses. An error ends the draining and is dropped: the seek of `resume` meets it again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from infra.kafka.consumer.partition_state import Mode, PartitionState, Partition
 from infra.runtime.log_fields import END, ERROR, LEADER_EPOCH, OFFSET, PARTITION, TOPIC
 from infra.runtime.metrics import Metrics, NoMetrics
 
-BATCH_BYTES = 4 << 20  # of one `poll`: more costs memory and the processor's cache, less costs calls
+BATCH_BYTES = 4 << 20  # of one `poll`: more would cost memory and CPU cache, less would cost calls
 MOST, FEWEST, AT_FIRST = 10_000, 16, 500  # records of one `poll`
 WATERMARK_TIMEOUT = timedelta(seconds=2)
 OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 
 
 class KafkaSourceConsumer:
-    """`brokers`: how many there are, or more; they share the budget for answers under way."""
+    """A SourceConsumer. `brokers`: their number, or an upper bound; they share the budget for fetch responses."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class KafkaSourceConsumer:
         linger: timedelta = timedelta(),
         metrics: Metrics | None = None,
     ) -> None:
-        """`linger`: how long `poll` waits for more once something came, so that a trickle makes few runs."""
+        """`linger`: how long `poll` waits for more after the first message, so that a slow stream makes few runs."""
         config = source_properties(
             properties, group_id=group_id, isolation_level=isolation_level, memory_bytes=memory_bytes, brokers=brokers
         )
@@ -78,67 +78,68 @@ class KafkaSourceConsumer:
         self._member = Membership(config, group_id=group_id, metrics=metrics or NoMetrics(), on_commit=self._on_commit)
         self._client = self._member.client
         self._offsets = GroupOffsets(lookup_properties(config), timeout=request_timeout)
-        self._readings: dict[TopicPartition, PartitionState] = {}
+        self._states: dict[TopicPartition, PartitionState] = {}
         self._commit_answers: dict[TopicPartition, str] = {}
         self._consuming = False
         self._count = AT_FIRST
         self._linger = linger
-        self._held_bytes = int(config["queued.max.messages.kbytes"]) << 10  # by the client
+        self._queue_bytes = int(config["queued.max.messages.kbytes"]) << 10  # of the client
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
-        self._member.subscribe(topics, PartitionStates(listener, self._readings))
+        self._member.subscribe(topics, PartitionStates(listener, self._states))
 
     def assignment(self) -> frozenset[TopicPartition]:
-        return frozenset(self._readings)
+        return frozenset(self._states)
 
     def poll(self, timeout: timedelta) -> Sequence[Fetched]:
-        self._go()
+        self._seek_starting()
         fetched: list[Fetched] = []
-        for reading in self._readings.values():
-            if reading.kept and reading.mode is Mode.READING:
-                fetched += reading.take_kept()
+        for state in self._states.values():
+            if state.kept and state.mode is Mode.READING:
+                fetched += state.take_kept()
         fetched += self._take(self._consume(timedelta() if fetched else timeout))[0]
         self._adapt(fetched)
-        if any(reading.mode is Mode.DRAINING for reading in self._readings.values()):
+        if any(state.mode is Mode.DRAINING for state in self._states.values()):
             fetched += self._drain()
         if disturbances := self._member.disturbances():
-            for reading in self._readings.values():
-                reading.end()
+            for state in self._states.values():
+                state.end()
             fetched += disturbances
-        self._go()
+        self._seek_starting()
         return fetched
 
     def start(self, partition: TopicPartition, next_offset: int, point: LogPoint | None = None) -> None:
-        reading = self._readings.get(partition)
-        if reading is None:
-            raise OwnershipLost(f"start {partition} at {next_offset}: the group has taken this partition away")
+        state = self._states.get(partition)
+        if state is None:
+            raise OwnershipLost(f"start {partition} at {next_offset}: the group has revoked this partition")
         if point is not None and point.next_offset > next_offset:
-            raise ValueError(f"start {partition} at {next_offset}: {point} lies behind it")
-        reading.begin(next_offset, point)
+            raise ValueError(f"start {partition} at {next_offset}: {point} lies after it")
+        state.begin(next_offset, point)
         if not self._consuming:
-            self._go()
+            self._seek_starting()
 
     def pause(self, partitions: Collection[TopicPartition]) -> None:
-        for partition, reading in self._known(partitions):
-            if reading.mode is Mode.READING:
-                reading.mode = Mode.DRAINING  # by the next `poll`
-            elif reading.mode is Mode.STARTING:
-                reading.mode = Mode.PAUSED  # what the client holds is of another position
+        for partition, state in self._known(partitions):
+            if state.mode is Mode.READING:
+                state.mode = Mode.DRAINING  # the next `poll` drains it
+            elif state.mode is Mode.STARTING:
+                state.mode = Mode.PAUSED  # the client's messages belong to another position
                 self._quiet(partition)
 
     def resume(self, partitions: Collection[TopicPartition]) -> None:
-        for _, reading in self._known(partitions):
-            if reading.mode is Mode.DRAINING:
-                reading.mode = Mode.READING  # the client was not paused
-            elif reading.mode is Mode.PAUSED:
-                reading.mode = Mode.STARTING
+        for _, state in self._known(partitions):
+            if state.mode is Mode.DRAINING:
+                state.mode = Mode.READING  # the client was not paused
+            elif state.mode is Mode.PAUSED:
+                state.mode = Mode.STARTING
         if not self._consuming:
-            self._go()
+            self._seek_starting()
 
     def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
-        """With `wait`, the answer is read back from the group. The client's own waiting commit takes no timeout: with a
-        frozen broker it was still waiting after minutes (seen), inside a revocation too, where nothing else may run.
-        So a refusal, unlike a success, is known only when `wait` is over; `commit_answers` tells why."""
+        """With `wait`, the result is read back from the group. The client's synchronous commit has no timeout: with a
+        frozen broker it was still waiting after minutes (seen), also inside a revocation, where nothing else may run.
+        Therefore a rejection, unlike a success, is known only when `wait` is over; `commit_answers` gives the
+        reason."""
         if not offsets:
             return
         asked = [
@@ -169,16 +170,16 @@ class KafkaSourceConsumer:
         return self._member.trouble
 
     def close(self, timeout: timedelta) -> None:
-        """Never waits longer than `timeout` for the brokers; a listener that takes its time is waited for."""
-        self._consuming = True  # nothing is fetched any more
+        """Waits at most `timeout` for the brokers, but as long as it takes for the listener."""
+        self._consuming = True  # no more seeks
         self._member.close(timeout)
         self._offsets.close()
 
     # --- reading --------------------------------------------------------------------------------------------------
 
     def _consume(self, timeout: timedelta) -> list[Message]:
-        """What is there now, else the first thing that comes: the client's `consume` would wait the whole timeout for
-        a full batch. Then what comes within `linger`, if there is room in the batch."""
+        """Messages already fetched, else the first one that arrives: the client's `consume` would wait the whole
+        timeout for a full batch. Then those that arrive within `linger`, if there is room in the batch."""
         self._consuming = True
         try:
             messages = self._member.consume(self._count, timedelta())
@@ -191,9 +192,10 @@ class KafkaSourceConsumer:
             self._consuming = False
 
     def _drain(self) -> list[Fetched]:
-        """Take what the client holds, and pause what drains, also if the client should have held less."""
+        """Take the client's fetched messages, at most as many bytes as its queue holds, and pause the draining
+        partitions, also if the queue is not empty then."""
         fetched: list[Fetched] = []
-        left, is_empty = self._held_bytes, False
+        left, is_empty = self._queue_bytes, False
         while not is_empty and left > 0 and not self._member.disturbed:
             self._consuming = True
             try:
@@ -204,19 +206,19 @@ class KafkaSourceConsumer:
             found, size_bytes = self._take(messages)
             fetched += found
             left -= size_bytes
-        for partition, reading in self._readings.items():
-            if reading.mode is Mode.DRAINING:
-                self._pause(partition, reading)
+        for partition, state in self._states.items():
+            if state.mode is Mode.DRAINING:
+                self._pause(partition, state)
         return fetched
 
     def _take(self, messages: Sequence[Message]) -> tuple[list[Fetched], int]:
-        """What of them is passed on, and the bytes of all; that of partitions that drain is kept."""
+        """The items to pass on, and the size of all items in bytes. Items of draining partitions are kept instead."""
         fetched: list[Fetched] = []
         size_bytes = 0
         for partition, item in items(messages):
-            reading = self._readings.get(partition)
-            draining = reading if reading is not None and reading.mode is Mode.DRAINING else None
-            found = self._read(partition, reading, item)
+            state = self._states.get(partition)
+            draining = state if state is not None and state.mode is Mode.DRAINING else None
+            found = self._read(partition, state, item)
             size_bytes += sum(one.size_bytes for one in found if isinstance(one, Run))
             if draining is None:
                 fetched += found
@@ -226,80 +228,81 @@ class KafkaSourceConsumer:
                 self._pause(partition, draining)
         return fetched, size_bytes
 
-    def _read(self, partition: TopicPartition, reading: PartitionState | None, item: Item) -> Sequence[Fetched]:
+    def _read(self, partition: TopicPartition, state: PartitionState | None, item: Item) -> Sequence[Fetched]:
         if isinstance(item, tuple) and (not partition.topic or partition.partition < 0):
-            return self._told(partition.topic, item[1])
-        if reading is None or reading.mode not in (Mode.READING, Mode.DRAINING):
+            return self._topic_failed(partition.topic, item[1])
+        if state is None or state.mode not in (Mode.READING, Mode.DRAINING):
             return ()
         if not isinstance(item, tuple):
-            return self._records(partition, reading, item)
+            return self._records(partition, state, item)
         message, error = item
-        if reading.mode is Mode.DRAINING and error.code() != PARTITION_EOF:
-            self._pause(partition, reading)
+        if state.mode is Mode.DRAINING and error.code() != PARTITION_EOF:
+            self._pause(partition, state)
             return ()
-        return self._ended(partition, reading, message.offset() or 0, error)
+        return self._on_error(partition, state, message.offset() or 0, error)
 
-    def _pause(self, partition: TopicPartition, reading: PartitionState) -> None:
-        reading.mode = Mode.PAUSED
+    def _pause(self, partition: TopicPartition, state: PartitionState) -> None:
+        state.mode = Mode.PAUSED
         self._quiet(partition)
 
     def _records(
-        self, partition: TopicPartition, reading: PartitionState, messages: Sequence[Message]
+        self, partition: TopicPartition, state: PartitionState, messages: Sequence[Message]
     ) -> Sequence[Run | PartitionFailed | LogTruncated]:
-        if (messages[0].offset() or 0) < reading.next_offset:  # read again from the point on, or from a wrong place
-            if (truncated := self._filled(partition, reading, messages)) is not None:
+        if (messages[0].offset() or 0) < state.next_offset:  # read again from the point, or from a wrong position
+            if (truncated := self._in_former_hole(partition, state, messages)) is not None:
                 return (truncated,)
-            messages = [message for message in messages if (message.offset() or 0) >= reading.next_offset]
+            messages = [message for message in messages if (message.offset() or 0) >= state.next_offset]
             if not messages:
                 return ()
         outcome = convert(partition, messages)
         for item in outcome:
             if isinstance(item, Run):
-                reading.next_offset, reading.point, reading.refused = item.last_offset + 1, item.point, False
-            elif reading.mode is Mode.READING:
-                self._stop(partition, reading)
+                state.next_offset, state.point, state.refused = item.last_offset + 1, item.point, False
+            elif state.mode is Mode.READING:
+                self._stop(partition, state)
         return outcome
 
-    def _filled(
-        self, partition: TopicPartition, reading: PartitionState, messages: Sequence[Message]
+    def _in_former_hole(
+        self, partition: TopicPartition, state: PartitionState, messages: Sequence[Message]
     ) -> LogTruncated | None:
-        """Between the point and the next offset wanted there was no record, at the end of the log as it was. One that
-        is there now is of another log: the end was cut off inside that hole, which the point alone does not show. Not
-        so where aborted records are read: they may have been left out before."""
-        point = reading.point
+        """Detect a truncation inside a hole. There was no record between the point and the next offset when that was
+        the end of the log. A record there now belongs to another log: the old one was truncated inside that hole, which
+        the point alone does not show. Not applicable when aborted records are read: they may have been left out
+        before."""
+        point = state.point
         if point is None or not self._committed_only:
             return None
-        hole = range(point.next_offset, reading.next_offset)
+        hole = range(point.next_offset, state.next_offset)
         for message in messages:
             epoch = epoch_of(message.leader_epoch())
             if message.offset() in hole and epoch is not None and epoch > point.leader_epoch:
-                if reading.mode is Mode.READING:
-                    self._stop(partition, reading)
+                if state.mode is Mode.READING:
+                    self._stop(partition, state)
                 reason = f"a record at offset {message.offset()}, leader epoch {epoch}, where the log had none"
                 return LogTruncated(partition, point, point.next_offset, reason)
         return None
 
-    def _ended(
-        self, partition: TopicPartition, reading: PartitionState, offset: int, error: KafkaError
+    def _on_error(
+        self, partition: TopicPartition, state: PartitionState, offset: int, error: KafkaError
     ) -> Sequence[Reached | PartitionFailed | LogTruncated]:
-        """The client ends a partition's reading for now, or until it is told another offset."""
+        """Handle a partition EOF, or an error after which the client reads nothing until it gets another offset."""
         if error.code() == PARTITION_EOF:
-            if offset < reading.next_offset:
+            if offset < state.next_offset:
                 return ()
-            reading.next_offset, reading.refused = offset, False
-            if reading.point is None or reading.point.next_offset < offset:
-                # behind a hole: the client knows the epoch of the marker that ends it
-                reading.point = self._position(partition, offset) or reading.point
-            exact = reading.point is not None and reading.point.next_offset == offset
-            return (Reached(partition, offset, reading.point.leader_epoch if reading.point and exact else None),)
+            state.next_offset, state.refused = offset, False
+            if state.point is None or state.point.next_offset < offset:
+                # after a hole: the client knows the epoch of the marker that ends it
+                state.point = self._position(partition, offset) or state.point
+            exact = state.point is not None and state.point.next_offset == offset
+            return (Reached(partition, offset, state.point.leader_epoch if state.point and exact else None),)
         if (found := truncation(error)) is not None:
-            return self._truncated(partition, reading, found, error)
-        if error.code() == KafkaError._AUTO_OFFSET_RESET and offset < reading.next_offset:
-            if reading.point is not None and reading.point.next_offset == offset:
-                reading.point = None  # retention took what lies behind it: nothing there can be asked any more
-            reading.mode = Mode.STARTING  # about an offset nobody wants any more, but the fetcher stands still
+            return self._truncated(partition, state, found, error)
+        if error.code() == KafkaError._AUTO_OFFSET_RESET and offset < state.next_offset:
+            if state.point is not None and state.point.next_offset == offset:
+                state.point = None  # retention deleted the log there: the broker can no longer confirm the point
+            state.mode = Mode.STARTING  # the error is about an obsolete offset, but it has stopped the fetcher
             return ()
-        self._stop(partition, reading)
+        self._stop(partition, state)
         log.warning(
             "partition_refused",
             extra={TOPIC: partition.topic, PARTITION: partition.partition, OFFSET: offset, ERROR: told(error)},
@@ -310,16 +313,16 @@ class KafkaSourceConsumer:
         return (PartitionFailed(partition, error.name(), _reason(error)),)
 
     def _truncated(
-        self, partition: TopicPartition, reading: PartitionState, found: Truncation, error: KafkaError
+        self, partition: TopicPartition, state: PartitionState, found: Truncation, error: KafkaError
     ) -> Sequence[LogTruncated]:
-        point = reading.point
+        point = state.point
         ours = point is not None and found.point in (None, point)
-        if point is None or not ours or not reading.refused:
-            # The client's own position, or the answer to an earlier request: a truncation counts only when it is
+        if point is None or not ours or not state.refused:
+            # About the client's own position, or the answer to an earlier request. A truncation counts only when it is
             # reported twice for our point, since an operator has to resolve it.
-            reading.mode, reading.refused = Mode.STARTING, ours
+            state.mode, state.refused = Mode.STARTING, ours
             return ()
-        self._stop(partition, reading)
+        self._stop(partition, state)
         log.warning(
             "log_truncated",
             extra={
@@ -334,20 +337,20 @@ class KafkaSourceConsumer:
         return (LogTruncated(partition, point, found.end_offset, error.str()),)
 
     def _position(self, partition: TopicPartition, offset: int) -> LogPoint | None:
-        """Where the client itself stands, if it is there."""
+        """The client's own position with its epoch, if the client is at `offset`."""
         try:
-            (here,) = self._client.position([ClientPartition(partition.topic, partition.partition)])
+            (at,) = self._client.position([ClientPartition(partition.topic, partition.partition)])
         except KafkaException:
             return None
-        epoch = epoch_of(here.leader_epoch)
-        return LogPoint(offset, epoch) if here.offset == offset and epoch is not None else None
+        epoch = epoch_of(at.leader_epoch)
+        return LogPoint(offset, epoch) if at.offset == offset and epoch is not None else None
 
-    def _told(self, topic: str, error: KafkaError) -> Sequence[PartitionFailed]:
-        """Errors of a whole topic end its partitions; those of the client are its own to mend."""
+    def _topic_failed(self, topic: str, error: KafkaError) -> Sequence[PartitionFailed]:
+        """Errors of a whole topic stop its partitions; the client recovers from its own errors by itself."""
         self._member.count_error(error)
-        ended = [(p, r) for p, r in self._readings.items() if topic and p.topic == topic and r.mode is not Mode.IDLE]
-        for partition, reading in ended:
-            self._stop(partition, reading)
+        ended = [(p, r) for p, r in self._states.items() if topic and p.topic == topic and r.mode is not Mode.IDLE]
+        for partition, state in ended:
+            self._stop(partition, state)
         return [PartitionFailed(partition, error.name(), _reason(error)) for partition, _ in ended]
 
     def _bounds(self, partition: TopicPartition) -> str:
@@ -359,47 +362,47 @@ class KafkaSourceConsumer:
             return f"an unknown range ({told(error)})"
         return f"[{low},{high})"
 
-    def _stop(self, partition: TopicPartition, reading: PartitionState) -> None:
-        reading.end()
+    def _stop(self, partition: TopicPartition, state: PartitionState) -> None:
+        state.end()
         self._quiet(partition)
 
     def _quiet(self, partition: TopicPartition) -> None:
-        """Fetch no more of it; best effort, since what comes all the same is not passed on."""
+        """Stop fetching the partition. Best effort: messages that arrive nevertheless are not passed on."""
         with suppress(KafkaException):
             self._client.pause([ClientPartition(partition.topic, partition.partition)])
 
-    def _go(self) -> None:
-        """Make every seek that was asked for. One that fails is made again by the next `poll`."""
-        for partition, reading in self._readings.items():
-            if reading.mode is Mode.STARTING:
+    def _seek_starting(self) -> None:
+        """Seek every partition that is starting. The next `poll` repeats a seek that fails."""
+        for partition, state in self._states.items():
+            if state.mode is Mode.STARTING:
                 try:
-                    self._seek(_place(partition, reading.next_offset, reading.point))
+                    self._seek(_fetch_position(partition, state.next_offset, state.point))
                 except KafkaException as error:
                     log.warning(
                         "seek_failed",
                         extra={TOPIC: partition.topic, PARTITION: partition.partition, ERROR: told(error)},
                     )
                 else:
-                    reading.mode = Mode.READING
+                    state.mode = Mode.READING
 
     def _seek(self, to: ClientPartition) -> None:
-        """When this returns, the client delivers nothing that it fetched before."""
-        # Resumed first: a seek wakes the client's thread, a resume does not, and that would cost a second (seen). What
-        # is fetched in between is dropped by the seek.
+        """Once this returns, the client delivers no message that it fetched before."""
+        # Resume first: a seek wakes the client's thread, a resume does not, which would cost a second (seen). The seek
+        # drops what is fetched in between.
         self._client.resume([to])
         try:
             self._client.seek(to)
         except KafkaException:
-            # After an error the partition's fetcher stands still and takes no seek: give the partition up and take it
-            # anew, which is the client's own affair; the group does not hear of it. Then seek all the same: an
-            # assignment fetches without having the point confirmed, when the leader is known already (seen).
+            # After an error the partition's fetcher is stopped and accepts no seek: unassign the partition and assign
+            # it again. This is local to the client; the group is not involved. Seek nevertheless: after an assignment
+            # the client fetches without having the point confirmed when it knows the leader already (seen).
             with suppress(KafkaException):
                 self._client.incremental_unassign([to])
             self._client.incremental_assign([to])
             self._client.seek(to)
 
     def _adapt(self, fetched: Sequence[Fetched]) -> None:
-        """Records asked for by the next `poll`, so that they hold about BATCH_BYTES. Grows slowly, shrinks at once."""
+        """Set the number of records of the next `poll`, for about BATCH_BYTES. Grows slowly, shrinks at once."""
         runs = [item for item in fetched if isinstance(item, Run)]
         if runs:
             mean = sum(run.size_bytes for run in runs) / sum(run.count for run in runs)
@@ -407,7 +410,7 @@ class KafkaSourceConsumer:
             self._count = max(FEWEST, min(MOST, fits, self._count * 2))
 
     def _known(self, partitions: Collection[TopicPartition]) -> list[tuple[TopicPartition, PartitionState]]:
-        return [(partition, self._readings[partition]) for partition in partitions if partition in self._readings]
+        return [(partition, self._states[partition]) for partition in partitions if partition in self._states]
 
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPartition]) -> None:
         for partition in partitions:
@@ -416,13 +419,13 @@ class KafkaSourceConsumer:
             self._commit_answers[TopicPartition(partition.topic, partition.partition)] = reason
 
 
-def _place(partition: TopicPartition, next_offset: int, point: LogPoint | None) -> ClientPartition:
-    """Where to fetch from, and what the broker has to confirm first."""
+def _fetch_position(partition: TopicPartition, next_offset: int, point: LogPoint | None) -> ClientPartition:
+    """The position to fetch from, with the point that the broker has to confirm first."""
     if point is None:
         return ClientPartition(partition.topic, partition.partition, next_offset)
     return ClientPartition(partition.topic, partition.partition, point.next_offset, leader_epoch=point.leader_epoch)
 
 
 def _reason(error: KafkaError) -> str:
-    """With what mends it, if it is a right that is missing."""
+    """The error's text, with the remedy if a permission is missing."""
     return "; ".join(filter(None, (error.str(), remedy(error, "READ"))))

@@ -1,1 +1,1 @@
-"""Our own topics in the target cluster."""
+"""The replicator's own topics in the target cluster."""

@@ -1,4 +1,4 @@
-"""Single records into the checkpoint topic, each acknowledged before the next: what is not written with records."""
+"""Writes single records to the checkpoint topic, each acknowledged before the next: those that no delivery writes."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class KafkaCheckpointEditor:
     def __init__(
         self, properties: Mapping[str, object], topic: str, *, write_within: timedelta = timedelta(seconds=30)
     ) -> None:
-        """Connects when first used. Raises ConfigError."""
-        at_once = {**producer_properties(properties, memory_bytes=MEMORY_BYTES), "linger.ms": 0}
-        self._writer = AcknowledgedWriter(at_once, topic, write_within, partition=CHECKPOINT_PARTITION)
+        """Connects on first use. Raises ConfigError."""
+        unbatched = {**producer_properties(properties, memory_bytes=MEMORY_BYTES), "linger.ms": 0}
+        self._writer = AcknowledgedWriter(unbatched, topic, write_within, partition=CHECKPOINT_PARTITION)
 
     def park(self, key: CheckpointKey, parked: Parked | None) -> None:
         with durable(Step.PARK):

@@ -1,11 +1,12 @@
-"""Checkpoints as the compacted topic tells them: an in-memory table, brought up to date by each `read`.
+"""Checkpoints of the compacted topic: an in-memory table that each `read` updates.
 
-    ends noted ─> read on, committed records only, until every position is at or past its noted end ─> copy of the table
+    look up end offsets ─> read committed records until every position has reached its end ─> copy of the table
 
-The ends are those of the log, not the last stable offsets: a committed checkpoint may lie behind another writer's open
-transaction, and would be missed. So a read waits for transactions that were open when it began (seen on a broker).
+The ends are high watermarks, not last stable offsets: a committed checkpoint may lie after the start of another
+writer's open transaction, and would be missed. Therefore a read waits for transactions that were open when it began
+(seen on a broker).
 
-Only `CHECKPOINT_PARTITION` is read, as everything of ours is written there.
+Only `CHECKPOINT_PARTITION` is read, since all our records are written there.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class KafkaCheckpointStore:
-    """A CheckpointStore. Calls from several threads take turns."""
+    """A CheckpointStore. Calls from several threads are serialised."""
 
     def __init__(
         self,
@@ -51,64 +52,63 @@ class KafkaCheckpointStore:
         read_within: timedelta = timedelta(seconds=60),
         answer_within: timedelta = timedelta(seconds=10),
     ) -> None:
-        """`read_within` must exceed the writers' transaction timeout: a dead one's transaction ends only by it."""
+        """`read_within` must exceed the writers' transaction timeout: only that ends a dead writer's transaction."""
         self._topic = topic
         self._read_within = read_within
         self._lock = threading.Lock()
         self._log = TopicLog(
             properties, topic, answer_within=answer_within, check_every=read_within, partition=CHECKPOINT_PARTITION
         )
-        self._facts: LogFacts | None = None  # of the life of the topic that the table is about
+        self._facts: LogFacts | None = None  # of the incarnation of the topic that the table was read from
         self._table: dict[CheckpointKey, Checkpoint | CheckpointConflict] = {}
         self._notes = CheckpointNotes()
-        self._whole = (
-            CheckpointNotes()
-        )  # the same at the end of the last reading that came to its end: no part of the topic
+        self._complete = CheckpointNotes()  # a copy from the end of the last complete read
 
     def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
-        """See CheckpointStore. After BrokerUnavailable, the next call goes on from where this one came to."""
+        """See CheckpointStore. After BrokerUnavailable, the next call continues where this one stopped."""
         with self._lock:
             deadline = Deadline(self._read_within)
             while True:
                 try:
-                    # the ends come first: what was acknowledged before this call lies before them
+                    # the ends come first: records acknowledged before this call lie before them
                     self._read_up_to(self._aligned(self._log.facts()), deadline)
                 except PositionLost as error:
                     log.warning("checkpoints_read_again", extra={TOPIC: self._topic, REASON: str(error)})
-                    self._facts = None  # a log that was cut or replaced says everything anew
+                    self._facts = None  # a log that was truncated or replaced is read again from its start
                     if deadline.expired:
                         raise BrokerUnavailable(f"read {self._topic}: {error}") from error
                 else:
-                    self._whole = self._notes.copy()
+                    self._complete = self._notes.copy()
                     return dict(self._table)
 
     def parked(self) -> Mapping[CheckpointKey, Parked]:
         with self._lock:
-            return dict(self._whole.parked)
+            return dict(self._complete.parked)
 
     def skipped(self) -> Sequence[Skipped]:
         with self._lock:
-            return self._whole.skipped
+            return self._complete.skipped
 
     def waiting(self) -> Mapping[CheckpointKey, Waiting]:
         with self._lock:
-            return dict(self._whole.waiting)
+            return dict(self._complete.waiting)
 
     def claims(self) -> Sequence[GroupClaim]:
         with self._lock:
-            return self._whole.claims
+            return self._complete.claims
 
     def owner(self, transactional_id: str) -> str | None:
         """As of the last `read`."""
         with self._lock:
-            return self._whole.owners.get(transactional_id)
+            return self._complete.owners.get(transactional_id)
 
     def close(self) -> None:
         with self._lock:
             self._log.close()
 
     def _aligned(self, facts: LogFacts) -> Mapping[int, int]:
-        """The ends to reach; starts over when the table is about another life of the topic, or one that was longer."""
+        """The end offsets to reach. Starts over when the table was read from another incarnation of the topic, or when
+        the log has become shorter."""
         known = self._facts
         if (
             known is None
@@ -127,19 +127,20 @@ class KafkaCheckpointStore:
                 partition, end = next(iter(behind.items()))
                 raise BrokerUnavailable(
                     f"{self._topic}/{partition}: read up to {self._log.positions[partition]} of {end} in "
-                    f"{self._read_within}; the broker is away or slow, or a transaction is open"
+                    f"{self._read_within}; the broker is down or slow, or a transaction is open"
                 )
             self._apply(self._log.fetch(min(SLICE, deadline.left)))
 
     def _apply(self, messages: Sequence[Message]) -> None:
-        """Every record, in order: a position that goes back by itself shows only beside the one before it."""
+        """Apply every record, in order: a position that moves back is detected only by comparison with the one before
+        it."""
         malformed = []
         for message in messages:
             try:
                 self._put(message)
             except MalformedEvent as error:
                 malformed.append((message, error))
-        if malformed:  # one line for all that one fetch brought: somebody else's topic may hold any number
+        if malformed:  # one log line per fetch: a topic that others write to may hold any number
             message, why = malformed[0]
             log.warning(
                 "malformed_checkpoint",
@@ -149,7 +150,7 @@ class KafkaCheckpointStore:
                     OFFSET: message.offset(),
                     COUNT: len(malformed),
                     ERROR: str(why),
-                    NEXT: "skipped; find out who else writes to this topic",
+                    NEXT: "skipped; find out what else writes to this topic",
                 },
             )
 

@@ -1,7 +1,8 @@
-"""The two topics of ours in the target cluster: made as they must be, or found to be so.
+"""Creates our two topics in the target cluster with the required configs, or checks those of existing topics.
 
-Segment events are a log that is cut by age; checkpoints are a table. Each fails in silence with the other's cleanup
-policy: a compacted event log drops events, and a checkpoint topic that is cut by age forgets positions.
+Segment events are a log with time-based retention; checkpoints are a compacted table. Either fails silently with the
+other's cleanup policy: a compacted event log drops events, and a checkpoint topic with time-based retention loses
+positions.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from infra.runtime.crash_points import Step, durable
 from infra.runtime.log_fields import NEXT, REASON, TOPIC
 
 POLICY, RETENTION, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
-PARTITIONS = 1  # a few events and checkpoints per second; more would only cost every reader requests
+PARTITIONS = 1  # for a few events and checkpoints per second; more would only cost every reader more requests
 CHECKPOINT_PARTITION = 0
-"""The one partition of the checkpoint topic that is written and read, whatever the topic's partition count: records of
-one key have an order only within a partition, and a key would move to another one when the topic grows."""
+"""The only partition of the checkpoint topic that is written and read, regardless of the topic's partition count:
+records of one key are ordered only within a partition, and a key would move to another partition if the topic grew."""
 
 CHECKPOINTS: Mapping[str, str] = {
     POLICY: "compact",
-    # small and early segments: only closed ones are compacted, and every new owner reads the topic from its start
+    # small, short-lived log segments: only closed ones are compacted, and every new owner reads the whole topic
     "segment.bytes": str(16 << 20),
     "segment.ms": str(3_600_000),
     "min.cleanable.dirty.ratio": "0.1",
@@ -40,8 +41,8 @@ def ensure_internal_topics(
     checkpoint_topic: str,
     replication_factor: int,
 ) -> None:
-    """Create what is missing, and check what exists. May be called by every instance at once. Raises TargetError with
-    every problem found, and BrokerUnavailable."""
+    """Create missing topics and check existing ones. All instances may call this at the same time. Raises TargetError
+    with every problem found, and BrokerUnavailable."""
     retention_ms = segment_events_retention // timedelta(milliseconds=1)
     events = {POLICY: "delete", RETENTION: str(retention_ms), RETENTION_BYTES: "-1"}
     problems: list[str] = []
@@ -54,13 +55,13 @@ def ensure_internal_topics(
 
 
 def checkpoint_problems(admin: ClusterAdmin, topic: str) -> Sequence[str]:
-    """What the settings of a checkpoint topic would do to positions. Raises TargetError, also when there is no such
-    topic, and BrokerUnavailable."""
+    """Configs of a checkpoint topic that endanger positions. Raises TargetError, also when there is no such topic, and
+    BrokerUnavailable."""
     return _checkpoint_problems(topic, admin.configs(topic))
 
 
 def ensure_checkpoint_topic(admin: ClusterAdmin, topic: str, *, replication_factor: int) -> None:
-    """The same for one table of checkpoints."""
+    """Create or check a single checkpoint topic. Raises TargetError and BrokerUnavailable."""
     if not _created(admin, topic, replication_factor, CHECKPOINTS):
         problems = checkpoint_problems(admin, topic)
         if problems:
@@ -87,7 +88,7 @@ def _events_problems(topic: str, found: Mapping[str, str], retention_ms: int) ->
     if 0 <= retention < retention_ms:
         problems.append(
             f"segment events topic {topic}: {RETENTION} is {retention}, shorter than ingress.segment_events_retention "
-            f"({retention_ms}); raise the one or lower the other"
+            f"({retention_ms}); raise the former or lower the latter"
         )
     elif retention != retention_ms:
         log.warning(
@@ -105,7 +106,7 @@ def _checkpoint_problems(topic: str, found: Mapping[str, str]) -> list[str]:
     if _policies(found) == {"compact"}:
         return []
     return [
-        f"checkpoint topic {topic}: {POLICY} is {found.get(POLICY)!r}, so positions would be forgotten and records "
+        f"checkpoint topic {topic}: {POLICY} is {found.get(POLICY)!r}, so positions would be lost and records "
         f"delivered again or skipped; set it to 'compact' alone, or name another topic in ingress.checkpoint_topic"
     ]
 

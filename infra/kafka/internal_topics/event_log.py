@@ -1,4 +1,4 @@
-"""The segment-events topic: written by whoever hears of a segment, read whole by every instance."""
+"""The segment-events topic: written by the instance that learns of a segment, read in full by every instance."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import COUNT, ERROR, NEXT, OFFSET, PARTITION, REASON, TOPIC
 
-MEMORY_BYTES = 8 << 20  # of events not acknowledged: some ten thousand
-RETRY = timedelta(seconds=5)  # between attempts to find the log's ends again
+MEMORY_BYTES = 8 << 20  # of unacknowledged events: some ten thousand
+RETRY = timedelta(seconds=5)  # between attempts to look up the log's end offsets
 
 log = logging.getLogger(__name__)
 
@@ -37,24 +37,24 @@ class KafkaEventLog:
         answer_within: timedelta = timedelta(seconds=10),
         check_every: timedelta = timedelta(seconds=30),
     ) -> None:
-        """`properties`: the connection, and what the reader wants; `producer`: what the writer wants beside it.
-        A new or re-created topic is noticed within `check_every`. Raises ConfigError."""
+        """`properties`: those of the reader; `producer`: those of the writer, by default the same. A new or recreated
+        topic is noticed within `check_every`. Raises ConfigError."""
         self._topic = topic
         batched = producer_properties(producer or properties, memory_bytes=MEMORY_BYTES)
         self._writer = AcknowledgedWriter(batched, topic, publish_within)
         self._log = TopicLog(properties, topic, answer_within=answer_within, check_every=check_every)
-        self._lost = ""  # why the position is gone, until the ends are noted again
-        self._refused = ""  # why the topic is not for us to read; the position stays
+        self._lost = ""  # why the position is lost, until the end offsets are known again
+        self._refused = ""  # why we are not permitted to read the topic; the position stays
         self._retry: Deadline | None = None
 
     def publish(self, events: Sequence[SegmentEvent]) -> None:
-        """One key has one partition, so events of one segment keep their order."""
+        """Write events. A key always maps to the same partition, so events of one segment keep their order."""
         with durable(Step.PUBLISH_EVENT):
             self._writer.write((encode_key(event), encode(event)) for event in events)
 
     def start(self) -> None:
-        """Raises BrokerUnavailable or TargetError; then `poll` goes on trying, and says LogReset once it has the
-        ends."""
+        """Start reading at the end of the log. Raises BrokerUnavailable or TargetError; then `poll` keeps trying, and
+        returns LogReset once it has the end offsets."""
         self._lost = self._lost or "not read yet"
         facts = self._log.facts()
         self._log.read_from(facts, facts.ends)
@@ -65,7 +65,8 @@ class KafkaEventLog:
         return self._refused
 
     def poll(self, timeout: timedelta) -> Sequence[SegmentEvent | LogReset]:
-        """With LogReset, the ends are noted anew before it is returned, so a listing made after it misses nothing."""
+        """Events read. The end offsets are looked up again before LogReset is returned, so that a listing made after it
+        misses nothing."""
         if self._lost:
             return self._start_over()
         if self._retry is not None:
@@ -75,7 +76,7 @@ class KafkaEventLog:
         try:
             messages = self._log.fetch(timeout)
         except TargetError as error:
-            # a right that is missing moves no position: nothing is listed for it, and reading goes on from there
+            # a missing permission does not move the position: no listing is needed, and reading continues there
             if not self._refused:
                 log.warning("event_log_refused", extra={TOPIC: self._topic, ERROR: str(error)})
             self._refused, self._retry = str(error), Deadline(RETRY)
@@ -123,7 +124,7 @@ class KafkaEventLog:
                     OFFSET: first.offset(),
                     COUNT: len(malformed),
                     ERROR: str(why),
-                    NEXT: "skipped; find out who else writes to this topic",
+                    NEXT: "skipped; find out what else writes to this topic",
                 },
             )
         return events

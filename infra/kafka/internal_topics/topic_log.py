@@ -1,7 +1,7 @@
-"""A topic of ours read as one log: which life it is in, where its partitions end, and what it says.
+"""Reads one of our topics as a log: its incarnation, the end offsets of its partitions, and its records.
 
 The reader belongs to no group: it assigns every partition itself and commits nothing. A position that the log does not
-hold any more, another life of the topic and a new partition are told, never passed over in silence.
+hold any more, another incarnation of the topic and a new partition are reported, never ignored silently.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ READER: Mapping[str, object] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "auto.offset.reset": "error",  # never jump silently
-    "isolation.level": "read_committed",  # an aborted checkpoint never was one
-    "enable.partition.eof": True,  # its offset passes what is no record: transaction markers, aborted records
+    "isolation.level": "read_committed",  # aborted checkpoints are not valid
+    "enable.partition.eof": True,  # its offset lies after what yields no record: transaction markers, aborted records
     "allow.auto.create.topics": False,
 }
 AT_ONCE = 1000  # records
@@ -48,8 +48,8 @@ AT_ONCE = 1000  # records
 MOVING = frozenset(
     {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 )
-"""What a broker says of a partition, of a topic that exists, that was just made or moved: ask again, the admin client
-does not do it by itself."""
+"""Errors for a partition, of an existing topic, that was just created or moved: retry, since the admin client does not
+do so by itself."""
 
 LOST = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION})
 
@@ -58,7 +58,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFacts:
-    """What the cluster says of the topic. Offsets are by partition."""
+    """The topic's state in the cluster. Offsets are by partition."""
 
     topic_id: str
     starts: Mapping[int, int]  # first offset still held
@@ -66,11 +66,11 @@ class LogFacts:
 
 
 class PositionLost(Exception):
-    """The log does not hold what was to be read next, or is not the log it was. Caught where it is known what to do."""
+    """The log does not hold the next offset, or has been replaced. The callers of `TopicLog` catch and handle it."""
 
 
 class TopicLog:
-    """A reader of all partitions, or of one. One thread."""
+    """A reader of all partitions, or of one. Use from one thread only."""
 
     def __init__(
         self,
@@ -81,12 +81,12 @@ class TopicLog:
         check_every: timedelta,
         partition: int | None = None,
     ) -> None:
-        """Connects in the background. The cluster gets `answer_within` for one question, and is asked every
-        `check_every` whether the topic still is what it was. `partition`: the only one that is read."""
+        """Connects in the background. `answer_within`: time limit of one request. `check_every`: interval between
+        checks that the topic is still the same. `partition`: the only one to read; None: all."""
         self._topic, self._partition = topic, partition
         self._answer_within = answer_within
         self._check_every = check_every
-        self._moving = Retrying(
+        self._retrying = Retrying(
             retry=retry_if_exception(_leader_moves),
             stop=stop_after_delay(answer_within),
             wait=wait_fixed(0.05),
@@ -100,26 +100,27 @@ class TopicLog:
         self._next_check = Deadline(check_every)
         self._checking: Future[TopicDescription] | None = None
         self._trouble = ""
-        self.positions: dict[int, int] = {}  # by partition: next offset that `fetch` will tell of
-        self.is_heard = False  # a record, or the end of a partition, came since `read_from` or the last refusal
+        self.positions: dict[int, int] = {}  # by partition: next offset that `fetch` returns
+        self.is_heard = False  # a record or a partition EOF arrived since `read_from` or the last authorisation error
         self._is_refused = False
 
     def facts(self) -> LogFacts:
-        """Raises BrokerUnavailable, and TargetError when the topic does not exist, or is not for us to read."""
+        """Current state of the topic. Raises BrokerUnavailable, and TargetError when the topic does not exist, or when
+        reading it is not permitted."""
         try:
             description = answer_of(self._describe(), self._admin, self._answer_within + ANSWERS_WITHIN)
             return LogFacts(
                 topic_id=str(description.topic_id),
-                starts=self._moving(self._offsets, description, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
-                ends=self._moving(self._offsets, description, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
+                starts=self._retrying(self._offsets, description, OffsetSpec.earliest()),  # type: ignore[no-untyped-call]
+                ends=self._retrying(self._offsets, description, OffsetSpec.latest()),  # type: ignore[no-untyped-call]
             )
         except KafkaException as error:
-            raise translate(error, f"ask for the ends of {self._topic}") from error
+            raise translate(error, f"list the end offsets of {self._topic}") from error
         except FutureTimeout as error:
-            raise BrokerUnavailable(f"ask for the ends of {self._topic}: no answer") from error
+            raise BrokerUnavailable(f"list the end offsets of {self._topic}: no answer") from error
 
     def read_from(self, facts: LogFacts, positions: Mapping[int, int]) -> None:
-        """`fetch` goes on there; what was fetched before is forgotten."""
+        """Continue `fetch` at `positions`; records fetched before are dropped."""
         self._facts, self._checking, self._next_check = facts, None, Deadline(self._check_every)
         self.positions = dict(positions)
         self._assign()
@@ -129,25 +130,25 @@ class TopicLog:
         self._consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in self.positions.items()])
 
     def fetch(self, timeout: timedelta) -> Sequence[Message]:
-        """Records, as soon as there are any, or none after `timeout`. Trouble of the connection is logged, and no
-        record is missed by it. Raises PositionLost: call `read_from` before the next `fetch`; TargetError when the
-        topic is not for us to read: the next `fetch` goes on where this one began."""
+        """Records, as soon as there are any, or none after `timeout`. Connection problems are logged and lose no
+        record. Raises PositionLost: call `read_from` before the next `fetch`; TargetError when reading the topic is not
+        permitted: the next `fetch` continues where this one began."""
         self._check()
         if self._is_refused:
-            self._assign()  # records that came with the refusal were dropped with it
+            self._assign()  # records that arrived with the authorisation error were dropped with it
         try:
-            # the client would wait for all it is asked for, so it is asked for one first
+            # the client would wait until all requested records are there, so request one first
             messages = self._consumer.consume(1, timeout.total_seconds())
             messages += self._consumer.consume(AT_ONCE, 0) if messages else []
         except (KafkaException, RuntimeError) as error:
-            raise PositionLost(f"reading {self._topic} failed, records may be gone with it: {error}") from error
+            raise PositionLost(f"reading {self._topic} failed, and may have lost records: {error}") from error
         if any(map(Message.error, messages)):
             for message in filter(Message.error, messages):
-                self._told(message)
+                self._on_error(message)
             messages = list(filterfalse(Message.error, messages))
         elif messages:
             self._trouble = ""
-        # the last offset of each partition wins; an end of partition is told after its last record
+        # the last offset of each partition counts; a partition EOF follows its last record
         last = dict(zip(map(Message.partition, messages), map(Message.offset, messages), strict=True))
         for partition, offset in last.items():
             if partition is not None and offset is not None:
@@ -161,8 +162,8 @@ class TopicLog:
         self.is_heard = True
         self.positions[partition] = max(self.positions.get(partition, 0), next_offset)
 
-    def _told(self, message: Message) -> None:
-        """What came in place of a record."""
+    def _on_error(self, message: Message) -> None:
+        """Handle a message that is not a record."""
         error, partition, offset = message.error(), message.partition(), message.offset()
         if error is None:
             return
@@ -174,14 +175,14 @@ class TopicLog:
             self._is_refused = True
             raise translate(error, f"read {self._topic}", needs="READ")
         elif error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            pass  # the client asks for the coordinator of a group that it never joins
-        elif error.name() != self._trouble:  # once, until records come again
+            pass  # the client looks up the coordinator of a group that it never joins
+        elif error.name() != self._trouble:  # log once, until records arrive again
             self._trouble = error.name()
             log.warning("log_not_readable", extra={TOPIC: self._topic, ERROR: told(error), NEXT: "nothing, if it ends"})
 
     def _check(self) -> None:
-        """Whether the topic is what it was: a question is asked now, and its answer looked at later. Waits only when
-        the broker that is asked does not answer: see `admin_answers`."""
+        """Check that the topic is still the same: a request is sent by one call, and its answer evaluated by a later
+        one. Blocks only when the broker does not answer: see `admin_answers`."""
         if self._facts is None:
             return
         if self._checking is None:
@@ -212,7 +213,7 @@ class TopicLog:
         return asked[self._topic]
 
     def _partitions(self, description: TopicDescription) -> list[int]:
-        """Those that are read, in order."""
+        """The partitions to read, in order."""
         return sorted(p.id for p in description.partitions if self._partition in (None, p.id))
 
     def _offsets(self, description: TopicDescription, spec: OffsetSpec) -> Mapping[int, int]:
@@ -222,7 +223,7 @@ class TopicLog:
             request_timeout=self._answer_within.total_seconds(),
         )
         within = self._answer_within + ANSWERS_WITHIN
-        return {where.partition: answer_of(each, self._admin, within).offset for where, each in asked.items()}
+        return {partition.partition: answer_of(each, self._admin, within).offset for partition, each in asked.items()}
 
 
 def _leader_moves(error: BaseException) -> bool:

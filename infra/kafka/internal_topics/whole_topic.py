@@ -1,4 +1,4 @@
-"""All that a topic holds now, read once."""
+"""Reads the current contents of a topic once."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ NEVER = timedelta(days=1)
 def read_whole(
     properties: Mapping[str, object], topic: str, *, within: timedelta = timedelta(minutes=5)
 ) -> Sequence[tuple[bytes | None, bytes | None]]:
-    """Keys and values, committed ones only, in the order of each partition, up to the ends as of now. Raises
-    BrokerUnavailable, also when there is no such topic."""
+    """Keys and values of the committed records, in the order of each partition, up to the end offsets at the time of
+    the call. Raises BrokerUnavailable, also when there is no such topic."""
     deadline = Deadline(within)
     with closing(TopicLog(properties, topic, answer_within=timedelta(seconds=10), check_every=NEVER)) as log:
         facts = log.facts()

@@ -1,1 +1,1 @@
-"""Writing records to Kafka, and whom a failure is of."""
+"""Writes records to Kafka, and attributes failures to records, topics or the writer."""

@@ -1,13 +1,14 @@
-"""Who is to blame for a transaction that came to nothing, and what becomes of the others. Pure.
+"""Attributes an aborted transaction to partitions or topics, and decides what happens to the others. Pure.
 
-    delivery reports name partitions ──────────────> those; the others go again at once
-    nothing was acknowledged, or nobody is named:
+    delivery reports name partitions ──────────────> those; the others are delivered again at once
+    nothing was acknowledged, or no partition is named:
        one topic in the transaction ───────────────> all of its partitions
-       several ────────────────────────────────────> nobody yet: each topic in a transaction of its own
+       several ────────────────────────────────────> undecided: each topic in a transaction of its own
 
 One partition that the target does not admit fails AddPartitionsToTxn as a whole, and the client then reports every
-record of the transaction alike, as purged. It logs the name and gives it to nobody. Rights and settings belong to
-topics, and what belongs to a partition is reported by partition; so one more round for each topic tells.
+record of the transaction alike, as purged. It logs the partition's name but does not report it. Permissions and configs
+belong to topics, and problems of a partition are reported by partition; so one more round with each topic by itself
+shows the cause.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from infra.kafka.producer.rejections import BatchSizes, refuses_writer, run_fail
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abort:
-    """What is known of it."""
+    """Facts about an aborted transaction."""
 
     partitions: Sequence[TopicPartition]  # of its runs
-    failures: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)  # by delivery reports
-    refused_here: Collection[TopicPartition] = ()  # by the client itself: no size of batches would help
-    stalled: str = ""  # why it was given up, when records were not acknowledged for too long
-    cause: KafkaError | None = None  # of the transaction as such, if the client says one
-    reason: str = ""  # for those who are not to blame
+    failures: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)  # from delivery reports
+    refused_here: Collection[TopicPartition] = ()  # rejected by the client itself: smaller batches would not help
+    stalled: str = ""  # why it was aborted, when records were not acknowledged for too long
+    cause: KafkaError | None = None  # of the transaction as a whole, if the client reports one
+    reason: str = ""  # for the partitions that did not cause it
 
 
 def blamed(abort: Abort, sizes: BatchSizes) -> Sequence[RunFailed]:
-    """One answer for each partition. Raises WriterRefused when it is none of them."""
+    """One failure for each partition. Raises WriterRefused when the cause is the writer and no partition."""
     named = {p: error for p, error in abort.failures.items() if error.code() not in SECONDARY}
     if named:
         found = {p: _failure(abort, p, error, sizes) for p, error in named.items()}
@@ -47,15 +48,15 @@ def blamed(abort: Abort, sizes: BatchSizes) -> Sequence[RunFailed]:
     if (refused := refuses_writer(abort.cause, "deliver")) is not None:
         raise refused
     if abort.cause is not None and abort.cause.code() in FENCED:
-        return _all(abort, FailureKind.RETRY_LATER, "ABORTED", abort.reason)  # the group's matter, and no topic's
+        return _all(abort, FailureKind.RETRY_LATER, "ABORTED", abort.reason)  # caused by the group, not by a topic
     if abort.stalled:
-        silent = abort.failures.keys()
-        if 0 < len(silent) < len(abort.partitions):
-            return [_stalled(p, abort) if p in silent else _innocent(p, abort) for p in abort.partitions]
+        unacknowledged = abort.failures.keys()
+        if 0 < len(unacknowledged) < len(abort.partitions):
+            return [_stalled(p, abort) if p in unacknowledged else _innocent(p, abort) for p in abort.partitions]
     if abort.cause is None and not (abort.stalled and abort.failures):
-        return _all(abort, FailureKind.RETRY_LATER, "ABORTED", abort.reason)  # the client did not answer, say
+        return _all(abort, FailureKind.RETRY_LATER, "ABORTED", abort.reason)  # for example, the client did not answer
     if len({p.topic for p in abort.partitions}) > 1:
-        return _all(abort, FailureKind.APART, "ABORTED", f"one topic of several is to blame: {abort.reason}")
+        return _all(abort, FailureKind.APART, "ABORTED", f"one of several topics is the cause: {abort.reason}")
     if abort.stalled:
         return [_stalled(p, abort) for p in abort.partitions]
     assert abort.cause is not None
@@ -70,7 +71,7 @@ def _failure(abort: Abort, partition: TopicPartition, error: KafkaError, sizes: 
 
 def _stalled(partition: TopicPartition, abort: Abort) -> RunFailed:
     cause = f" ({told(abort.cause)})" if abort.cause is not None else ""
-    reason = f"{abort.stalled}{cause}: is it without a leader, or below min.insync.replicas?"
+    reason = f"{abort.stalled}{cause}: does the partition lack a leader, or replicas (min.insync.replicas)?"
     return RunFailed(partition, "STALLED", reason, FailureKind.STALLED)
 
 

@@ -1,12 +1,13 @@
-"""At-least-once delivery: records first, then the checkpoint that says they are there.
+"""At-least-once delivery: records first, then the checkpoint that covers them.
 
     produce the runs ─> all acknowledged ─> produce their checkpoints ─> acknowledged ─> return
          │ crash: some records, no checkpoint: the runs of this call are delivered again
          └ a run with a failed record gets no checkpoint; the others do
 
-A refused record is fatal to a gapless producer: it is drained, closed, and another one takes over. What it had not
-sent of other runs goes again at once, what it had delivered stays delivered and is checkpointed. When the checkpoint
-topic refuses checkpoints, or the target the writer, no run is to blame, and WriterRefused says so.
+A rejected record is fatal to a gapless producer: it is drained and closed, and a new producer replaces it. Its unsent
+records of other runs are delivered again at once; delivered runs stay delivered and are checkpointed. When the
+checkpoint topic rejects checkpoints, or the target rejects the writer, no run is the cause, and WriterRefused is
+raised.
 """
 
 from __future__ import annotations
@@ -43,19 +44,20 @@ GRACE = timedelta(seconds=2)  # for answers about records already sent, when the
 
 
 class AtLeastOnceWriter:
-    """A TargetWriter. Records may be repeated after a failure, never lost, and first copies keep their order."""
+    """A TargetWriter. After a failure, records may be duplicated but are never lost, and the first copies keep their
+    order."""
 
     author = Author.AT_LEAST_ONCE
 
     def __init__(self, properties: Mapping[str, object], *, checkpoint_topic: str, memory_bytes: int) -> None:
-        """Connects when first used. `memory_bytes` bounds what was handed to the client and is not acknowledged, its
-        bookkeeping included. Raises ConfigError."""
+        """Connects on first use. `memory_bytes`: limit of the unacknowledged records in the client, including its
+        overhead. Raises ConfigError."""
         self._properties = producer_properties(properties, memory_bytes=memory_bytes)
         self._checkpoint_topic = checkpoint_topic
         self._memory_bytes = memory_bytes
         self._producers: dict[int, IdempotentProducer[TopicPartition]] = {}  # by batch size
         self._sizes = BatchSizes()
-        self._doubts_checkpoints = False  # their topic refused some: it is looked at before records are sent
+        self._doubts_checkpoints = False  # their topic rejected some: it is checked before records are sent
 
     def batch_size_class(self, topic: str) -> int:
         return self._sizes.of(topic)
@@ -73,13 +75,13 @@ class AtLeastOnceWriter:
         skipped: dict[CheckpointKey, list[Skipped]] = defaultdict(list)
         producer: IdempotentProducer[TopicPartition] | None = None
         try:
-            # 1. Records, and their acknowledgement. A crash in here repeats runs of this call, no others: their
-            #    checkpoints are not written, those of earlier calls are.
+            # 1. Records, and their acknowledgement. A crash here repeats runs of this call and no others: their
+            #    checkpoints are not written yet, those of earlier calls are.
             with durable(Step.PRODUCE_RECORDS):
                 for run in runs:
                     if producer is None:
                         producer = self._producer(self.batch_size_class(run.partition.topic))
-                        self._look_at_checkpoints(producer)
+                        self._check_checkpoint_topic(producer)
                     last[run.key] = replace(run, batches=())
                     skipped[run.key] += run.skipped
                     if producer.fatal is not None:
@@ -89,25 +91,25 @@ class AtLeastOnceWriter:
                 if producer is None:
                     return []
                 failed = self._failed(producer, wait)
-            # 2. Checkpoints of runs whose every record is acknowledged: never before, a checkpoint ahead of its
-            #    records would lose them. Acknowledged before this returns, so that the next call's crash repeats none
-            #    of this call's runs.
+            # 2. Checkpoints of runs whose records are all acknowledged, and never earlier: a checkpoint ahead of its
+            #    records would lose them. Acknowledged before this returns, so that a crash of the next call repeats
+            #    none of this call's runs.
             with durable(Step.PRODUCE_CHECKPOINT):
                 delivered = [replace(r, skipped=skipped[k]) for k, r in last.items() if r.partition not in failed]
                 failed.update(self._record_checkpoints(delivered, wait))
         except BrokerUnavailable:
-            self.close(GRACE)  # what is still in the queue must not be delivered behind the caller's back
+            self.close(GRACE)  # queued records must not be delivered after this call has failed
             raise
         except WriterRefused:
             self.close(timedelta())
             raise
         partitions = {run.partition for run in last.values()}
         if partitions and all(p in failed and failed[p].code in UNKNOWN_FATE for p in partitions):
-            raise BrokerUnavailable(f"nothing can be said of any run: {next(iter(failed.values())).reason}")
+            raise BrokerUnavailable(f"the outcome of all runs is unknown: {next(iter(failed.values())).reason}")
         return list(failed.values())
 
     def close(self, timeout: timedelta) -> None:
-        """Drop what is in flight and release everything. May be called twice; the next `deliver` connects again."""
+        """Drop records in flight and release everything. May be called twice; the next `deliver` connects again."""
         deadline = Deadline(timeout)
         while self._producers:
             _, producer = self._producers.popitem()
@@ -116,7 +118,7 @@ class AtLeastOnceWriter:
     def _failed(
         self, producer: IdempotentProducer[TopicPartition], wait: Callable[[], None]
     ) -> dict[TopicPartition, RunFailed]:
-        """By partition; raises WriterRefused when it is not they that are refused."""
+        """Failures by partition. Raises WriterRefused when the writer is rejected and not a partition."""
         refused_here = producer.refused_here.copy()
         producer.refused_here.clear()
         causes = self._settle(producer, wait)
@@ -134,8 +136,9 @@ class AtLeastOnceWriter:
                 found[partition] = run_failed(partition, cause)
         return found
 
-    def _look_at_checkpoints(self, producer: IdempotentProducer[TopicPartition]) -> None:
-        """Records whose checkpoint is refused are repeated with the next attempt."""
+    def _check_checkpoint_topic(self, producer: IdempotentProducer[TopicPartition]) -> None:
+        """Check the checkpoint topic after it has rejected some: records whose checkpoint is rejected would be
+        duplicated by the next attempt. Raises WriterRefused."""
         topic = self._checkpoint_topic
         if self._doubts_checkpoints:
             refused = refuses_checkpoints(producer.topic_error(topic, within=ASK_WITHIN), topic)
@@ -145,7 +148,7 @@ class AtLeastOnceWriter:
     def _record_checkpoints(
         self, runs: Sequence[TargetRun], wait: Callable[[], None]
     ) -> Mapping[TopicPartition, RunFailed]:
-        """Raises WriterRefused when their topic takes none."""
+        """Write the checkpoints of delivered runs. Raises WriterRefused when their topic rejects them."""
         if not runs:
             return {}
         producer, topic = self._producer(BATCH_BYTES[0]), self._checkpoint_topic
@@ -173,8 +176,8 @@ class AtLeastOnceWriter:
     def _settle(
         self, producer: IdempotentProducer[TopicPartition], wait: Callable[[], None]
     ) -> Mapping[TopicPartition, KafkaError]:
-        """Failures, once the fate of everything handed over is known. After any, a new producer takes over: most are
-        fatal to a gapless one, and it may not have said so yet."""
+        """Failures, once the outcome of every queued record is known. After any failure a new producer is used: most
+        failures are fatal to a gapless producer, which may not have reported that yet."""
         failures = producer.settle(wait=wait, grace=GRACE)
         if failures or producer.fatal is not None:
             self._producers = {size: p for size, p in self._producers.items() if p is not producer}
@@ -184,4 +187,4 @@ class AtLeastOnceWriter:
 
 def _check(should_stop: Callable[[], bool]) -> None:
     if should_stop():
-        raise BrokerUnavailable("told to stop before the target had acknowledged everything")
+        raise BrokerUnavailable("stopped before the target had acknowledged everything")

@@ -1,12 +1,13 @@
-"""Who writes under a transactional id that no group fences: the last one who wrote so into the checkpoint topic.
+"""Ownership of a transactional id that no group fences: the owner is the last process that recorded itself in the
+checkpoint topic.
 
-    take over: init ─> "mine" ─> read positions          init again, for whatever reason: init ─> still mine? ─> go on
-                                                                                                  └ no: OwnershipLost
+    take over: init ─> owner record ─> read positions          any later init: init ─> still the owner? ─> continue
+                                                                                       └ no: OwnershipLost
 
-To initialise transactions ends whoever had the id before, but only until that one does the same: a process that was
-frozen, or cut off, would take the id back and go on from positions of before. So each init is followed by the question
-whose the id is. Either that init came before the successor's word, which it then keeps from being written, or behind
-it, and then it finds the word.
+`init_transactions` fences the previous user of the id, but only until that process calls it, too: a process that was
+frozen or partitioned would take the id back and continue from outdated positions. Therefore each init is followed by a
+check of the owner record. Either the init came before the successor's record, and then prevents it from being written,
+or after it, and then the check finds the record.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 
 
 class Owner:
-    """One process's claim to one transactional id."""
+    """One process's claim to a transactional id."""
 
     def __init__(self, transactional_id: str, checkpoints: KafkaCheckpointStore) -> None:
         self._id = transactional_id
@@ -28,13 +29,13 @@ class Owner:
 
     @property
     def record(self) -> tuple[bytes, bytes]:
-        """Key and value of the word, to be written by a transaction of that id."""
+        """Key and value of the owner record, to be written by a transaction of that id."""
         return encode_owner_key(self._id), encode_owner(self._token)
 
     def confirm(self) -> None:
-        """Raises OwnershipLost when somebody took over since, BrokerUnavailable when it cannot be said."""
+        """Raises OwnershipLost when another process has taken over since, BrokerUnavailable when that is unknown."""
         self._checkpoints.read()
         if self._checkpoints.owner(self._id) != self._token:
             raise OwnershipLost(
-                f"transactional id {self._id}: another process has begun the same work since, so this one ends"
+                f"transactional id {self._id}: another process has started the same work since, so this one ends"
             )

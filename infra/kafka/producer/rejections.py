@@ -1,7 +1,7 @@
-"""What a target says no to for good, and what each of these refusals is about: a record, a topic, or the writer itself.
+"""Permanent rejections by a target, and what each is about: a record, a topic, or the writer.
 
-Classified by Kafka's error code, wherever it comes from: a delivery report, or a call that begins, fences or ends a
-transaction. A code that is not here may go away by itself.
+Classified by Kafka's error code, regardless of its source: a delivery report, or a call that begins, fences or ends a
+transaction. Any other code may be temporary.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from infra.kafka.client.errors import CREDENTIALS, told
 from infra.runtime.log_fields import BYTES, REASON, TOPIC
 
 BATCH_BYTES = (1_000_000, 50_000, 1)
-"""Sizes of produced batches to try, one after the other, on a topic whose `max.message.bytes` refuses larger ones (the
-limit is the batch's, and this client does not split a refused batch). The last one means a batch for each record."""
+"""Batch sizes to try, one after the other, on a topic whose `max.message.bytes` rejects larger batches (the limit
+applies to the batch, and this client does not split a rejected batch). The last size means one batch for each
+record."""
 
 
 class About(Enum):
-    RECORD = auto()  # others of the partition may pass
-    TOPIC = auto()  # no record of it passes
-    WRITER = auto()  # nothing of this process passes
+    RECORD = auto()  # other records of the partition may be accepted
+    TOPIC = auto()  # no record of the topic is accepted
+    WRITER = auto()  # no record of this process is accepted
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Refusal:
     remedy: str
 
 
-_CLIENT = "a broker and a client that do not fit: see the README for the versions that do"
+_CLIENT = "the broker and the client are incompatible: see the README for the supported versions"
 
 REFUSALS: Mapping[int, Refusal] = {
     KafkaError.MSG_SIZE_TOO_LARGE: Refusal(
@@ -46,9 +47,9 @@ REFUSALS: Mapping[int, Refusal] = {
         About.RECORD, "raise message.timestamp.before.max.ms or after.max.ms of the topic, or clamp"
     ),
     KafkaError.INVALID_RECORD: Refusal(
-        About.RECORD, "the topic refuses the record (a compacted topic takes none without a key)"
+        About.RECORD, "the topic rejects the record (a compacted topic accepts none without a key)"
     ),
-    KafkaError.POLICY_VIOLATION: Refusal(About.RECORD, "ask who set the cluster's policy"),
+    KafkaError.POLICY_VIOLATION: Refusal(About.RECORD, "ask the cluster's administrators about its policy"),
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: Refusal(About.TOPIC, "raise the topic's message format to 2"),
     KafkaError.TOPIC_EXCEPTION: Refusal(About.TOPIC, "give the destination a name that Kafka allows"),
     # READ is for the group offset that a transaction commits with its records
@@ -57,7 +58,7 @@ REFUSALS: Mapping[int, Refusal] = {
         About.WRITER, "allow WRITE on the destination topics, or IDEMPOTENT_WRITE on the cluster"
     ),
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Refusal(
-        About.WRITER, "allow WRITE and DESCRIBE on the transactional id, by its prefix: a process makes up the rest"
+        About.WRITER, "allow WRITE and DESCRIBE on the transactional id, by its prefix: each process adds a suffix"
     ),
     KafkaError.GROUP_AUTHORIZATION_FAILED: Refusal(About.WRITER, "allow READ on the ingress group"),
     KafkaError.INVALID_TRANSACTION_TIMEOUT: Refusal(
@@ -69,7 +70,7 @@ REFUSALS: Mapping[int, Refusal] = {
     KafkaError.UNSUPPORTED_VERSION: Refusal(About.WRITER, _CLIENT),
     KafkaError._UNSUPPORTED_FEATURE: Refusal(About.WRITER, _CLIENT),
 }
-"""By code. An unknown destination is not one of them: it may be on its way."""
+"""By code. An unknown destination topic is not among them: it may be about to appear."""
 
 MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION})
 
@@ -77,7 +78,8 @@ log = logging.getLogger(__name__)
 
 
 def run_failed(partition: TopicPartition, error: KafkaError, *, prefix: str = "") -> RunFailed:
-    """Of a partition that is to blame. Raises WriterRefused when it is not the partition that is refused."""
+    """The failure of a partition that caused `error`. Raises WriterRefused when the writer is rejected and not the
+    partition."""
     refusal = REFUSALS.get(error.code())
     if refusal is None:
         return RunFailed(partition, error.name(), f"{prefix}{error.str()}", FailureKind.RETRY_LATER)
@@ -89,7 +91,7 @@ def run_failed(partition: TopicPartition, error: KafkaError, *, prefix: str = ""
 
 
 def refuses_writer(error: KafkaError | None, doing: str) -> WriterRefused | None:
-    """None when it is something else, or may go away by itself."""
+    """The error of a rejected writer; None when the cause is another one, or may be temporary."""
     refusal = REFUSALS.get(error.code()) if error is not None else None
     if error is None or refusal is None or refusal.about is not About.WRITER:
         return None
@@ -97,38 +99,39 @@ def refuses_writer(error: KafkaError | None, doing: str) -> WriterRefused | None
 
 
 def refuses_checkpoints(error: KafkaError | None, topic: str) -> WriterRefused | None:
-    """The same of a record for the checkpoint topic, without which nothing is delivered."""
+    """The same for a record of the checkpoint topic, without which nothing is delivered."""
     if error is None:
         return None
     if error.code() in MISSING:
         return WriterRefused(
             f"the checkpoint topic {topic} does not exist ({error.name()}), and without it nothing is delivered. "
-            "Create it again, compacted and with one partition. Partitions that are being delivered go on where they "
-            "are; for the others seed the position (`replicator checkpoints seed`) before ingress is started again"
+            "Create it again, compacted and with one partition. Partitions being delivered continue at their position; "
+            "for the others seed the position (`replicator checkpoints seed`) before ingress is started again"
         )
     refusal = REFUSALS.get(error.code())
     if refusal is None:
         return None
-    return WriterRefused(f"the checkpoint topic {topic} takes no checkpoint: {told(error)}: {refusal.remedy}")
+    return WriterRefused(f"the checkpoint topic {topic} rejects checkpoints: {told(error)}: {refusal.remedy}")
 
 
 @dataclass(slots=True)
 class BatchSizes:
-    """The largest batches that each topic takes, as learnt. One thread."""
+    """The largest batch size that each topic is known to accept. Use from one thread only."""
 
-    _known: dict[str, int] = field(default_factory=dict)  # topics that refused the largest
+    _known: dict[str, int] = field(default_factory=dict)  # topics that rejected the largest size
 
     def of(self, topic: str) -> int:
         return self._known.get(topic, BATCH_BYTES[0])
 
     def refused(self, partition: TopicPartition, error: KafkaError) -> RunFailed:
-        """A batch of the size in use was too large: the next try makes smaller ones, if there are any."""
+        """Record that a batch of the current size was too large: the next attempt uses the next smaller size, if
+        any."""
         topic, size = partition.topic, self.of(partition.topic)
         smaller = next((s for s in BATCH_BYTES if s < size), None)
         if smaller is None:
-            self._known.pop(topic, None)  # it was not the batches: once mended, large ones may do
+            self._known.pop(topic, None)  # the record itself is too large: once fixed, large batches may be accepted
             return run_failed(partition, error)
         self._known[topic] = smaller
         log.warning("smaller_batches", extra={TOPIC: topic, BYTES: smaller, REASON: error.str()})
-        reason = f"{error.str()}; the next try makes batches of {smaller} bytes"
+        reason = f"{error.str()}; the next attempt uses batches of {smaller} bytes"
         return RunFailed(partition, error.name(), reason, FailureKind.RETRY_NOW)

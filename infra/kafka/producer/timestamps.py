@@ -1,4 +1,4 @@
-"""Which timestamps a topic of this cluster can hold, and records made to fit."""
+"""Checks records against the timestamp limits of a target topic, and clamps them if configured."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from infra.kafka.client.encode import EARLIEST, LATEST, clamp_timestamps, unsupp
 from infra.kafka.client.topic_configs import limits_ms
 from infra.runtime.lifecycle import Clock
 
-SLACK_MS = 60_000  # between clamping a record and the broker's look at it, clocks that differ included
-FRESH_SECONDS = 60.0  # topic settings are asked for again after this
+SLACK_MS = 60_000  # between clamping a record and the broker's check of it, including clock skew
+FRESH_SECONDS = 60.0  # topic configs are read again after this time
 
 
 @dataclass(frozen=True, slots=True)
 class _Limits:
     before_max_ms: int
     after_max_ms: int
-    kept: bool  # the producer's stamps are stored; else the broker's own are, and any may come
+    kept: bool  # the producer's timestamps are stored; else the broker stores its own and accepts any
     until: float
 
 
 @dataclass(slots=True)
 class TargetTimestamps:
-    """A `TimestampRule`. One thread."""
+    """A TimestampRule. Use from one thread only."""
 
     admin: ClusterAdmin
     clock: Clock
@@ -41,21 +41,25 @@ class TargetTimestamps:
             return Checked(batches, 0)
         now_ms = int(self.clock.now().timestamp() * 1000)
         before_max_ms, after_max_ms = limits.before_max_ms, limits.after_max_ms
-        if clamp:  # the broker judges later, and by its own clock
+        if clamp:  # the broker checks later, and by its own clock
             before_max_ms, after_max_ms = _with_slack(before_max_ms), _with_slack(after_max_ms)
         fit: list[pa.RecordBatch] = []
         altered = 0
         for batch in batches:
             bad = unsupported_timestamps(batch, before_max_ms=before_max_ms, after_max_ms=after_max_ms, now_ms=now_ms)
             if bad is not None and not clamp:
-                stamp = bad.first_timestamp_ms
-                why = "which the Kafka client replaces by the current time" if stamp == 0 else "which it refuses"
+                timestamp_ms = bad.first_timestamp_ms
+                why = (
+                    "which the Kafka client replaces by the current time"
+                    if timestamp_ms == 0
+                    else "which the topic rejects"
+                )
                 return Checked(
                     (),
                     0,
-                    f"source offset {bad.first_offset} has timestamp {stamp} ({_shown(stamp)}), {why}, as would "
-                    f"{bad.count - 1} more. Raise {topic}'s message.timestamp.before.max.ms and after.max.ms, or set "
-                    "on_timestamp = 'clamp' for this source",
+                    f"source offset {bad.first_offset} has timestamp {timestamp_ms} ({_shown(timestamp_ms)}), {why}; "
+                    f"the same holds for {bad.count - 1} more records. Raise {topic}'s message.timestamp.before.max.ms "
+                    "and after.max.ms, or set on_timestamp = 'clamp' for this source",
                 )
             if bad is not None:
                 low = EARLIEST if before_max_ms >= LATEST else now_ms - before_max_ms
@@ -83,8 +87,8 @@ def _with_slack(limit_ms: int) -> int:
     return limit_ms if limit_ms >= LATEST else limit_ms - min(SLACK_MS, limit_ms // 2)
 
 
-def _shown(stamp_ms: int) -> str:
+def _shown(timestamp_ms: int) -> str:
     try:
-        return datetime.fromtimestamp(stamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
         return "no date"

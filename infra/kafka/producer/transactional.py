@@ -1,14 +1,14 @@
 """Exactly-once delivery: records, checkpoints and the fence in one transaction of the target.
 
     begin ─> records ─> all acknowledged ─> checkpoints ─> fence: group offsets under the snapshot ─> commit
-       │ crash up to the commit: nothing is visible; the next owner waits for the abort, and finds the old checkpoints
-       │ crash behind it: everything is visible, checkpoints too
-       ├ a run is refused: abort; it alone is answered as failed, the others are to be delivered again at once
-       ├ the writer is refused, or its checkpoints: abort, WriterRefused; no run is to blame
-       ├ the generation has moved on: the fence is refused, abort
-       └ the answer to the commit is lost: `unknown`; the next producer of this id finishes or aborts it first
+       │ crash before the commit: nothing is visible; the next owner waits for the abort and finds the old checkpoints
+       │ crash after it: everything is visible, including the checkpoints
+       ├ a run is rejected: abort; it alone is returned as failed, the others are to be delivered again at once
+       ├ the writer or its checkpoints are rejected: abort, WriterRefused; no run is the cause
+       ├ the group has a newer generation: the fence is rejected, abort
+       └ the answer to the commit is lost: `unknown`; the next producer of this id first completes or aborts it
 
-The group offsets are a fence and nothing else. The position is the checkpoint.
+The group offsets serve as a fence only. The position is the checkpoint.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from infra.kafka.producer.rejections import BATCH_BYTES, BatchSizes, refuses_che
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
 
-STALLED_AFTER = timedelta(seconds=10)  # without an acknowledgement: some partition has no leader, or too few replicas
+STALLED_AFTER = timedelta(seconds=10)  # without an acknowledgement: a partition has no leader, or too few replicas
 ABORT_WITHIN = timedelta(seconds=10)
 FENCED_WITHIN = timedelta(seconds=10)
 COMMITTED_WITHIN = timedelta(seconds=20)
-STEP = timedelta(seconds=1)  # longest call of the client before anybody is asked whether to go on
-CHECKPOINTS = TopicPartition("", -1)  # under which failures of checkpoint records are filed
+STEP = timedelta(seconds=1)  # longest call into the client between two checks of `should_stop`
+CHECKPOINTS = TopicPartition("", -1)  # the owner under which failures of checkpoint records are recorded
 
 
 class _Refused(ReplicatorError):
-    """The transaction has to be aborted: nothing of it will be in the target. `abortable`: the client said so itself,
-    and goes on after an abort. `cause`: what a call into the client said."""
+    """The transaction has to be aborted: none of it will be visible in the target. `abortable`: the client itself
+    requires the abort and can continue after it. `cause`: the error of a call into the client."""
 
     def __init__(self, reason: str, *, abortable: bool = True, cause: KafkaError | None = None) -> None:
         super().__init__(reason)
@@ -66,11 +66,11 @@ class _Refused(ReplicatorError):
 
 
 class _CheckpointsRefused(ReplicatorError):
-    """The records are acknowledged, and their checkpoints are not: the transaction has to be aborted."""
+    """The records are acknowledged, but their checkpoints are not: the transaction has to be aborted."""
 
     def __init__(self, reason: str, refused: WriterRefused | None) -> None:
         super().__init__(reason)
-        self.refused = refused  # None: it may go away by itself
+        self.refused = refused  # None: the cause may be temporary
 
 
 class _Unknown(ReplicatorError):
@@ -78,7 +78,7 @@ class _Unknown(ReplicatorError):
 
 
 class TransactionalWriter:
-    """A TargetWriter whose every call is one transaction."""
+    """A TargetWriter that uses one transaction per call of `deliver`."""
 
     author = Author.EXACTLY_ONCE
 
@@ -92,10 +92,10 @@ class TransactionalWriter:
         checkpoint_topic: str,
         memory_bytes: int,
     ) -> None:
-        """Connects when first used. Of two processes with one id the older is fenced: not `exclusive`, because somebody
-        chose it, that is the end of the older one; a made-up id is only fenced when its owner was frozen for longer
-        than the timeout, and then goes on. A process that dies in a transaction holds up whoever takes its partitions
-        for `transaction_timeout`. Raises ConfigError."""
+        """Connects on first use. Of two processes with the same id, the older one is fenced. `exclusive`: the id is
+        generated, so its owner is fenced only after it was frozen for longer than the timeout, and then continues. An
+        id that a user chose is not exclusive: a fenced process ends. A process that dies within a transaction blocks
+        the next owner of its partitions for `transaction_timeout`. Raises ConfigError."""
         self._properties = transactional_properties(
             properties, memory_bytes=memory_bytes, transaction_timeout=transaction_timeout
         )
@@ -105,33 +105,32 @@ class TransactionalWriter:
         self._memory_bytes = memory_bytes
         self._sizes = BatchSizes()
         self._producers: dict[int, _Transactions] = {}  # by batch size
-        self._owner: Owner | None = None  # asked after each init; None: a group fences
-        self._doubts_checkpoints = False  # their topic refused some: it is looked at before records are sent
+        self._owner: Owner | None = None  # checked after each init; None: a group fences
+        self._doubts_checkpoints = False  # their topic rejected some: it is checked before records are sent
 
     def batch_size_class(self, topic: str) -> int:
         return self._sizes.of(topic)
 
     def take_over(self, within: timedelta, owner: Owner) -> None:
-        """When this returns, whoever had this id before can write nothing more, and its transactions have ended: what
-        is read now holds. Raises BrokerUnavailable."""
+        """Fence all earlier owners of the id. Once this returns, they cannot write any more and their transactions have
+        ended, so that positions read from now on stay valid. Raises BrokerUnavailable."""
         deadline = Deadline(within)
         for batch_size_class in BATCH_BYTES:
             self._connect(batch_size_class, lambda: deadline.expired)
-        for (
-            batch_size_class
-        ) in BATCH_BYTES:  # each has an id of its own: the word of each keeps out who comes back to that one
-            self._say(batch_size_class, owner.record, lambda: deadline.expired)
-        for batch_size_class in BATCH_BYTES[1:]:  # seldom needed again
+        # each class has an id of its own: the owner record written under it keeps an earlier owner of that id out
+        for batch_size_class in BATCH_BYTES:
+            self._write_owner(batch_size_class, owner.record, lambda: deadline.expired)
+        for batch_size_class in BATCH_BYTES[1:]:  # rarely needed again
             self._producers.pop(batch_size_class).end(timedelta())
         self._owner = owner
 
     def deliver(
         self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
     ) -> Sequence[RunFailed]:
-        """See TargetWriter. Raises OwnershipLost when another process has taken this one's place. After WriterRefused
-        because of the checkpoint topic, the next call asks for that before it sends anything."""
-        coming = iter(runs)
-        first = next(coming, None)
+        """See TargetWriter. Raises OwnershipLost when another process has replaced this one. After WriterRefused
+        because of the checkpoint topic, the next call checks that topic before it sends anything."""
+        remaining = iter(runs)
+        first = next(remaining, None)
         if first is None:
             return []
         batch_size_class, last = self.batch_size_class(first.partition.topic), dict[CheckpointKey, TargetRun]()
@@ -139,7 +138,7 @@ class TransactionalWriter:
         producer = self._begun(batch_size_class, should_stop)
         try:
             with durable(Step.PRODUCE_RECORDS):
-                for run in chain([first], coming):
+                for run in chain([first], remaining):
                     last[run.key] = replace(run, batches=())
                     skipped += run.skipped
                     producer.send(run, run.partition, memory_bytes=self._memory_bytes, wait=producer.going(should_stop))
@@ -152,7 +151,7 @@ class TransactionalWriter:
                 producer.commit(should_stop)
         except _Unknown as error:
             self._renew(batch_size_class, producer)
-            raise BrokerUnavailable(f"whether a transaction was committed is not known: {error}") from error
+            raise BrokerUnavailable(f"it is unknown whether a transaction was committed: {error}") from error
         except _CheckpointsRefused as error:
             with durable(Step.ABORT_TRANSACTION):
                 self._renew(batch_size_class, producer)
@@ -162,18 +161,18 @@ class TransactionalWriter:
             return [RunFailed(p, "ABORTED", str(error), FailureKind.RETRY_LATER) for p in _partitions(last)]
         except _Refused as error:
             return self._aborted(batch_size_class, producer, last, error)
-        except BrokerUnavailable:  # told to stop: the partitions may be leaving, so no more time than it takes
+        except BrokerUnavailable:  # stopped: the partitions may be about to be revoked, so end quickly
             self._producers.pop(batch_size_class, None)
             producer.end(STEP)
             raise
         except BaseException:
-            self._renew(batch_size_class, producer)  # the caller's own failure: nothing of it may become visible
+            self._renew(batch_size_class, producer)  # the caller's own failure: no record may become visible
             raise
         self._doubts_checkpoints = False
         return []
 
     def close(self, timeout: timedelta) -> None:
-        """Abort what is open and release everything. May be called twice; the next `deliver` connects again."""
+        """Abort an open transaction and release everything. May be called twice; the next `deliver` connects again."""
         deadline = Deadline(timeout)
         while self._producers:
             _, producer = self._producers.popitem()
@@ -199,7 +198,7 @@ class TransactionalWriter:
         return producer
 
     def _connect(self, batch_size_class: int, should_stop: Callable[[], bool]) -> _Transactions:
-        """Fences whoever had this id before, and waits for the end of its transaction."""
+        """Create a producer: fences earlier users of the id, and waits for the end of their transactions."""
         size = {} if batch_size_class == BATCH_BYTES[0] else {"batch.size": batch_size_class}
         producer = _Transactions({**self._properties, **size, "transactional.id": f"{self._id}.{batch_size_class}"})
         try:
@@ -220,7 +219,7 @@ class TransactionalWriter:
         self._producers[batch_size_class] = producer
         return producer
 
-    def _say(self, batch_size_class: int, record: tuple[bytes, bytes], should_stop: Callable[[], bool]) -> None:
+    def _write_owner(self, batch_size_class: int, record: tuple[bytes, bytes], should_stop: Callable[[], bool]) -> None:
         producer = self._producers[batch_size_class]
         try:
             producer.begin()
@@ -234,20 +233,20 @@ class TransactionalWriter:
             raise BrokerUnavailable(f"take over the transactional id {self._id}.{batch_size_class}: {error}") from error
 
     def _renew(self, batch_size_class: int, producer: _Transactions) -> None:
-        """A new producer, at once if it can be: the checkpoint topic cannot be read past an open transaction."""
+        """Replace the producer, at once if possible: the checkpoint topic cannot be read past an open transaction."""
         self._producers.pop(batch_size_class, None)
         producer.end(timedelta())
         fenced = producer.fatal is not None and producer.fatal.code() == KafkaError._FENCED
-        if fenced and not self._exclusive and self._owner is None:  # an owner is asked, once connected
+        if fenced and not self._exclusive and self._owner is None:  # with an owner, `_connect` checks its record
             raise OwnershipLost(
-                f"another process has the transactional id {self._id}, or this one was frozen: is the same "
-                "group.instance.id given twice? This process ends; start it again if it is the right one"
+                f"another process uses the transactional id {self._id}, or this one was frozen: is the same "
+                "group.instance.id configured twice? This process ends; restart it if it is the right one"
             )
         deadline = Deadline(ABORT_WITHIN)
         try:
             self._connect(batch_size_class, lambda: deadline.expired)
         except (BrokerUnavailable, WriterRefused):
-            return  # the next `deliver` tries again, and says so; the broker aborts by timeout meanwhile
+            return  # the next `deliver` tries again and reports it; meanwhile the broker aborts by timeout
 
     def _checkpoint(
         self,
@@ -256,7 +255,7 @@ class TransactionalWriter:
         skipped: Iterable[Skipped],
         should_stop: Callable[[], bool],
     ) -> None:
-        """What was given up is written down with the position that passes it, or neither is."""
+        """Write the skipped offsets and the positions after them, in the same transaction."""
         records = [(encode_skipped_key(one), encode_skipped(one)) for one in skipped]
         records += [(encode_key(run.key), encode(run.checkpoint)) for run in last.values()]
         with durable(Step.PRODUCE_CHECKPOINT):
@@ -265,8 +264,8 @@ class TransactionalWriter:
     def _write(
         self, producer: _Transactions, records: Iterable[tuple[bytes, bytes]], should_stop: Callable[[], bool]
     ) -> None:
-        """Into the checkpoint topic, acknowledged. Everything before them is acknowledged already, so it is they that
-        fail. Raises _CheckpointsRefused."""
+        """Write records to the checkpoint topic and wait for their acknowledgement. All earlier records are already
+        acknowledged, so any failure is theirs. Raises _CheckpointsRefused."""
         topic = self._checkpoint_topic
         try:
             for key, value in records:
@@ -283,9 +282,9 @@ class TransactionalWriter:
             named = producer.failures.get(CHECKPOINTS)
             cause = named if named is not None and named.code() not in SECONDARY else error.cause or producer.cause()
             refused = refuses_checkpoints(cause, topic) or refuses_writer(cause, "deliver")
-            # a record for a topic that is not there waits in the client for its transaction's whole time
+            # a record for a topic that does not exist stays in the client until its transaction times out
             refused = refused or refuses_checkpoints(producer.topic_error(topic, within=STEP), topic)
-            raise _CheckpointsRefused(f"no checkpoint goes into {topic}: {error}", refused) from error
+            raise _CheckpointsRefused(f"cannot write checkpoints to {topic}: {error}", refused) from error
 
     def _aborted(
         self,
@@ -294,12 +293,12 @@ class TransactionalWriter:
         last: Mapping[CheckpointKey, TargetRun],
         error: _Refused,
     ) -> Sequence[RunFailed]:
-        """Who is to blame, once nothing of the transaction can become visible."""
-        cause = error.cause or producer.cause()  # the client answers as long as it lives
+        """The failures by partition, once no record of the transaction can become visible."""
+        cause = error.cause or producer.cause()  # before `_renew` closes the client
         stalled, refused_here = producer.stalled, producer.refused_here.copy()
         with durable(Step.ABORT_TRANSACTION):
-            # The client's own abort purges its queues, which goes on in the background and takes records of the next
-            # transaction, too (seen). So the next producer of this id aborts, as it begins.
+            # The client's own abort purges its queues, which continues in the background and drops records of the next
+            # transaction, too (seen). Therefore the next producer of this id aborts the transaction in its init.
             self._renew(batch_size_class, producer)
         abort = Abort(
             partitions=_partitions(last),
@@ -313,22 +312,22 @@ class TransactionalWriter:
 
 
 def _partitions(runs: Mapping[CheckpointKey, TargetRun]) -> Sequence[TopicPartition]:
-    """Each once: several sources may go to one."""
+    """Each partition once: several sources may have the same target."""
     return list(dict.fromkeys(run.partition for run in runs.values()))
 
 
 class _Transactions(IdempotentProducer[TopicPartition]):
-    """A transactional producer. Raises _Refused when the transaction has to be aborted, _Unknown when it may have been
-    committed, BrokerUnavailable when told to stop before either."""
+    """A transactional producer. Its methods raise _Refused when the transaction has to be aborted, _Unknown when it may
+    have been committed, and BrokerUnavailable when stopped before either."""
 
     def __init__(self, properties: Mapping[str, object]) -> None:
         super().__init__(properties)
         self.stalled = False
         self._left, self._since = 0, time.monotonic()
         timeout_ms = int(str(properties["transaction.timeout.ms"]))
-        # as long as the transaction of somebody who died may last
+        # init waits for the transaction of a dead process, until its timeout
         self._init_within = timedelta(milliseconds=timeout_ms) + ABORT_WITHIN
-        self._hangs = False  # a call into the client never came back: nothing may touch it any more
+        self._hangs = False  # a call into the client did not return: the client must not be used any more
 
     def init(self, should_stop: Callable[[], bool]) -> None:
         self._bounded(
@@ -340,7 +339,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         self._until(self._client.begin_transaction, lambda: True)
 
     def going(self, should_stop: Callable[[], bool]) -> Callable[[], None]:
-        """To be called while waiting: raises when the transaction cannot succeed any more."""
+        """A check to call while waiting; it raises when the transaction cannot succeed any more."""
 
         def check() -> None:
             self._refuse_failures()
@@ -350,12 +349,12 @@ class _Transactions(IdempotentProducer[TopicPartition]):
                 self.stalled = True
                 raise _Refused(f"{self._left} records are not acknowledged for {STALLED_AFTER}")
             if should_stop():
-                raise BrokerUnavailable("told to stop before the transaction was complete")
+                raise BrokerUnavailable("stopped before the transaction was complete")
 
         return check
 
     def acknowledged(self, should_stop: Callable[[], bool]) -> None:
-        """Everything handed over so far is in the target's log."""
+        """Wait until all records queued so far are in the target's log."""
         check = self.going(should_stop)
         while len(self) and not self.failures and self.fatal is None:
             self._guarded(lambda: self._client.flush(SLICE.total_seconds()))
@@ -364,8 +363,8 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         self._refuse_failures()
 
     def fence(self, runs: Iterable[TargetRun], fence: Any, should_stop: Callable[[], bool]) -> None:
-        """The target takes the transaction only while `fence` names the group's generation."""
-        # one for each partition, whoever delivers there: what it says is ignored
+        """Add group offsets: the target accepts the transaction only while `fence` is of the group's generation."""
+        # one offset for each partition, from any of its sources: the value is not used
         nexts = {run.partition: run.checkpoint.next_offset for run in runs}
         offsets = [ClientPartition(p.topic, p.partition, next_offset) for p, next_offset in nexts.items()]
         self._bounded(
@@ -387,11 +386,11 @@ class _Transactions(IdempotentProducer[TopicPartition]):
             raise
 
     def cause(self) -> KafkaError | None:
-        """Why the transaction has to be aborted, as the client knows it; None when it does not say."""
+        """The client's reason why the transaction has to be aborted; None when it has none."""
         if self._hangs:
             return None
         try:
-            # to begin another one in the middle of it is refused, and by what is wrong with it, if anything is
+            # `begin_transaction` within a transaction fails; its error is the cause of the abort, if there is one
             self._bounded(self._client.begin_transaction, lambda: True, within=STEP)
         except _Refused as error:
             return None if error.cause is None or error.cause.code() == KafkaError._STATE else error.cause
@@ -400,12 +399,13 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         return None
 
     def end(self, grace: timedelta) -> None:
-        """Abort if it can be done within `grace`; a new producer of this id, or the timeout, does it else."""
+        """Abort if possible within `grace`, else leave that to the next producer of this id or to the timeout; close
+        the client."""
         if self._hangs:
             return
         if grace > timedelta() and self.fatal is None:
             deadline = Deadline(grace)
-            with contextlib.suppress(ReplicatorError):  # no transaction was open, or it ends by itself
+            with contextlib.suppress(ReplicatorError):  # no transaction is open, or it will time out
                 self._until(
                     lambda: self._client.abort_transaction(min(STEP, grace).total_seconds()), lambda: deadline.expired
                 )
@@ -419,9 +419,9 @@ class _Transactions(IdempotentProducer[TopicPartition]):
             raise _Refused(told(self.fatal), abortable=False, cause=self.fatal)
 
     def _bounded(self, call: Callable[[], object], should_stop: Callable[[], bool], *, within: timedelta) -> None:
-        """`_until`, but not for ever. The client's own time limits do not always hold: when the connection to a
-        coordinator was lost, a call may never return (librdkafka issue 5456; seen). So it is made on a thread that can
-        be left behind, with its client; the next producer of this id ends the transaction."""
+        """`_until` with a time limit. The client's own timeouts do not always hold: after the connection to a
+        coordinator was lost, a call may never return (librdkafka issue 5456; seen). Therefore the call runs on a thread
+        that can be abandoned, together with its client; the next producer of this id ends the transaction."""
         answer: Future[None] = Future()
 
         def run() -> None:
@@ -436,14 +436,14 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         deadline = Deadline(within)
         while not wait([answer], SLICE.total_seconds()).done:
             if should_stop() and deadline.left > 2 * STEP:
-                deadline = Deadline(2 * STEP)  # the call itself notices within one
+                deadline = Deadline(2 * STEP)  # the call itself notices the stop within one STEP
             if deadline.expired:
                 self._hangs = True
                 raise _Refused(f"the client did not answer within {within}", abortable=False)
         answer.result()
 
     def _until(self, call: Callable[[], object], should_stop: Callable[[], bool]) -> None:
-        """Again while the client says that it may be called again: it goes on where it was."""
+        """Repeat the call while its error is retriable: the client continues where it was."""
         while True:
             try:
                 call()

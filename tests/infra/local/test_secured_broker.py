@@ -118,7 +118,7 @@ def test_what_does_not_fit_the_secured_listener_is_named(
     ("protocol", "wanted"),
     [
         pytest.param("sasl_ssl", "the listener is plaintext", id="TLS against plaintext"),
-        pytest.param("sasl_plaintext", "the listener wants none", id="SASL where there is none"),
+        pytest.param("sasl_plaintext", "the listener does not use SASL", id="SASL where there is none"),
     ],
 )
 def test_what_does_not_fit_the_plaintext_listener_is_named(listeners: Listeners, protocol: str, wanted: str) -> None:

@@ -29,7 +29,7 @@ LINES = [
     (
         "a.example:9092",
         "Failed to resolve 'a.example:9092': Name or service not known (after 1ms in state CONNECT)",
-        "nothing knows this host",
+        "unknown host",
         True,
     ),
     (
@@ -70,7 +70,7 @@ LINES = [
         "sasl_plaintext://127.0.0.1:1",
         "SASL PLAIN mechanism handshake failed: Broker: Request not valid in current SASL state: broker's supported "
         "mechanisms:  (after 0ms in state AUTH_HANDSHAKE)",
-        "the listener wants none",
+        "the listener does not use SASL",
         True,
     ),
     (
