@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from infra.runtime.metrics import TABLE
+from infra.spark.packages import PACKAGES as SENT_TO_WORKERS
 from replicator.config.reference import entries
 from replicator.restore.conflicts import ACCEPTED
 from tests.docs import generate
@@ -18,6 +20,7 @@ from tests.docs.markdown import GENERATED, ROOT, code_spans, pages, prose, read
 from tests.docs.samples import examples
 
 DOCS = ROOT / "docs"
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PACKAGES = ("replicator", "egress", "ingress", "compaction", "formats", "infra", "bench", "tests", "docs")
 WRITE_AGAIN = "write the generated pages again: make docs"
 
@@ -72,6 +75,16 @@ class TestNames:
     def test_files_exist(self, page: Path) -> None:
         assert [name for name in files_named(page) if not (ROOT / name).exists()] == []
 
+    def test_pages_that_the_code_names_exist(self) -> None:
+        found = {
+            name
+            for package in PACKAGES
+            for path in (ROOT / package).rglob("*.py")
+            for name in re.findall(r"docs/[\w/-]+\.(?:md|json)", path.read_text(encoding="utf-8"))
+        }
+        assert "docs/rights.md" in found
+        assert [name for name in sorted(found) if not (ROOT / name).exists()] == []
+
     @pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
     def test_settings_exist(self, page: Path) -> None:
         """Those that are named with their section."""
@@ -98,6 +111,33 @@ class TestNames:
     def test_generated_pages_say_so(self) -> None:
         for name in GENERATED:
             assert "<!-- Written by `make docs`" in read(ROOT / name)
+
+
+class TestPackage:
+    """What `pip` makes of the tree, as far as it can be seen without building it."""
+
+    def test_it_holds_each_package_and_no_tests(self) -> None:
+        included = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+        assert set(included) == {f"{package}*" for package in SENT_TO_WORKERS}
+
+    def test_its_license_is_there(self) -> None:
+        assert PROJECT["project"]["license"] == "Apache-2.0"
+        for name in PROJECT["project"]["license-files"]:
+            assert (ROOT / name).is_file()
+        assert "Apache License\n                           Version 2.0" in read(ROOT / "LICENSE")
+
+    def test_every_dependency_is_pinned(self) -> None:
+        project = PROJECT["project"]
+        wanted = [
+            *project["dependencies"],
+            *(one for extra in project["optional-dependencies"].values() for one in extra),
+        ]
+        pinned = {canonical(line.partition("==")[0]) for line in read(ROOT / "constraints.txt").splitlines()}
+        assert [one for one in wanted if canonical(re.split(r"[\[<>=]", one)[0]) not in pinned] == []
+
+
+def canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def files_named(page: Path) -> Iterator[str]:
