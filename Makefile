@@ -4,19 +4,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-long test-faults soak mutants lint format bench golden java clean
+.PHONY: demo test test-long test-faults soak mutants lint format docs bench golden java clean
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: set PYTHON=python3.x")'
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo "Python has no venv module: install it (Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,dev]'
+	@echo "Setting up Python packages in $(VENV) (about a minute) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,dev]'
 	@touch $@
 
 java: $(STAMP)  # one clear message now, instead of a failure later
+	@echo "Checking for Java 17 or newer ..."
 	@$(BIN)/python -m infra.runtime.java
 
 demo: java
+	@echo "Starting the demo (the first time it fetches Kafka's jars) ..."
 	$(BIN)/replicator demo
 
 SHORT := -m "not long and not real_s3"
@@ -46,16 +49,21 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mkdocs build --strict
 
 format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: java  # writes docs/bench.json, docs/bench.md and the README's figures; "Error 3" when a target is missed, "Error 1" when it failed
+docs: $(STAMP)  # writes what is generated of docs/, and the pages as a site into .site
+	$(BIN)/python -m tests.docs.generate
+	$(BIN)/mkdocs build --strict
+
+bench: java  # writes docs/bench.json, docs/bench.md and the table of docs/performance.md; "Error 3" when a target is missed, "Error 1" when it failed
 	$(BIN)/python -m bench
 
 golden: $(STAMP)
 	$(BIN)/python tests/golden/make.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .mutants .site

@@ -32,7 +32,8 @@ from infra.runtime.java import JavaMissing
 DONE, FAILED, MISSED = 0, 1, 3
 FULL = Plan()
 LIBRARIES = ("confluent-kafka", "pyarrow", "pyspark", "boto3", "moto")
-DOCS, README = ROOT / "docs", ROOT / "README.md"
+DOCS = ROOT / "docs"
+PERFORMANCE = DOCS / "performance.md"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (output / "bench.json").write_text(run.as_json(), encoding="utf-8")
         (output / "bench.md").write_text(report.page(run), encoding="utf-8")
     if output == DOCS:
-        README.write_text(report.with_section(README.read_text(encoding="utf-8"), run), encoding="utf-8")
+        PERFORMANCE.write_text(report.with_section(PERFORMANCE.read_text(encoding="utf-8"), run), encoding="utf-8")
     return DONE if all(met for _, _, met in run.verdicts()) else MISSED
 
 
@@ -94,7 +95,7 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", type=Path, help="folder of the results; default: docs, and none for a shortened run"
     )
-    parser.add_argument("--render", action="store_true", help="only write docs/bench.md and the README again")
+    parser.add_argument("--render", action="store_true", help="only write docs/bench.md and docs/performance.md again")
     parser.add_argument("--bootstrap", help="a broker that runs already; needs --endpoint-url")
     parser.add_argument("--endpoint-url", help="of an S3 and SQS server that runs already")
     parser.add_argument("--server-log", type=Path, help="of that server, if it is moto: its requests are counted there")

@@ -145,7 +145,7 @@ def environment(run: Run) -> list[str]:
 
 
 def section(run: Run) -> str:
-    """The generated part of the README, with its marks."""
+    """The generated part of docs/performance.md, with its marks."""
     origin = f"Commit {run.commit[:10]}{'' if run.is_clean else ' and changes'}, {run.when} UTC, {run.machine}:"
     return "\n".join([BEGIN, "", origin, "", *table(run), "", *_paragraphs(run), END])
 
@@ -176,9 +176,9 @@ def _paragraphs(run: Run) -> Iterator[str]:
     yield ""
 
 
-def with_section(readme: str, run: Run) -> str:
-    """The README with its generated part replaced. Raises ValueError when the marks are not there."""
-    before, begin, rest = readme.partition(BEGIN)
+def with_section(performance: str, run: Run) -> str:
+    """docs/performance.md with its generated part replaced. Raises ValueError when the marks are not there."""
+    before, begin, rest = performance.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"no {BEGIN} … {END} to write between")

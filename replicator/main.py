@@ -7,9 +7,9 @@ This only wires; the commands are in `replicator.commands`.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -32,31 +32,48 @@ from replicator.terminal.output import CONFIG_VARIABLE, FAILED, USAGE, complain,
 
 __all__ = ["CONFIG_VARIABLE", "app", "main"]
 
+RUN, INSPECT, REPAIR, RESTORE, LOCAL = "Run", "Inspect", "Repair", "Restore", "Local"
+"""Panels of `--help`, in which commands stand in the order below."""
+
 app = group(
-    "Mirrors, backs up and restores Kafka topics across regions with object storage in between.\n\n"
-    "Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 differences or losses found, 130 ended by Ctrl-C."
+    "Mirror, back up and restore Kafka topics through object storage.\n\n"
+    "Exit codes: 0 done, 1 failed, 2 usage or config, 3 differences, 130 Ctrl-C.",
+    by_panels=True,
 )
-for command in (
+
+
+def _add(panel: str, *commands: Callable[..., Any]) -> None:
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+
+
+_add(
+    RUN,
     services.egress,
     services.ingress,
     services.sync,
     compact,
     interruptible("what was removed is recorded, and the next run plans the rest anew")(gc),
+)
+_add(INSPECT, interruptible()(status))
+app.add_typer(gaps_app, name="gaps", rich_help_panel=INSPECT)
+app.add_typer(config_app, name="config", rich_help_panel=INSPECT)
+app.add_typer(explain_app, name="explain", rich_help_panel=INSPECT)
+_add(
+    REPAIR,
+    interruptible(WRITES_ONCE)(release),
+    interruptible(WRITES_ONCE)(skip),
+    interruptible(WRITES_ONCE)(adopt),
+)
+app.add_typer(checkpoints_app, name="checkpoints", rich_help_panel=REPAIR)
+_add(
+    RESTORE,
     restore,
     interruptible(f"{NOTHING_CHANGED}, and a --state file keeps what was proven")(verify),
     interruptible("nothing was measured")(drill),
-    interruptible()(status),
-    interruptible(WRITES_ONCE)(skip),
-    interruptible(WRITES_ONCE)(release),
-    interruptible(WRITES_ONCE)(adopt),
-    demo,
-):
-    app.command()(command)
-app.add_typer(checkpoints_app, name="checkpoints")
-app.add_typer(gaps_app, name="gaps")
-app.add_typer(config_app, name="config")
-app.add_typer(explain_app, name="explain")
-app.add_typer(local_app, name="local")
+)
+_add(LOCAL, demo)
+app.add_typer(local_app, name="local", rich_help_panel=LOCAL)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

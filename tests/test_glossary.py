@@ -1,4 +1,4 @@
-"""Words of ours that messages use are explained in the README."""
+"""Words of ours that messages use are explained in docs/glossary.md."""
 
 from __future__ import annotations
 
@@ -36,13 +36,12 @@ WORDS = (
     "skip",
     "stopped",
 )
-"""What a message says to somebody who has not read the code. A new one belongs here and into the README."""
+"""What a message says to somebody who has not read the code. A new one belongs here and into the glossary."""
 
 
 def glossary() -> set[str]:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    words = text.partition("\n## Words\n")[2].partition("\n## ")[0]
-    return set(re.findall(r"\*\*([^*]+)\*\*", words))
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    return set(re.findall(r"\*\*([^*]+)\*\*", text))
 
 
 @cache

@@ -26,10 +26,11 @@ def adopt(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say that the segments under a topic's name are of the topic that is there now: egress goes on behind them.
+    """Claim a topic's archived segments for the topic as it is now.
 
-    If that place was claimed for an earlier life of the topic, it gets a place of its own. Saying it again changes
-    nothing, but where brokers have no topic ids: there it begins the next life. It writes at once.
+    Egress goes on behind them. If that place was claimed for an earlier life of the topic, it gets a place of its own.
+    Saying it again changes nothing, but where brokers have no topic ids: there it begins the next life. It writes at
+    once.
 
     With --fork: the source's log lost records that were archived, and egress holds the partition. The archive goes on
     in a new place, which begins where the two logs differ, and partitions whose log did not fork go on there, too.

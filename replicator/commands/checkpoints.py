@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from formats.messages.foreign_positions import ForeignPartition, Record
     from ingress.repair import Seed
 
-checkpoints_app = group("How far each source partition was delivered: show it, or say where to go on.")
+checkpoints_app = group("Show or set how far each source partition is delivered.")
 
 
 @checkpoints_app.command()
@@ -59,10 +59,10 @@ def show(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print which group the topic belongs to, and every checkpoint: the source offset of the next record wanted, and
-    who wrote it when.
+    """Show every checkpoint, and the group that the topic belongs to.
 
-    Exit code 3 when two of them cannot both be true.
+    A checkpoint is the source offset of the next record wanted; who wrote it when is shown, too. Exit code 3 when two
+    of them cannot both be true.
     """
     wanted = source_name(source) if source else None
     with Clients(load_config(config)) as reach:
@@ -160,10 +160,11 @@ def seed(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say where the delivery of a source partition goes on, by exactly one of the options that name a position.
+    """Set where the delivery of a source partition goes on.
 
-    Records between the old and the new position are left out, or delivered again. Refused while ingress has members,
-    unless the partition is parked; and --offset beyond the end of the archive, always.
+    By exactly one of the options that name a position. Records between the old and the new position are left out, or
+    delivered again. Refused while ingress has members, unless the partition is parked; and --offset beyond the end of
+    the archive, always.
     """
     name = source_name(source)
     given = [

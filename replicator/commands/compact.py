@@ -50,10 +50,11 @@ def compact(  # noqa: PLR0917 -- options of a command
     level: Level = None,
     as_json: AsJson = False,
 ) -> None:
-    """Merge segments level by level on Spark, and delete what a merged one is proved to hold.
+    """Merge small segments into large ones, on Spark.
 
-    Exit code 3 when a segment is not what it says (it is named, and left alone), 1 when something could not be done.
-    SIGTERM ends what runs at once, and nothing is lost by it: 0 by the clock, 1 with --once, which was not done.
+    Level by level; what a merged segment is proved to hold is deleted. Exit code 3 when a segment is not what it says
+    (it is named, and left alone), 1 when something could not be done. SIGTERM ends what runs at once, and nothing is
+    lost by it: 0 by the clock, 1 with --once, which was not done.
     """
     settings = load_config(config)
     if not once and not dry_run:

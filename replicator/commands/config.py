@@ -27,8 +27,8 @@ from replicator.terminal.output import (
 if TYPE_CHECKING:
     from replicator.config import Config
 
-config_app = group("Check, show and explain the configuration file.")
-explain_app = group("Say what the configuration means for one thing, and why.")
+config_app = group("Check and show the configuration file.")
+explain_app = group("Explain what the configuration means for a topic.")
 
 
 @config_app.command("check")
@@ -39,10 +39,10 @@ def config_check(
     config: ConfigFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read the file, or several, and tell every problem. Asks no cluster and no bucket.
+    """Check one file, or several beside each other.
 
-    Of several files it is told, too, which topics would come back to where they were, for ever, and which groups,
-    checkpoints and destinations two of them share in one cluster.
+    Names every problem; asks no cluster and no bucket. Of several files it names, too, which topics would come back to
+    where they were, for ever, and which groups, checkpoints and destinations two of them share in one cluster.
     """
     from replicator.config.across import between_files
 
@@ -99,7 +99,10 @@ def _some(count: int, what: str) -> str:
 
 @config_app.command("show")
 def config_show(config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """Print the whole configuration as understood: defaults included, secrets masked."""
+    """Print the whole configuration as understood.
+
+    Defaults are included, secrets masked.
+    """
     from replicator.config.show import to_tables, to_toml
 
     tables = to_tables(load_config(config))
@@ -124,7 +127,10 @@ def config_schema(as_json: AsJson = False) -> None:
 def explain_topic(
     name: Annotated[str, typer.Argument(metavar="NAME")], config: ConfigFile = None, as_json: AsJson = False
 ) -> None:
-    """Say whether a topic is archived here, delivered here and removed here, and by which rule."""
+    """Explain which rules select a topic here.
+
+    For archiving, for delivery and for removal.
+    """
     from replicator.config.explain import explain_topic as explain
 
     answers = explain(load_config(config), name)

@@ -58,10 +58,11 @@ def drill(  # noqa: PLR0917 -- options of a command
     spark: Annotated[bool, typer.Option("--spark", help="On Spark: compaction.master of the file.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Rehearse the bad day: restore from the archive into a scratch cluster, compare every record, measure RTO and RPO.
+    """Rehearse a restore, and measure RTO and RPO.
 
-    Made for cron. Without --into it starts a Kafka of its own on this machine, and leaves nothing of it behind. Exit
-    code 3 when anything could not be restored or is not equal.
+    Restores from the archive into a scratch cluster and compares every record. Made for cron. Without --into it starts
+    a Kafka of its own on this machine, and leaves nothing of it behind. Exit code 3 when anything could not be restored
+    or is not equal.
     """
     from infra.runtime.lifecycle import Stop
     from replicator.drill import Drill, append, write_metrics

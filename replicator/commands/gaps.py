@@ -32,11 +32,10 @@ gaps_app = typer.Typer(
 @gaps_app.callback()
 @interruptible()
 def gaps(context: typer.Context, config: ConfigFile = None, as_json: AsJson = False) -> None:
-    """List what is missing and written down: gaps at the source, what retention removed, and offsets skipped at the
-    destination.
+    """List or accept offsets that are missing.
 
-    Exit code 3 when anything was lost, 0 when not: what retention removed was to go, and what an operator accepted is
-    known.
+    Lists gaps at the source, what retention removed, and offsets skipped at the destination. Exit code 3 when anything
+    was lost, 0 when not: what retention removed was to go, and what an operator accepted is known.
     """
     if context.invoked_subcommand is not None:
         return
@@ -82,11 +81,10 @@ def accept(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Accept that offsets will never be in the archive: those that a fork of the source's log contests, or a gap
-    between segments.
+    """Accept that offsets will never be in the archive.
 
-    After a fork egress goes on behind them in the same place of the archive; readers pass over a gap that no segment
-    covers.
+    Those that a fork of the source's log contests, or a gap between segments. After a fork egress goes on behind them
+    in the same place of the archive; readers pass over a gap that no segment covers.
     """
     if not reason.strip():
         raise typer.BadParameter("say why: --reason TEXT")

@@ -43,10 +43,11 @@ def gc(  # noqa: PLR0917 -- options of a command
     covered: Covered = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove segments that `retention` of the file does not keep, and uploads that were never completed.
+    """Remove what [retention] of the file does not keep.
 
-    What is removed is written down first, so that readers do not wait for it. Exit code 3 when something was refused
-    (it is told why, and nothing of it is removed), 1 when something could not be done.
+    Uploads that were never completed are aborted, too. What is removed is recorded first, so that readers do not wait
+    for it. Exit code 3 when something was refused (it is told why, and nothing of it is removed), 1 when something
+    could not be done.
     """
     settings = load_config(config)
     set_up_logs(settings)

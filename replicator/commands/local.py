@@ -11,7 +11,7 @@ import typer
 
 from replicator.terminal.output import FAILED, AsJson, group, print_json, print_text
 
-local_app = group("The embedded stack: two Kafka brokers, S3 and SQS on this machine.")
+local_app = group("Run two Kafka brokers, S3 and SQS on this machine.")
 
 
 @local_app.command("up")
@@ -50,7 +50,7 @@ def local_up(
 
 @local_app.command("status")
 def local_status(as_json: AsJson = False) -> None:
-    """Say whether the detached stack runs. Exit code 1 when it does not, or not all of it."""
+    """Show whether the detached stack runs. Exit code 1 when it does not, or not all of it."""
     from infra.local.detached import status
 
     found = status()
@@ -83,7 +83,10 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the stack running for a look around.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Replicate real flights between two embedded regions, and prove that nothing was lost."""
+    """Replicate real flights between two regions on this machine.
+
+    Compares source, archive and target in the end, and restores a lost region from its bucket.
+    """
     from rich.console import Console
 
     from replicator.demo import run

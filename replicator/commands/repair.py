@@ -40,10 +40,11 @@ def skip(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give up a record that cannot be delivered, write down that it is missing, and go on behind it.
+    """Give up a record that cannot be delivered.
 
-    Only for a partition that is parked at exactly this offset; or for offsets that arrived when delivery had begun
-    behind them, or had turned to the topic's next incarnation: these are given up, and the position stays.
+    Records that it is missing, and goes on behind it. Only for a partition that is parked at exactly this offset; or
+    for offsets that arrived when delivery had begun behind them, or had turned to the topic's next incarnation: these
+    are given up, and the position stays.
     """
     if not reason.strip():
         raise typer.BadParameter("say why: --reason TEXT")
@@ -73,9 +74,10 @@ def skip(
 
 
 def release(source: Where, to: To = None, config: ConfigFile = None, yes: Yes = False, as_json: AsJson = False) -> None:
-    """Say that the cause is gone: the partition is not shown as parked any more, and its owner tries again by itself.
+    """Mark the cause of a parked partition as gone.
 
-    If it still cannot go on, it is parked again. Refused where it has no position: `checkpoints seed` gives it one.
+    It is no longer shown as parked, and its owner tries again by itself. If it still cannot go on, it is parked again.
+    Refused where it has no position: `checkpoints seed` gives it one.
     """
     settings = load_config(config)
     partition = one_partition(source)

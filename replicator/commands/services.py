@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 
 def egress(config: ConfigFile = None) -> None:
-    """Archive this region's topics, until SIGTERM or Ctrl-C."""
+    """Archive this region's topics in its bucket.
+
+    A service: it runs until SIGTERM or Ctrl-C.
+    """
     settings = load_config(config)
     set_up_service_logs(settings)
     from replicator.services.egress import build_egress
@@ -52,7 +55,10 @@ def ingress(
         ),
     ] = "",
 ) -> None:
-    """Deliver archived topics to this region's cluster, until SIGTERM or Ctrl-C."""
+    """Deliver archived topics to this region's cluster.
+
+    A service: it runs until SIGTERM or Ctrl-C.
+    """
     settings = load_config(config)
     set_up_service_logs(settings)
     from replicator.services.ingress import build_ingress
@@ -64,10 +70,10 @@ def sync(
     config: ConfigFile = None,
     once: Annotated[bool, typer.Option("--once", help="Copy what is missing now, then end.")] = False,
 ) -> None:
-    """Copy this region's archive to another bucket, until SIGTERM or Ctrl-C.
+    """Copy this region's archive to another bucket.
 
-    An object that is there and differs is named, and never overwritten. With --once, exit code 3 when one differs, 1
-    when one could not be copied.
+    A service, unless --once: it runs until SIGTERM or Ctrl-C. An object that is there and differs is named, and never
+    overwritten. With --once, exit code 3 when one differs, 1 when one could not be copied.
     """
     settings = load_config(config)
     if once:

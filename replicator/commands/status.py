@@ -44,9 +44,10 @@ def status(
         bool, typer.Option("--partitions", help="A line for each partition, not each topic.")
     ] = False,
 ) -> None:
-    """Say how far archive and delivery are, and what waits for you. Asks bucket and clusters only.
+    """Show how far archive and delivery are, and what needs you.
 
-    Exit code 3 when something is parked, stuck or lost, 1 when it could not be read.
+    Reads the bucket and the clusters only. Exit code 3 when something is parked, stuck or lost, 1 when it could not be
+    read.
     """
     settings = load_config(config)
     now = SystemClock().now()

@@ -87,8 +87,10 @@ def verify(  # noqa: PLR0917 -- options of a command
     spark: Annotated[bool, typer.Option("--spark", help="On compaction.master: a task for each partition.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Prove the archive: every object is what its key and footer say, to the last record; together they leave no hole;
-    and, where asked, they are what the topics hold. Nothing that was written down is believed.
+    """Prove that the archive is whole, and is what topics hold.
+
+    Every object is what its key and footer say, to the last record; together they leave no hole; and, where asked, they
+    are what the topics hold. No earlier record is believed.
 
     Reports are chained digests, signed when $REPLICATOR_REPORT_KEY is set. Exit code 3 when anything is not as it
     should be.

@@ -97,22 +97,36 @@ def entries() -> Iterator[Entry]:
                 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A table of the file. `header` is empty at the top level; `about` where the settings' class says nothing."""
+
+    header: str
+    about: str
+    notes: tuple[str, ...]
+
+
+def sections() -> Iterator[Section]:
+    """In the order of the file."""
+    for header, cls, _ in _SECTIONS:
+        about = (cls.__doc__ or "").strip().splitlines()[0]
+        made_up = about.startswith(cls.__name__)  # the docstring that dataclass writes
+        yield Section(header=header, about="" if made_up else about, notes=_NOTES.get(header, ()))
+
+
 def template() -> str:
     """The schema as a file: required settings empty, the others commented out with their defaults."""
     lines: list[str] = []
-    by_section: dict[str, list[Entry]] = {section: [] for section, _, _ in _SECTIONS}
+    by_section: dict[str, list[Entry]] = {header: [] for header, _, _ in _SECTIONS}
     for entry in entries():
         by_section[entry.section].append(entry)
-    for section, cls, _ in _SECTIONS:
-        about_section = (cls.__doc__ or "").strip().splitlines()[0]
+    for section in sections():
         if lines:
             lines.append("")
-        if section:
-            lines.append(section)
-        if not about_section.startswith(cls.__name__):  # the docstring that dataclass makes up
-            lines.append(f"# {about_section}")
-        lines += [f"# {note}" for note in _NOTES.get(section, ())]
-        for entry in by_section[section]:
+        if section.header:
+            lines.append(section.header)
+        lines += [f"# {text}" for text in (section.about, *section.notes) if text]
+        for entry in by_section[section.header]:
             lines += ["", f"# {entry.doc} ({entry.type})", _line(entry)]
     return "\n".join(lines) + "\n"
 

@@ -42,19 +42,44 @@ class _Commands(typer.core.TyperGroup):
     """A group whose help lists each command by its first sentence, whole: the usual one cuts it off."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         with formatter.section("Commands"):
-            formatter.write_dl([(name, _first_sentence(command.help or "")) for name, command in found if command])
+            formatter.write_dl([(name, _first_sentence(command.help or "")) for name, command in self._below(ctx)])
+
+    def _below(self, ctx: Any) -> list[tuple[str, Any]]:
+        found = ((name, self.get_command(ctx, name)) for name in self.list_commands(ctx))
+        return [(name, command) for name, command in found if command is not None]
+
+
+class _Panels(_Commands):
+    """The same by the commands' `rich_help_panel`, without blank lines: one screen has to do."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        formatter.write_paragraph()
+        self.format_commands(ctx, formatter)
+        names = [" ".join(parameter.opts) for parameter in self.get_params(ctx)]
+        formatter.write_text(f"Options:  {'  '.join(names)}  (each command has its own: COMMAND --help)")
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        panels: dict[str, list[tuple[str, str]]] = {}
+        found = self._below(ctx)
+        width = max(len(name) for name, _ in found)
+        for name, command in found:
+            rows = panels.setdefault(command.rich_help_panel or "Other", [])
+            rows.append((name.ljust(width), _first_sentence(command.help or "")))
+        for panel, rows in panels.items():
+            formatter.write_heading(panel)
+            with formatter.indentation():
+                formatter.write_dl(rows)
 
 
 def _first_sentence(text: str) -> str:
     return re.split(r"[.] |[.]$", " ".join(text.partition("\n\n")[0].split()))[0]
 
 
-def group(help_text: str) -> typer.Typer:
+def group(help_text: str, *, by_panels: bool = False) -> typer.Typer:
     return typer.Typer(
         help=help_text,
-        cls=_Commands,
+        cls=_Panels if by_panels else _Commands,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         rich_markup_mode=None,  # the other one cuts the names of options where columns are few

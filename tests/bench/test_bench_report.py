@@ -1,4 +1,4 @@
-"""Figures: a miss is a miss wherever it stands, and what the README says is what docs/bench.json holds."""
+"""Figures: a miss is a miss wherever it stands, and what docs/performance.md says is what docs/bench.json holds."""
 
 from __future__ import annotations
 
@@ -50,9 +50,9 @@ def committed() -> Run:
 
 
 class TestWhatIsWritten:
-    def test_the_readme_says_what_the_json_holds(self) -> None:
-        readme = (ROOT / "README.md").read_text(encoding="utf-8")
-        assert report.with_section(readme, committed()) == readme
+    def test_the_page_on_performance_says_what_the_json_holds(self) -> None:
+        performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+        assert report.with_section(performance, committed()) == performance
 
     def test_the_page_says_what_the_json_holds(self) -> None:
         assert (ROOT / "docs" / "bench.md").read_text(encoding="utf-8") == report.page(committed())
@@ -62,13 +62,18 @@ class TestWhatIsWritten:
         assert Run.from_json(text).as_json() == text
 
     def test_no_figure_of_speed_stands_outside_of_the_generated_part(self) -> None:
-        """What the README says of speed by itself would be of another run."""
-        readme = (ROOT / "README.md").read_text(encoding="utf-8")
-        before, _, rest = readme.partition(report.BEGIN)
-        speed = before.partition("\n## Speed\n")[2] + rest.partition(report.END)[2].partition("\n## ")[0]
+        """What the page says of speed by itself would be of another run."""
+        performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+        before, _, rest = performance.partition(report.BEGIN)
+        speed = before + rest.partition(report.END)[2]
         assert not re.findall(r"\b\d", speed), speed
 
-    def test_a_readme_without_marks_is_refused(self) -> None:
+    def test_the_readme_has_no_figure_of_the_benchmark(self) -> None:
+        readme = (ROOT / "README.md").read_text(encoding="utf-8")
+        assert report.BEGIN not in readme
+        assert not re.findall(r"\d[\d,.]* (?:records/s|MB/s|records a second)", readme)
+
+    def test_a_page_without_marks_is_refused(self) -> None:
         with pytest.raises(ValueError, match="begin"):
             report.with_section("# Nothing", run())
 

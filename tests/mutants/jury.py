@@ -28,7 +28,10 @@ from pathlib import Path
 from typing import IO
 
 COPIED = ("replicator", "egress", "ingress", "compaction", "formats", "infra", "bench", "tests", "docs")
-FILES = ("pyproject.toml", "Makefile", "README.md", "constraints.txt")
+FILES = (
+    *("pyproject.toml", "Makefile", "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "LICENSE", "NOTICE"),
+    *("constraints.txt", "mkdocs.yml"),
+)
 TIMES_WALL = 10
 MEMORY_BYTES = 6 << 30
 POLL_SECONDS = 0.02

@@ -105,6 +105,26 @@ class TestUsage:
         assert result.code == 2
         assert "Traceback" not in result.err
 
+    def test_help_fits_one_screen(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Every command in one line, below the panel of its kind."""
+        monkeypatch.setenv("COLUMNS", "80")
+        lines = run("--help").out.splitlines()
+        assert len(lines) <= 30
+        root = typer.main.get_command(main.app)
+        panel, shown = "", {}
+        for line in lines[lines.index(f"{main.RUN}:") :]:
+            panel = line.rstrip(":") if not line.startswith(" ") else panel
+            if line.startswith("  "):
+                shown[line.split()[0]] = panel
+        assert shown == {name: command.rich_help_panel for name, command in root.commands.items()}
+        assert set(shown.values()) == {main.RUN, main.INSPECT, main.REPAIR, main.RESTORE, main.LOCAL}
+
+    def test_help_is_in_the_imperative(self) -> None:
+        for path, command in commands(typer.main.get_command(main.app)):
+            first = (command.help or "").split()[0]
+            assert not first.endswith(("s", "ing")), path
+            assert first not in ("The", "How", "This", "It"), path
+
     def test_as_a_module_without_heavy_imports(self) -> None:
         """`--help` answers at once because nothing of Kafka, Arrow or AWS is imported for it."""
         code = (

@@ -1,0 +1,110 @@
+"""Writes the generated pages of docs/, and the examples of docs/formats.md: `python -m tests.docs.generate`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from itertools import groupby
+
+from infra.runtime.metrics import COUNTERS, GAUGES, HISTOGRAMS, TABLE, MetricName
+from replicator.config.reference import Entry, entries, sections
+from tests.docs.markdown import ROOT
+from tests.docs.samples import examples
+
+_EXAMPLE = re.compile(r"(?P<head><!-- example: (?P<name>[^>]+?) -->\n\n```[a-z]+\n)(?P<text>.*?)^```$", re.M | re.S)
+_NOTICE = "<!-- Written by `make docs`: change the settings themselves, then run it again. -->"
+_METRICS_NOTICE = "<!-- Written by `make docs` from infra/runtime/metrics.py. -->"
+
+
+_CONFIGURATION = f"""\
+# Configuration
+
+{_NOTICE}
+
+One TOML file serves every command: `--config FILE`, else `$REPLICATOR_CONFIG`, else `./replicator.toml`. Unknown keys
+are refused, and `replicator config check` names every problem at once. `replicator config show` prints the file as
+understood, with every default; `replicator config schema` prints this page as a commented file.
+
+- **Durations** are texts such as `"30s"`, `"5m"`, `"1h"`, `"90d"`; **sizes** such as `"16MiB"`, `"4GiB"`, or whole
+  numbers of bytes.
+- **Secrets** may only be given as `${{NAME}}`, a variable of the environment.
+- **Topics** are names, or expressions that begin with `^` and must match the whole name; a name beats an expression.
+"""
+_METRICS = f"""\
+# Metrics
+
+{_METRICS_NOTICE}
+
+Served by `/metrics` of a process with `[metrics] listen` ([operations](operations.md#watching)). Every name has the
+prefix `replicator_`; counters have the suffix `_total`. The labels `topic` and `partition` are of the cluster that the
+process works with; together with `region` they are of the source.
+"""
+
+
+def configuration() -> str:
+    """docs/configuration.md."""
+    by_section = {name: list(found) for name, found in groupby(entries(), key=lambda entry: entry.section)}
+    parts = [_CONFIGURATION]
+    for section in sections():
+        parts += [f"## {_heading(section.header)}", ""]
+        parts += [f"{_sentence(text)}" for text in (section.about, *section.notes) if text]
+        parts.append("")
+        if found := by_section.get(section.header):
+            parts += ["| setting | type | default | |", "|---|---|---|---|", *map(_row, found), ""]
+    return "\n".join(parts)
+
+
+def _heading(header: str) -> str:
+    return f"`{header}`" if header else "Top level"
+
+
+def _sentence(text: str) -> str:
+    return _cell(text if text.endswith(".") else f"{text}.")
+
+
+def _row(entry: Entry) -> str:
+    default = "**required**" if entry.required else f"`{entry.default}`" if entry.default is not None else "—"
+    return f"| `{entry.name}` | {_cell(entry.type)} | {default} | {_cell(entry.doc)} |"
+
+
+def _cell(text: str) -> str:
+    """Signs that Markdown would take for its own."""
+    pieces = re.split(r"(`[^`]*`)", text.replace("|", "\\|"))
+    return "".join(
+        p if p.startswith("`") else p.replace("<", "&lt;").replace("*", "\\*").replace("_", "\\_") for p in pieces
+    )
+
+
+def metrics() -> str:
+    """docs/metrics.md."""
+    parts = [_METRICS]
+    kinds: Mapping[str, tuple[MetricName, ...]] = {"Counters": COUNTERS, "Gauges": GAUGES, "Histograms": HISTOGRAMS}
+    for kind, names in kinds.items():
+        parts += [f"## {kind}", "", "| metric | labels | what it counts, and what to do |", "|---|---|---|"]
+        for name in names:
+            labels = ", ".join(f"`{label}`" for label in TABLE[name].labels)
+            parts.append(f"| `{name}` | {labels} | {_cell(TABLE[name].help)} |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def with_examples(page: str) -> str:
+    """The page with each example as the encoders write it. Raises KeyError for an example that none makes."""
+    known = examples()
+    return _EXAMPLE.sub(lambda match: f"{match['head']}{known[match['name']]}\n```", page)
+
+
+def named_examples(page: str) -> list[str]:
+    return [match["name"] for match in _EXAMPLE.finditer(page)]
+
+
+def main() -> None:
+    docs = ROOT / "docs"
+    (docs / "configuration.md").write_text(configuration(), encoding="utf-8")
+    (docs / "metrics.md").write_text(metrics(), encoding="utf-8")
+    formats = docs / "formats.md"
+    formats.write_text(with_examples(formats.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""The examples of docs/formats.md, by the program's own encoders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+from egress.start.commit_metadata import CommitMetadata
+from formats.control.archive_begin import ArchiveBegin, encode_begin
+from formats.control.claim import TopicClaim, encode_place
+from formats.control.fork import LogFork, encode_fork
+from formats.control.gap import RecordedGap, encode_gap
+from formats.control.lease import Lease, encode_lease
+from formats.control.quarantine import Quarantined, encode_quarantined
+from formats.footer import SegmentFooter, SegmentOrigin
+from formats.messages import delivery_checkpoint, group_claim, segment_events
+from formats.messages.delivery_checkpoint import Author, Checkpoint, CheckpointKey, Parked, Skipped, Waiting
+from formats.parquet.footer_json import RowGroup, encode
+from formats.records.digest import digest_of
+from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition, format_key
+from infra.archive import job_heartbeats, proofs
+from tests.formats.sample_records import Row, batch_of
+
+AT = datetime(2026, 11, 21, 16, 21, 43, tzinfo=UTC)
+TOPIC_ID, CLUSTER_ID = "bR1uYcXNQ6yUZqv1DmYw5A", "5L6g3nShT-eMCtK--X86sw"
+SOURCE = SourcePartition("us-east-1", "orders", 3)
+SEGMENT = Segment(SOURCE, 0, OffsetRange(1000, 1199))
+KEY_OF_CHECKPOINT = CheckpointKey(SOURCE, "us.orders")
+
+
+def _footer() -> str:
+    """Of a segment with two records, indented for people. What it says of stored bytes is made up: real ones depend on
+    the version of the compressor."""
+    rows: list[Row] = [
+        {"offset": 1000, "timestamp": 1_763_742_103_000, "key": b"a", "value": b"first", "headers": None},
+        {"offset": 1199, "timestamp": 1_763_742_104_000, "key": None, "value": None, "headers": [("h", b"x")]},
+    ]
+    batch = batch_of([{"timestamp_type": 0, **row} for row in rows])
+    digest = digest_of([batch])
+    footer = SegmentFooter(
+        segment=SEGMENT,
+        origin=SegmentOrigin(
+            topic_id=TOPIC_ID,
+            cluster_id=CLUSTER_ID,
+            source_partition_count=6,
+            last_leader_epoch=4,
+            created_at=AT,
+            writer="kafka-segment-replicator 0.1.0",
+        ),
+        count=2,
+        first_offset=1000,
+        last_offset=1199,
+        raw_bytes=8,
+        largest_record_bytes=6,
+        min_timestamp_ms=1_763_742_103_000,
+        max_timestamp_ms=1_763_742_104_000,
+        digest=digest,
+        keyless_count=1,
+    )
+    group = RowGroup(
+        first_offset=1000, last_offset=1199, stored_bytes=430, stored_crc=0x0123456789ABCDEF, digest=digest
+    )
+    return json.dumps(json.loads(encode(footer, [group.pack()])), indent=2)
+
+
+def examples() -> Mapping[str, str]:
+    """By the name that stands in the comment before the block."""
+    gap = RecordedGap(
+        source=SOURCE,
+        offsets=OffsetRange(400, 499),
+        reason="the source dropped them before they were archived",
+        low=500,
+        high=1200,
+        recorded_at=AT,
+    )
+    accepted = RecordedGap(
+        source=SOURCE,
+        offsets=OffsetRange(700, 709),
+        reason="object lost in both buckets",
+        low=500,
+        high=1200,
+        recorded_at=AT,
+        is_accepted=True,
+    )
+    claim = TopicClaim(topic_id=TOPIC_ID, cluster_id=CLUSTER_ID, number=0, claimed_at=AT)
+    behind_fork = TopicClaim(
+        topic_id=TOPIC_ID, cluster_id=CLUSTER_ID, number=1, claimed_at=AT, fork=1, forked_from="orders"
+    )
+    fork = LogFork(
+        source=SOURCE,
+        next_offset=1200,
+        leader_epoch=4,
+        end_offset=1150,
+        found_at=AT,
+        evidence="the broker has leader epoch 4 up to 1150",
+    )
+    group = group_claim.GroupClaim(
+        id="9f1c2e6a", number=1, group_id="replicator.ingress", cluster_id=CLUSTER_ID, over="", at=AT
+    )
+    skipped = Skipped(key=KEY_OF_CHECKPOINT, offsets=OffsetRange(4, 4), reason="larger than any consumer takes", at=AT)
+    owned = "replicator.restore.b4e6c912eb.0"
+    encoded: dict[str, bytes] = {
+        "claim": encode_place(claim),
+        "claim behind a fork": encode_place(behind_fork),
+        "begin": encode_begin(ArchiveBegin(offset=500, reason="earliest", recorded_at=AT)),
+        "gap": encode_gap(gap),
+        "accepted gap": encode_gap(accepted),
+        "fork": encode_fork(fork),
+        "quarantine": encode_quarantined(
+            Quarantined(
+                stored_at=AT,
+                reason="row group 0: found stored bytes with CRC 4f81975b351495f2, wanted 04d31bcb55a7b438",
+                found_at=AT + timedelta(hours=9),
+            )
+        ),
+        "lease": encode_lease(Lease(token=7, owner="host-1:4711:8a3f00c1", until=AT + timedelta(minutes=1))),
+        "proven": proofs.encode({3: proofs.Proof(at=AT, next_offset=1200, is_whole=True)}),
+        "heartbeat": job_heartbeats.encode(
+            job_heartbeats.Heartbeat(owner="host-1:4711:8a3f00c1", jobs=("nightly",), until=AT + timedelta(minutes=10))
+        ),
+        "created event": segment_events.encode(segment_events.Created(SegmentInfo(SEGMENT, 104_857, AT))),
+        "removed event": segment_events.encode(segment_events.Removed(SEGMENT, AT)),
+        "checkpoint key": delivery_checkpoint.encode_key(KEY_OF_CHECKPOINT),
+        "checkpoint": delivery_checkpoint.encode(
+            Checkpoint(1200, "Vd0iJ2bDSQeHnCqZBfSb4w", AT, Author.EXACTLY_ONCE, begun_at=500)
+        ),
+        "parked key": delivery_checkpoint.encode_parked_key(KEY_OF_CHECKPOINT),
+        "parked": delivery_checkpoint.encode_parked(
+            Parked(4, "Broker: Message size too large; raise the topic's max.message.bytes", AT)
+        ),
+        "waiting": delivery_checkpoint.encode_waiting(Waiting(1200, AT)),
+        "skipped key": delivery_checkpoint.encode_skipped_key(skipped),
+        "skipped": delivery_checkpoint.encode_skipped(skipped),
+        "group claim key": group_claim.encode_claim_key(group),
+        "group claim": group_claim.encode_claim(group),
+        "owner key": delivery_checkpoint.encode_owner_key(owned),
+        "owner": delivery_checkpoint.encode_owner("host-1:4711:8a3f00c1"),
+    }
+    texts = {
+        "segment key": format_key("data", SEGMENT),
+        "footer": _footer(),
+        "commit metadata": str(CommitMetadata(1000, 6, TOPIC_ID)),
+    }
+    return {**texts, **{name: data.decode() for name, data in encoded.items()}}

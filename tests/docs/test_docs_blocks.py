@@ -1,0 +1,258 @@
+"""What a reader copies from a page works: TOML loads, command lines parse, Python compiles and its imports resolve.
+
+A block says its language. One that is not checked says so in the line before it: `<!-- not run: reason -->`.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import shlex
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from formats.errors import ConfigError
+from infra.runtime.metrics import COUNTERS, TABLE
+from replicator import main
+from replicator.config import parse
+from replicator.config.across import between_files
+from tests.docs.markdown import ROOT, Block, blocks, code_spans, pages
+
+ALL = [block for page in pages() for block in blocks(page)]
+NOT_RUN = "not run: "
+WITHOUT_CHECK = frozenset({"text"})  # pictures and output
+REPLICATOR = typer.main.get_command(main.app)
+CONSOLE = "$ "
+ONE_BUCKET = '\n[s3]\nbucket = "any"\n'
+
+
+class Wrong(Exception):
+    """What a reader would run into."""
+
+
+def check(block: Block) -> None:
+    """Raises Wrong."""
+    if not block.language:
+        raise Wrong("a block without a language")
+    if block.mark.startswith(NOT_RUN):
+        if len(block.mark) < len(NOT_RUN) + 5:
+            raise Wrong("not run, without a reason")
+        return
+    if block.language in WITHOUT_CHECK:
+        if any(line.startswith(("$ ", "replicator ")) for line in block.text.splitlines()):
+            raise Wrong("a command in a block of text: make it `console`")
+        return
+    if block.language not in CHECKS:
+        raise Wrong(f"no check for the language {block.language!r}")
+    CHECKS[block.language](block)
+
+
+# --- TOML ---
+
+
+def check_toml(block: Block) -> None:
+    load_toml(block.text, name=str(block))
+
+
+def load_toml(text: str, *, name: str) -> Any:
+    """A part of a file is completed by the least that every file needs."""
+    try:
+        given = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise Wrong(str(error)) from error
+    whole = ("" if "region" in given else 'region = "any"\n') + text + ("" if "s3" in given else ONE_BUCKET)
+    variables = dict.fromkeys(re.findall(r"\$\{([A-Z_]+)\}", text), "1")
+    try:
+        return parse(whole, source=name, environment=variables)
+    except ConfigError as error:
+        raise Wrong(str(error)) from error
+
+
+# --- command lines ---
+
+
+def check_shell(block: Block) -> None:
+    for line in block.text.splitlines():
+        if line and not line.startswith("#"):
+            check_command(line)
+
+
+def check_console(block: Block) -> None:
+    lines = [line.removeprefix(CONSOLE) for line in block.text.splitlines() if line.startswith(CONSOLE)]
+    if not lines:
+        raise Wrong("no command in it: make it `text`")
+    for line in lines:
+        check_command(line)
+
+
+def check_command(line: str) -> None:
+    match words := shlex.split(line):
+        case ["make", *targets]:
+            known = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+            if unknown := [target for target in targets if "=" not in target and target not in known]:
+                raise Wrong(f"make has no target {unknown}")
+        case ["replicator", *arguments]:
+            parse_arguments(arguments)
+        case [".venv/bin/python", "-m", module, *arguments]:
+            importlib.import_module(module)
+            if missing := [name for name in arguments if "/" in name and not (ROOT / name).exists()]:
+                raise Wrong(f"there is no {missing}")
+        case _:
+            raise Wrong(f"nothing checks {words[0]!r}: say why with <!-- {NOT_RUN}… -->")
+
+
+def parse_arguments(arguments: list[str]) -> None:
+    """As the command line does, down to the last command, which is not called."""
+    command: Any = REPLICATOR
+    name, rest = "replicator", list(arguments)
+    try:
+        while True:
+            context = command.make_context(name, rest)
+            if not hasattr(command, "commands") or (command.invoke_without_command and not context._protected_args):
+                return
+            name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+    except Exception as error:  # of a library that typer has taken in
+        if not hasattr(error, "format_message"):
+            raise
+        raise Wrong(f"replicator {shlex.join(arguments)}: {error.format_message()}") from error
+
+
+# --- Python ---
+
+
+def check_python(block: Block) -> None:
+    try:
+        tree = ast.parse(block.text)
+        compile(tree, str(block), "exec")
+    except SyntaxError as error:
+        raise Wrong(str(error)) from error
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                for alias in names:
+                    resolve(alias.name)
+            case ast.ImportFrom(module=str(module), names=names, level=0):
+                for alias in names:
+                    resolve(module, alias.name)
+
+
+def resolve(module: str, name: str = "") -> None:
+    try:
+        found = importlib.import_module(module)
+    except ImportError as error:
+        raise Wrong(str(error)) from error
+    if name and not hasattr(found, name):
+        raise Wrong(f"{module} has no {name}")
+
+
+# --- the rest ---
+
+
+def check_json(block: Block) -> None:
+    if not block.mark.startswith("example: "):
+        raise Wrong(
+            "JSON that no encoder wrote: name it in tests/docs/samples.py, and put <!-- example: … --> before it"
+        )
+
+
+def check_promql(block: Block) -> None:
+    known = {f"replicator_{name}{'_total' if name in COUNTERS else ''}" for name in TABLE}
+    if unknown := set(re.findall(r"replicator_[a-z_]+", block.text)) - known:
+        raise Wrong(f"there are no metrics {sorted(unknown)}")
+
+
+CHECKS: Mapping[str, Callable[[Block], None]] = {
+    "console": check_console,
+    "json": check_json,
+    "promql": check_promql,
+    "python": check_python,
+    "sh": check_shell,
+    "toml": check_toml,
+}
+
+
+@pytest.mark.parametrize("block", ALL, ids=map(str, ALL))
+def test_a_block_works(block: Block) -> None:
+    check(block)
+
+
+def test_there_are_blocks_of_every_kind() -> None:
+    assert {block.language for block in ALL} >= set(CHECKS) | WITHOUT_CHECK
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_commands_in_prose_exist(page: Path) -> None:
+    """`replicator …` in a sentence: the commands and each option that is named; placeholders are not parsed."""
+    for span in code_spans(page):
+        if span.startswith("replicator ") and "=" not in span:
+            names_exist(span.split()[1:])
+
+
+def names_exist(words: list[str]) -> None:
+    """Raises Wrong."""
+    command: Any = REPLICATOR
+    words = [word.strip("[]…") for word in words]
+    while words and (below := getattr(command, "commands", {}).get(words[0])) is not None:
+        command, words = below, words[1:]
+    if words and getattr(command, "commands", None) and re.fullmatch(r"[a-z]+", words[0]):
+        raise Wrong(f"{command.name} has no command {words[0]!r}")
+    options = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    if unknown := {word for word in words if word.startswith("--")} - options - {"--help"}:
+        raise Wrong(f"{command.name} has no {sorted(unknown)}")
+
+
+def test_the_files_of_two_regions_load_and_agree() -> None:
+    files = sorted((ROOT / "infra" / "deploy").glob("*.toml"))
+    configs = [load_toml(file.read_text(encoding="utf-8"), name=file.name) for file in files]
+    assert len(configs) == 2
+    assert between_files(configs) == []
+
+
+def planted() -> Iterator[tuple[str, str, str]]:
+    """Language, mistake, and what is said of it."""
+    yield "", "anything", "without a language"
+    yield "toml", 'regoin = "a"', "unknown key"
+    yield "toml", "[egress.topics.orders]\nmax_segment_age = 5", "max_segment_age"
+    yield "toml", "[egress", "Expected ']'"
+    yield "sh", "replicator egres", "No such command"
+    yield "sh", "replicator egress --confg a.toml", "No such option"
+    yield "sh", "replicator gaps accept us/orders/1", "Missing argument"
+    yield "sh", "replicator skip us/orders/1 x --reason y", "valid integer"
+    yield "sh", "make demoo", "no target"
+    yield "sh", "kubectl get pods", "nothing checks 'kubectl'"
+    yield "sh", ".venv/bin/python -m pytest tests/none", "there is no"
+    yield "console", "$ replicator statu\nall is well", "No such command"
+    yield "console", "output only", "no command in it"
+    yield "text", "$ replicator status", "make it `console`"
+    yield "python", "from replicator import build_egres", "has no build_egres"
+    yield "python", "import replicatr", "No module named"
+    yield "python", "with Restore(: pass", "invalid syntax"
+    yield "json", "{}", "no encoder wrote"
+    yield "promql", "sum(replicator_redy)", "replicator_redy"
+    yield "cobol", "STOP RUN", "no check for the language"
+
+
+PLANTED = list(planted())
+
+
+@pytest.mark.parametrize(("language", "text", "said"), PLANTED, ids=[f"{one[0]}: {one[1][:30]}" for one in PLANTED])
+def test_a_planted_mistake_is_found(language: str, text: str, said: str) -> None:
+    with pytest.raises(Wrong, match=re.escape(said)):
+        check(Block(page="planted.md", line=1, language=language, text=f"{text}\n", mark=""))
+
+
+@pytest.mark.parametrize("words", ["egres --config FILE", "restore TOPIC… --follo", "config chek"])
+def test_a_planted_mistake_in_prose_is_found(words: str) -> None:
+    with pytest.raises(Wrong):
+        names_exist(words.split())
+
+
+def test_an_excuse_needs_a_reason() -> None:
+    with pytest.raises(Wrong, match="without a reason"):
+        check(Block(page="planted.md", line=1, language="sh", text="rm -r /\n", mark="not run: "))
