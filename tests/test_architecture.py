@@ -81,6 +81,7 @@ PURE = (
     "compaction/retention.py",
     "egress/partition.py",
     "egress/start/commit_metadata.py",
+    "formats/codec.py",
     "formats/coverage.py",
     "formats/forks.py",
     "formats/gap_acceptance.py",
@@ -417,7 +418,7 @@ def test_a_type_checkers_import_is_no_import(copy: House) -> None:
 def test_the_graph_of_folders_is_text() -> None:
     lines = graph(House(ROOT)).split("\n")
     assert lines[0] == "./"
-    assert "    messages                     -> errors incarnation segment" in lines
+    assert "    messages                     -> codec errors incarnation segment" in lines
 
 
 def test_test_files_have_names_of_their_own() -> None:

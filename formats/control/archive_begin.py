@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from formats.codec import VERSION, dump, load
-from formats.errors import MalformedEvent
+from formats.codec import Codec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,25 +18,5 @@ class ArchiveBegin:
     recorded_at: datetime  # UTC
 
 
-def encode_begin(begin: ArchiveBegin) -> bytes:
-    return dump(
-        {
-            "offset": begin.offset,
-            "reason": begin.reason,
-            "recorded_at": begin.recorded_at.isoformat(),
-            "v": VERSION,
-        }
-    )
-
-
-def decode_begin(data: bytes) -> ArchiveBegin:
-    """Raises MalformedEvent, also for a newer version."""
-    try:
-        d = load(data)
-        return ArchiveBegin(
-            offset=int(d["offset"]),
-            reason=str(d["reason"]),
-            recorded_at=datetime.fromisoformat(d["recorded_at"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not the begin of an archive: {data[:200]!r} ({error})") from error
+_CODEC = Codec(ArchiveBegin, "the begin of an archive")
+encode_begin, decode_begin = _CODEC.encode, _CODEC.decode

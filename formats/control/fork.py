@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from formats.codec import VERSION, dump, load
-from formats.errors import MalformedEvent
+from formats.codec import Codec
 from formats.segment import OffsetRange, SourcePartition
 
 
@@ -37,30 +36,10 @@ class LogFork:
         return OffsetRange(0 if self.end_offset is None else self.end_offset, self.next_offset - 1)
 
 
-def encode_fork(fork: LogFork) -> bytes:
-    return dump(
-        {
-            "end_offset": fork.end_offset,
-            "evidence": fork.evidence,
-            "found_at": fork.found_at.isoformat(),
-            "leader_epoch": fork.leader_epoch,
-            "next_offset": fork.next_offset,
-            "v": VERSION,
-        }
-    )
+_CODEC = Codec(LogFork, "a fork of {source}", outside=("source",), added=("evidence",))
+encode_fork = _CODEC.encode
 
 
 def decode_fork(source: SourcePartition, data: bytes) -> LogFork:
     """Raises MalformedEvent, also for a newer version."""
-    try:
-        d = load(data)
-        return LogFork(
-            source=source,
-            next_offset=int(d["next_offset"]),
-            leader_epoch=None if d["leader_epoch"] is None else int(d["leader_epoch"]),
-            end_offset=None if d["end_offset"] is None else int(d["end_offset"]),
-            found_at=datetime.fromisoformat(d["found_at"]),
-            evidence=str(d.get("evidence", "")),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not a fork of {source}: {data[:200]!r} ({error})") from error
+    return _CODEC.decode(data, source=source)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from formats.codec import VERSION, dump, load
-from formats.errors import MalformedEvent
+from formats.codec import Codec
 from formats.segment import OffsetRange, SourcePartition
 
 RETENTION = "retention of the archive"
@@ -31,29 +30,15 @@ class RecordedGap:
         return self.reason != RETENTION and not self.is_accepted
 
 
-def encode_gap(gap: RecordedGap) -> bytes:
-    said: dict[str, object] = {
-        "high": gap.high,
-        "low": gap.low,
-        "reason": gap.reason,
-        "recorded_at": gap.recorded_at.isoformat(),
-        "v": VERSION,
-    }
-    return dump(said | {"is_accepted": True} if gap.is_accepted else said)
+_CODEC = Codec(
+    RecordedGap,
+    "a recorded gap of {source} at {offsets}",
+    outside=("source", "offsets"),
+    omitted=("is_accepted",),
+)
+encode_gap = _CODEC.encode
 
 
 def decode_gap(source: SourcePartition, offsets: OffsetRange, data: bytes) -> RecordedGap:
     """Raises MalformedEvent, also for a newer version."""
-    try:
-        d = load(data)
-        return RecordedGap(
-            source=source,
-            offsets=offsets,
-            reason=str(d["reason"]),
-            low=int(d["low"]),
-            high=int(d["high"]),
-            recorded_at=datetime.fromisoformat(d["recorded_at"]),
-            is_accepted=bool(d.get("is_accepted", False)),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not a recorded gap of {source} at {offsets}: {data[:200]!r} ({error})") from error
+    return _CODEC.decode(data, source=source, offsets=offsets)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from formats.codec import VERSION, dump, load
-from formats.errors import MalformedEvent
+from formats.codec import Codec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,14 +17,10 @@ class Lease:
     until: datetime  # UTC
 
 
-def encode_lease(lease: Lease) -> bytes:
-    return dump({"owner": lease.owner, "until": lease.until.isoformat(), "v": VERSION})
+_CODEC = Codec(Lease, "a lease", outside=("token",))
+encode_lease = _CODEC.encode
 
 
 def decode_lease(token: int, data: bytes) -> Lease:
     """Raises MalformedEvent, also for a newer version."""
-    try:
-        d = load(data)
-        return Lease(token=token, owner=str(d["owner"]), until=datetime.fromisoformat(d["until"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not a lease: {data[:200]!r} ({error})") from error
+    return _CODEC.decode(data, token=token)

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from formats.errors import CheckpointConflict, MalformedEvent
+from formats.codec import VERSION, Codec, dump, load, malformed
+from formats.errors import CheckpointConflict
 from formats.segment import OffsetRange, SourcePartition
 
-VERSION = 1
 # kinds of records, as their keys say it
 POSITION, PARKED, WAITING, SKIPPED, OWNER = "", "parked", "waiting", "skipped", "owner"
 
@@ -144,156 +144,21 @@ def follow(
 
 
 def encode_key(key: CheckpointKey) -> bytes:
-    return _dump(_key(key))
-
-
-def encode_parked_key(key: CheckpointKey) -> bytes:
-    return _dump(_key(key) | {"kind": PARKED})
-
-
-def encode_parked(parked: Parked) -> bytes:
-    return _dump(
-        {
-            "blames_target": parked.blames_target,
-            "next_offset": parked.next_offset,
-            "reason": parked.reason,
-            "since": parked.since.isoformat(),
-            "v": VERSION,
-        }
-    )
-
-
-def encode_waiting_key(key: CheckpointKey) -> bytes:
-    return _dump(_key(key) | {"kind": WAITING})
-
-
-def encode_waiting(waiting: Waiting) -> bytes:
-    return _dump(
-        {
-            "is_beginning": waiting.is_beginning,
-            "offset": waiting.offset,
-            "since": waiting.since.isoformat(),
-            "v": VERSION,
-        }
-    )
-
-
-def encode_skipped_key(skipped: Skipped) -> bytes:
-    offsets = skipped.offsets
-    return _dump(_key(skipped.key) | {"end": offsets.end, "kind": SKIPPED, "start": offsets.start})
-
-
-def encode_skipped(skipped: Skipped) -> bytes:
-    return _dump({"at": skipped.at.isoformat(), "reason": skipped.reason, "v": VERSION})
-
-
-def encode_owner_key(transactional_id: str) -> bytes:
-    return _dump({"kind": OWNER, "transactional_id": transactional_id})
-
-
-def encode_owner(token: str) -> bytes:
-    """Who writes under a transactional id that no group fences: a name that one process made up for itself."""
-    return _dump({"token": token, "v": VERSION})
-
-
-def decode_owner(key: bytes, data: bytes) -> tuple[str, str]:
-    """Transactional id and token. Raises MalformedEvent, also for a newer version."""
-    try:
-        k, d = json.loads(key), json.loads(data)
-        if d["v"] != VERSION:
-            raise ValueError(f"version {d['v']}, this program reads {VERSION}")
-        return str(k["transactional_id"]), str(d["token"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not an owner: {data[:200]!r} ({error})") from error
-
-
-def decode_skipped(key: bytes, data: bytes) -> Skipped:
-    """Raises MalformedEvent, also for a newer version."""
-    try:
-        k, d = json.loads(key), json.loads(data)
-        if d["v"] != VERSION:
-            raise ValueError(f"version {d['v']}, this program reads {VERSION}")
-        return Skipped(
-            key=decode_key(key),
-            offsets=OffsetRange(int(k["start"]), int(k["end"])),
-            reason=str(d["reason"]),
-            at=datetime.fromisoformat(d["at"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not skipped offsets: {data[:200]!r} ({error})") from error
-
-
-def kind_of(data: bytes) -> str:
-    """What a record's key is about: POSITION, PARKED, …, or a kind of a newer version. Raises MalformedEvent."""
-    try:
-        return str(json.loads(data).get("kind", POSITION))
-    except (ValueError, AttributeError) as error:
-        raise MalformedEvent(f"not a checkpoint key: {data[:200]!r} ({error})") from error
-
-
-def decode_parked(data: bytes) -> Parked:
-    """Raises MalformedEvent, also for a newer version."""
-    try:
-        d = json.loads(data)
-        if d["v"] != VERSION:
-            raise ValueError(f"version {d['v']}, this program reads {VERSION}")
-        next_offset = None if d["next_offset"] is None else int(d["next_offset"])
-        since = datetime.fromisoformat(d["since"])
-        return Parked(next_offset, str(d["reason"]), since, blames_target=bool(d["blames_target"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not a parked partition: {data[:200]!r} ({error})") from error
-
-
-def decode_waiting(data: bytes) -> Waiting:
-    """Raises MalformedEvent, also for a newer version."""
-    try:
-        d = json.loads(data)
-        if d["v"] != VERSION:
-            raise ValueError(f"version {d['v']}, this program reads {VERSION}")
-        return Waiting(int(d["offset"]), datetime.fromisoformat(d["since"]), bool(d["is_beginning"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not a partition that waits: {data[:200]!r} ({error})") from error
-
-
-def encode(checkpoint: Checkpoint) -> bytes:
-    always = {
-        "at": checkpoint.at.isoformat(),
-        "author": checkpoint.author,
-        "destination_topic_id": checkpoint.destination_topic_id,
-        "next_offset": checkpoint.next_offset,
-        "v": VERSION,
-    }
-    known = {"begun_at": checkpoint.begun_at, "given_at": checkpoint.given_at}
-    return _dump(always | {name: offset for name, offset in known.items() if offset is not None})
+    return dump(_key(key))
 
 
 def decode_key(data: bytes) -> CheckpointKey:
     """Of every kind. Raises MalformedEvent."""
-    try:
-        d = json.loads(data)
-        source = SourcePartition(d["region"], d["topic"], d["partition"], d["incarnation"])
-        return CheckpointKey(source, d["destination"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not a checkpoint key: {data[:200]!r} ({error})") from error
+    with malformed("a checkpoint key", data):
+        said = json.loads(data)
+        source = SourcePartition(said["region"], said["topic"], said["partition"], said["incarnation"])
+        return CheckpointKey(source, said["destination"])
 
 
-def decode(data: bytes) -> Checkpoint:
-    """Raises MalformedEvent, also for a newer version."""
-    try:
-        d = json.loads(data)
-        if d["v"] != VERSION:
-            raise ValueError(f"version {d['v']}, this program reads {VERSION}")
-        given_at, begun_at = d.get("given_at"), d.get("begun_at")
-        return Checkpoint(
-            int(d["next_offset"]),
-            str(d["destination_topic_id"]),
-            datetime.fromisoformat(d["at"]),
-            Author(d["author"]),
-            given_at=None if given_at is None else int(given_at),
-            begun_at=None if begun_at is None else int(begun_at),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not a checkpoint: {data[:200]!r} ({error})") from error
+def kind_of(data: bytes) -> str:
+    """What a record's key is about: POSITION, PARKED, …, or a kind of a newer version. Raises MalformedEvent."""
+    with malformed("a checkpoint key", data):
+        return str(json.loads(data).get("kind", POSITION))
 
 
 def _key(key: CheckpointKey) -> dict[str, object]:
@@ -307,5 +172,52 @@ def _key(key: CheckpointKey) -> dict[str, object]:
     }
 
 
-def _dump(value: object) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+_CHECKPOINT = Codec(Checkpoint, "a checkpoint", omitted=("given_at", "begun_at"))
+encode, decode = _CHECKPOINT.encode, _CHECKPOINT.decode
+
+_PARKED = Codec(Parked, "a parked partition")
+encode_parked, decode_parked = _PARKED.encode, _PARKED.decode
+
+
+def encode_parked_key(key: CheckpointKey) -> bytes:
+    return dump(_key(key) | {"kind": PARKED})
+
+
+_WAITING = Codec(Waiting, "a partition that waits")
+encode_waiting, decode_waiting = _WAITING.encode, _WAITING.decode
+
+
+def encode_waiting_key(key: CheckpointKey) -> bytes:
+    return dump(_key(key) | {"kind": WAITING})
+
+
+_SKIPPED = Codec(Skipped, "skipped offsets", outside=("key", "offsets"))
+encode_skipped = _SKIPPED.encode
+
+
+def encode_skipped_key(skipped: Skipped) -> bytes:
+    offsets = skipped.offsets
+    return dump(_key(skipped.key) | {"end": offsets.end, "kind": SKIPPED, "start": offsets.start})
+
+
+def decode_skipped(key: bytes, data: bytes) -> Skipped:
+    """Raises MalformedEvent, also for a newer version."""
+    with malformed("skipped offsets", data):
+        said = json.loads(key)
+        where, offsets = decode_key(key), OffsetRange(int(said["start"]), int(said["end"]))
+    return _SKIPPED.decode(data, key=where, offsets=offsets)
+
+
+def encode_owner_key(transactional_id: str) -> bytes:
+    return dump({"kind": OWNER, "transactional_id": transactional_id})
+
+
+def encode_owner(token: str) -> bytes:
+    """Who writes under a transactional id that no group fences: a name that one process made up for itself."""
+    return dump({"token": token, "v": VERSION})
+
+
+def decode_owner(key: bytes, data: bytes) -> tuple[str, str]:
+    """Transactional id and token. Raises MalformedEvent, also for a newer version."""
+    with malformed("an owner", data):
+        return str(json.loads(key)["transactional_id"]), str(load(data)["token"])

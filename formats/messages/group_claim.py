@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from formats.errors import MalformedEvent, OtherGroup
+from formats.codec import Codec, dump, malformed
+from formats.errors import OtherGroup
 
-VERSION = 1
 GROUP = "group"  # kind of these records, as their keys say it
 YOUNG = timedelta(minutes=10)  # so long every process that starts asks for members of the group that was taken over
 
@@ -167,39 +167,15 @@ def _expect_no_members(topic: str, group_id: str) -> Generator[Ask, Any, None]:
 
 
 def encode_claim_key(claim: GroupClaim) -> bytes:
-    return _dump({"id": claim.id, "kind": GROUP})
+    return dump({"id": claim.id, "kind": GROUP})
 
 
-def encode_claim(claim: GroupClaim) -> bytes:
-    return _dump(
-        {
-            "at": claim.at.isoformat(),
-            "cluster_id": claim.cluster_id,
-            "group_id": claim.group_id,
-            "number": claim.number,
-            "over": claim.over,
-            "v": VERSION,
-        }
-    )
+_CODEC = Codec(GroupClaim, "the claim of a group", outside=("id",))
+encode_claim = _CODEC.encode
 
 
 def decode_claim(key: bytes, data: bytes) -> GroupClaim:
     """Raises MalformedEvent, also for a newer version."""
-    try:
-        k, d = json.loads(key), json.loads(data)
-        if d["v"] != VERSION:
-            raise ValueError(f"version {d['v']}, this program reads {VERSION}")
-        return GroupClaim(
-            id=str(k["id"]),
-            number=int(d["number"]),
-            group_id=str(d["group_id"]),
-            cluster_id=str(d["cluster_id"]),
-            over=str(d["over"]),
-            at=datetime.fromisoformat(d["at"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not the claim of a group: {data[:200]!r} ({error})") from error
-
-
-def _dump(value: object) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    with malformed("the claim of a group", data):
+        id_ = str(json.loads(key)["id"])
+    return _CODEC.decode(data, id=id_)

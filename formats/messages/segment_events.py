@@ -6,14 +6,11 @@ tombstone: the log's cleanup policy is delete, and readers want the event itself
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from datetime import datetime
 
-from formats.errors import MalformedEvent
+from formats.codec import VERSION, dump, load, malformed
 from formats.segment import Segment, SegmentInfo, parse_key
-
-VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +56,16 @@ def encode(event: SegmentEvent) -> bytes:
             value = {"type": "removed", "at": at.isoformat()}
     value["segment"] = str(event.segment)
     value["v"] = VERSION
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return dump(value)
 
 
 def decode(data: bytes) -> SegmentEvent:
     """Raises MalformedEvent, also for a newer version."""
-    try:
-        d = json.loads(data)
-        if d["v"] != VERSION:
-            raise ValueError(f"version {d['v']}, this program reads {VERSION}")
-        segment = parse_key("", d["segment"])
-        if d["type"] == "created":
-            return Created(SegmentInfo(segment, int(d["size_bytes"]), datetime.fromisoformat(d["stored_at"])))
-        if d["type"] == "removed":
-            return Removed(segment, datetime.fromisoformat(d["at"]))
-        raise ValueError(f"unknown type {d['type']!r}")
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not a segment event: {data[:200]!r} ({error})") from error
+    with malformed("a segment event", data):
+        said = load(data)
+        segment = parse_key("", said["segment"])
+        if said["type"] == "created":
+            return Created(SegmentInfo(segment, int(said["size_bytes"]), datetime.fromisoformat(said["stored_at"])))
+        if said["type"] == "removed":
+            return Removed(segment, datetime.fromisoformat(said["at"]))
+        raise ValueError(f"unknown type {said['type']!r}")

@@ -15,6 +15,7 @@ from typing import Any
 
 from awscrt import checksums
 
+from formats.codec import dump
 from formats.errors import CorruptSegment, MalformedKey
 from formats.footer import STREAMS, Digest, SegmentFooter, SegmentOrigin, Stream
 from formats.records.digest import combine
@@ -76,7 +77,7 @@ def encode(footer: SegmentFooter, row_groups: Sequence[bytes] | None = None) -> 
         value["keyless_count"] = footer.keyless_count
     if row_groups is not None:
         value["row_groups"] = base64.b64encode(b"".join(row_groups)).decode()
-    return _dump(value | {"checksum": _checksum(value)})
+    return dump(value | {"checksum": _checksum(value)})
 
 
 def decode(name: str, data: bytes) -> Decoded:
@@ -196,8 +197,4 @@ def _unpack(numbers: tuple[int, ...]) -> RowGroup:
 
 
 def _checksum(value: dict[str, Any]) -> str:
-    return f"{checksums.crc64nvme(_dump(value)):016x}"
-
-
-def _dump(value: dict[str, Any]) -> bytes:
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    return f"{checksums.crc64nvme(dump(value)):016x}"

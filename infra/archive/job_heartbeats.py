@@ -7,20 +7,17 @@ A process that ends takes its heartbeat away; of one that dies it is believed un
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
 
+from formats.codec import Codec
 from formats.control.keys import control_prefix
-from formats.errors import MalformedEvent
 from infra.archive.snapshots import Numbered
 from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
 
-VERSION = 1
 KEPT = timedelta(days=1)  # of a process that died, then others remove it
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.:-]")
 
@@ -69,26 +66,5 @@ def heartbeats_prefix(prefix: str, region: str) -> str:
     return f"{control_prefix(prefix, region)}heartbeats/"
 
 
-def encode(heartbeat: Heartbeat) -> bytes:
-    said = {
-        "jobs": list(heartbeat.jobs),
-        "owner": heartbeat.owner,
-        "until": heartbeat.until.isoformat(),
-        "v": VERSION,
-    }
-    return json.dumps(said, sort_keys=True, separators=(",", ":")).encode()
-
-
-def decode(data: bytes) -> Heartbeat:
-    """Raises MalformedEvent, also for a newer version."""
-    try:
-        said: dict[str, Any] = json.loads(data)
-        if said["v"] != VERSION:
-            raise ValueError(f"version {said['v']}, this program reads {VERSION}")
-        return Heartbeat(
-            owner=str(said["owner"]),
-            jobs=tuple(map(str, said["jobs"])),
-            until=datetime.fromisoformat(said["until"]),
-        )
-    except (ValueError, KeyError, TypeError) as error:
-        raise MalformedEvent(f"not a heartbeat: {data[:200]!r} ({error})") from error
+_CODEC = Codec(Heartbeat, "a heartbeat")
+encode, decode = _CODEC.encode, _CODEC.decode

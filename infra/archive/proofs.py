@@ -7,22 +7,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from formats.codec import VERSION, dump, load, malformed
 from formats.control.keys import control_prefix
-from formats.errors import MalformedEvent
 from formats.incarnation import parse_incarnation
 from formats.segment import SourcePartition
 from infra.archive.snapshots import Numbered
 from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
-
-VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +75,13 @@ def encode(proofs: Mapping[int, Proof]) -> bytes:
         str(partition): {"at": one.at.isoformat(), "next_offset": one.next_offset, "whole": one.is_whole}
         for partition, one in proofs.items()
     }
-    return json.dumps({"partitions": partitions, "v": VERSION}, sort_keys=True, separators=(",", ":")).encode()
+    return dump({"partitions": partitions, "v": VERSION})
 
 
 def decode(data: bytes) -> Mapping[int, Proof]:
     """Raises MalformedEvent, also for a newer version."""
-    try:
-        said: dict[str, Any] = json.loads(data)
-        if said["v"] != VERSION:
-            raise ValueError(f"version {said['v']}, this program reads {VERSION}")
-        return {int(partition): _decoded(one) for partition, one in said["partitions"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise MalformedEvent(f"not proofs of partitions: {data[:200]!r} ({error})") from error
+    with malformed("proofs of partitions", data):
+        return {int(partition): _decoded(one) for partition, one in load(data)["partitions"].items()}
 
 
 def _decoded(one: Mapping[str, Any]) -> Proof:

@@ -244,7 +244,19 @@ def test_numbers_may_be_written_as_text_and_text_as_numbers(message: Message) ->
 @messages
 @pytest.mark.parametrize(
     "data",
-    [b"", b"\xff", b"null", b"[]", b"{}", b'"v"', b"1" * 5000, b'{"v":1}', b'{"v":"1"}', b'{"v":1,"at":5,"until":5}'],
+    [
+        b"",
+        b"\xff",
+        b"null",
+        b"[]",
+        b"{}",
+        b'"v"',
+        b"1" * 5000,
+        b"[" * 100_000,
+        b'{"v":1}',
+        b'{"v":"1"}',
+        b'{"v":1,"at":5,"until":5}',
+    ],
 )
 def test_garbage_is_named(message: Message, data: bytes) -> None:
     with pytest.raises(MalformedEvent) as raised:
@@ -266,7 +278,7 @@ def test_keys_have_these_bytes() -> None:
     assert segment_events.encode_key(Removed(SEGMENT, T0)) == NAME.encode()
 
 
-@pytest.mark.parametrize("data", [b"", b"\xff", b"null", b"[]", b'"kind"', b"5"])
+@pytest.mark.parametrize("data", [b"", b"\xff", b"null", b"[]", b'"kind"', b"5", b"[" * 100_000])
 def test_garbage_is_no_key(data: bytes) -> None:
     for decode in (checkpoints.decode_key, checkpoints.kind_of):
         with pytest.raises(MalformedEvent, match="not a checkpoint key"):
