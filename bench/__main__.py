@@ -1,4 +1,4 @@
-"""Command line: exit code 0 when every target is met, 3 when one is missed, 1 when something failed."""
+"""Command line: exit code 0 when every target is met, 3 when one is missed, 1 after a failure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (ChildFailed, JavaMissing, LocalStackError) as error:
             print(error, file=sys.stderr)
             return FAILED
-        except Exception:  # a broker or server that went away: no answer about targets either
+        except Exception:  # for example, a broker or server died: nothing is known about the targets
             traceback.print_exc()
             return FAILED
     print("", report.text(run), sep="\n")
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measure(options: argparse.Namespace) -> Run:
     """Raises ChildFailed, LocalStackError."""
     plan, load, began = _plan(options), os.getloadavg()[0], time.monotonic()
-    commit, is_clean = _commit()  # of what runs, so it is asked before
+    commit, is_clean = _commit()  # of the measured code, therefore read before
     with tempfile.TemporaryDirectory(prefix="replicator-bench-") as folder, _place(options) as (place, server_log):
         suite = Suite(place, plan, Path(folder), server_log, say=lambda line: print(line, flush=True))
         rows = suite.run()
@@ -87,18 +87,20 @@ def measure(options: argparse.Namespace) -> Run:
 
 def _options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--records", type=int, help="records of 1 kB; of the small ones three times as many")
+    parser.add_argument("--records", type=int, help="number of records of 1 kB; three times as many small ones")
     parser.add_argument("--rounds", type=int, default=FULL.rounds)
     parser.add_argument("--partitions", type=int, default=FULL.many_partitions, help="of the many-partitions run")
-    parser.add_argument("--kind", choices=KINDS, action="append", help="only this one, of egress and ingress")
-    parser.add_argument("--no-spark", action="store_true", help="leave out what runs on Spark")
+    parser.add_argument("--kind", choices=KINDS, action="append", help="only this kind, for egress and ingress")
+    parser.add_argument("--no-spark", action="store_true", help="leave out the rows on Spark")
     parser.add_argument(
-        "--output", type=Path, help="folder of the results; default: docs, and none for a shortened run"
+        "--output", type=Path, help="folder for the results; default: docs, or none for a shortened run"
     )
-    parser.add_argument("--render", action="store_true", help="only write docs/bench.md and docs/performance.md again")
-    parser.add_argument("--bootstrap", help="a broker that runs already; needs --endpoint-url")
-    parser.add_argument("--endpoint-url", help="of an S3 and SQS server that runs already")
-    parser.add_argument("--server-log", type=Path, help="of that server, if it is moto: its requests are counted there")
+    parser.add_argument(
+        "--render", action="store_true", help="only generate docs/bench.md and docs/performance.md again"
+    )
+    parser.add_argument("--bootstrap", help="bootstrap.servers of a running broker; needs --endpoint-url")
+    parser.add_argument("--endpoint-url", help="of a running S3 and SQS server")
+    parser.add_argument("--server-log", type=Path, help="log of that server, if it is moto, for counting its requests")
     return parser
 
 
@@ -120,7 +122,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 
 @contextmanager
 def _place(options: argparse.Namespace) -> Iterator[tuple[Place, ServerLog | None]]:
-    """In a stack of its own, or in the one that the options name."""
+    """Yield a new embedded stack, or the servers that the options name."""
     run = uuid.uuid4().hex[:8]
     if options.bootstrap is None:
         with LocalStack(regions=("a",), java_options=("-Xmx1g",)) as stack:
@@ -137,7 +139,7 @@ def _place(options: argparse.Namespace) -> Iterator[tuple[Place, ServerLog | Non
 
 
 def _commit() -> tuple[str, bool]:
-    """Of the working tree, and whether nothing in it is changed. Outside of a repository "unknown"."""
+    """The commit of the working tree, and whether the tree is unchanged. Outside a repository "unknown"."""
 
     def git(*arguments: str) -> str:
         done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)

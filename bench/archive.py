@@ -1,10 +1,10 @@
-"""Programs that work on an archive in the bucket, and the floors below them. `bench.child` starts each.
+"""Programs that work on an archive in the bucket, and their floors. `bench.child` starts each.
 
-floor-merge    each input read and decoded by pyarrow, encoded again with the same options, put: nothing is proved
+floor-merge    each input read and decoded by pyarrow, encoded again with the same options, put: without any proof
 merge          the worker of `replicator compact`, with its proofs
 spark-merge    the same plans on Spark, local[2]; the session is started before
-floor-verify   each object read and decoded by pyarrow, in as many threads as `verify` has, each row group by one
-               read, as `verify` reads it: nothing is looked at
+floor-verify   each object read and decoded by pyarrow, in as many threads as `verify` has, with one read per row
+               group, as in `verify`: nothing is compared
 verify         `replicator.verify.verify` of the archive
 restore        `replicator.restore.restore` of the archive, exactly once
 spark-restore  the same on Spark, local[2]; the session is started before
@@ -55,11 +55,11 @@ JOB = CompactionJob(
     name="bench", min_segment_age=timedelta(0), min_segment_count=2, min_segment_size=0, delete_grace=timedelta(0)
 )
 
-Spec = Mapping[str, Any]  # config; for a restore `name`, that of its topic
+Spec = Mapping[str, Any]  # `config`; for a restore also `name`, its target topic
 
 
 def fill(store: SegmentStore, *, partitions: int, segments: int, count: int) -> int:
-    """`segments` of `count` records in each partition, as egress would store them. The raw bytes of all."""
+    """Store `segments` segments of `count` records for each partition, like egress. Returns the raw bytes of all."""
     made = records("json", count * segments, 1)
     origin = SegmentOrigin(created_at=datetime.now(UTC), writer="bench", source_partition_count=partitions)
     raw_bytes = 0
@@ -85,7 +85,7 @@ def fill(store: SegmentStore, *, partitions: int, segments: int, count: int) -> 
 
 
 def row_groups(source: BinaryIO) -> Iterator[pa.Table]:
-    """Decoded, and nothing else. The tail by one read, each row group by one more: so does the product's reader."""
+    """Decode only. One read for the tail, and one for each row group, as in the product's reader."""
     size = size_of(source)
     window, start = Window(size), max(size - TAIL_BYTES, 0)
     window.show(start, read_range(source, "", start, size - start))
@@ -119,7 +119,7 @@ def floor_merge(config: Config, objects: ObjectStore, _: Spec) -> dict[str, Any]
 
 
 def _encoded(plan: MergePlan, store: SegmentStore, sink: BinaryIO) -> int:
-    """Row groups as large as the merge makes them. How many records."""
+    """Encode with row groups as large as those of the merge. Returns the number of records."""
     options: dict[str, Any] = {
         "compression": "zstd",
         "compression_level": JOB.compression_level,
@@ -156,7 +156,7 @@ def merge(config: Config, objects: ObjectStore, _: Spec) -> dict[str, Any]:
 def spark_merge(config: Config, objects: ObjectStore, _: Spec) -> dict[str, Any]:
     work = MergeTask(for_workers(config, "compaction"), JOB, "bench", uuid.uuid4().hex)
     with SparkRunner(SPARK) as runner:
-        runner.run(["", ""], _nothing)  # Java and two Python workers are there
+        runner.run(["", ""], _nothing)  # starts Java and two Python workers
         began = time.perf_counter()
         answers = runner.run([encode_plan(plan) for plan in plans(SegmentStore(objects, config.s3.prefix))], work)
         seconds = time.perf_counter() - began
@@ -171,7 +171,7 @@ def _merged(outcomes: Sequence[PlanOutcome]) -> dict[str, Any]:
 
 
 def _nothing(_row: str) -> str:
-    import compaction.worker  # noqa: PLC0415 -- what a worker imports once
+    import compaction.worker  # noqa: PLC0415 -- a worker's imports, once
     import replicator.restore.worker  # noqa: PLC0415
 
     return compaction.worker.__name__ + replicator.restore.worker.__name__
@@ -215,12 +215,12 @@ def _restored(config: Config, spec: Spec, options: Options) -> dict[str, Any]:
     with Restore(config, selection(spec["name"]), options=options) as restoring:
         if options.spark is not None:
             restoring.spark = SparkRunner(options.spark)
-            restoring.spark.run(["", ""], _nothing)  # Java and two Python workers are there
+            restoring.spark.run(["", ""], _nothing)  # starts Java and two Python workers
         began = time.perf_counter()
         outcomes = restoring.run(restoring.plan())
         seconds = time.perf_counter() - began
     if not all(outcome.is_done and outcome.is_whole for outcome in outcomes):
-        raise RuntimeError(f"not all is restored: {outcomes}")
+        raise RuntimeError(f"not all records were restored: {outcomes}")
     return {"seconds": seconds, "records": sum(outcome.records for outcome in outcomes)}
 
 

@@ -1,4 +1,4 @@
-"""The bare client, nothing but its loop: what any Python program can reach at most. `bench.child` starts it."""
+"""The bare client with nothing but its loop: the upper limit of any Python program. `bench.child` starts it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.data import records
 
 
 def consume(spec: dict[str, Any]) -> dict[str, Any]:
-    """Every record of the topic, counted. The clock starts when the first one is here."""
+    """Read and count all records of the topic. The clock starts with the first record."""
     consumer = Consumer(spec["properties"])
     consumer.assign([TopicPartition(spec["topic"], p, 0) for p in range(spec["partitions"])])
     left = spec["records"] - len(consumer.consume(1, 30))
@@ -27,16 +27,16 @@ def consume(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def produce(spec: dict[str, Any]) -> dict[str, Any]:
-    """Every record of prebuilt lists, acknowledged. The clock starts before the first `produce`."""
+    """Produce the records of prebuilt lists until all are acknowledged. The clock starts before the first `produce`."""
     made = records(spec["kind"], spec["records"], spec["partitions"])
     producer, topic = Producer(spec["properties"]), spec["topic"]
-    producer.list_topics(topic, timeout=30)  # connected, as our writer is when the clock starts
+    producer.list_topics(topic, timeout=30)  # connects, since our writer is connected when the clock starts
     rows = zip(made.keys, made.values, made.headers, made.stamps, made.partitions, strict=True)
     began, cpu = time.monotonic(), time.process_time()
-    for number, (key, value, headers, stamp, partition) in enumerate(rows):
+    for number, (key, value, headers, timestamp, partition) in enumerate(rows):
         while True:
             try:
-                producer.produce(topic, value, key, partition, timestamp=stamp, headers=headers)
+                producer.produce(topic, value, key, partition, timestamp=timestamp, headers=headers)
                 break
             except BufferError:
                 producer.poll(0.1)

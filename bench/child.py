@@ -1,4 +1,4 @@
-"""Runs one measured program in a process of its own and takes its result and its CPU time from the system."""
+"""Runs one measured program in a process of its own, and returns its result and its CPU time."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ LOG_END = 4000  # characters of a failed program's log that are shown
 
 
 class ChildFailed(Exception):
-    """A measured program did not do its work."""
+    """A measured program has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """`seconds` and `cpu_seconds` are between the marks that the program sets; `whole_cpu_seconds` is all it used, from
-    its start to its end, user and system."""
+    """`seconds` and `cpu_seconds`: between the program's own start and end marks. `whole_cpu_seconds`: user and system
+    time of the whole process."""
 
     seconds: float
     cpu_seconds: float
@@ -35,7 +35,7 @@ class Result:
 
 
 def run(module: str, what: str, spec: dict[str, Any], *, log: Path, timeout_seconds: float) -> Result:
-    """`python -m module what`, the spec on its stdin, the result on its stdout. Raises ChildFailed."""
+    """Run `python -m module what` with the spec on stdin and the result on stdout. Raises ChildFailed."""
     environment = {**os.environ, "NO_PROXY": "127.0.0.1,localhost", "no_proxy": "127.0.0.1,localhost"}
     output = log.with_suffix(".json")
     with log.open("wb") as errors, output.open("wb") as results:
@@ -66,14 +66,14 @@ def run(module: str, what: str, spec: dict[str, Any], *, log: Path, timeout_seco
 
 
 def peak_rss_kib() -> int:
-    """Of this process. `ru_maxrss` would count what the process that started this one held."""
+    """Peak RSS of this process. `ru_maxrss` would include memory of the process that started this one."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines() if sys.platform == "linux" else []
     found = [int(line.split()[1]) for line in lines if line.startswith("VmHWM:")]
     return found[0] if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def measured(program: Callable[[Any], dict[str, Any]]) -> None:
-    """The other side of `run`: spec from stdin, result to stdout. What the program says of its time counts more."""
+    """The child's side of `run`: spec from stdin, result to stdout. Times in the program's result take precedence."""
     spec = json.loads(sys.stdin.read())
     began, cpu = time.perf_counter(), time.process_time()
     found = program(spec)

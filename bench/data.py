@@ -1,7 +1,7 @@
-"""What is sent through: records that look like real ones, the same in every run.
+"""The benchmark's records: similar to real ones, and the same in every run.
 
-Two kinds: `json`, a 1 kB JSON document with a key and two headers, which zstd-3 makes three to five times smaller;
-and `small`, 100 bytes and nothing else.
+Two kinds: `json`, a 1 kB JSON document with a key and two headers, which zstd-3 compresses by a factor of three to
+five; and `small`, a value of 100 bytes.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ Kind = Literal["json", "small"]
 KINDS: tuple[Kind, ...] = ("json", "small")
 Headers = list[tuple[str, str | bytes | None]] | None
 
-POOL = 49_999  # different records, then they repeat: far beyond what a codec remembers; a prime, so that every
-# partition gets all of them
-RUN = 10_000  # records of one partition in a row, as the ingress produces them
+POOL = 49_999  # different records before they repeat: far beyond a codec's window; a prime, so that every partition
+# gets all of them
+RUN = 10_000  # consecutive records of one partition, as ingress produces them
 FIRST_STAMP_MS = 1_750_000_000_000
 JSON_BYTES, SMALL_BYTES = 1024, 100
 
@@ -60,7 +60,7 @@ class Records:
 
 
 def records(kind: Kind, count: int, partitions: int) -> Records:
-    """`count` of them. Partitions get as many each, in runs, which is the order that suits the client best."""
+    """`count` records, the same number for each partition, in runs, which is the fastest order for the client."""
     one = _MAKERS[kind]
     chance = random.Random(7)
     pool = [one(chance) for _ in range(min(POOL, count))]
@@ -70,11 +70,11 @@ def records(kind: Kind, count: int, partitions: int) -> Records:
         keys=([key for key, _, _ in pool] * copies)[:count],
         headers=([headers for _, _, headers in pool] * copies)[:count],
         stamps=list(range(FIRST_STAMP_MS, FIRST_STAMP_MS + count)),
-        partitions=_dealt(count, partitions),
+        partitions=_distributed(count, partitions),
     )
 
 
-def _dealt(count: int, partitions: int) -> list[int]:
+def _distributed(count: int, partitions: int) -> list[int]:
     each = -(-count // partitions)
     rounds = [min(RUN, each - start) for start in range(0, each, RUN)]
     runs = [[partition] * length for length in rounds for partition in range(partitions)]

@@ -1,4 +1,4 @@
-"""How long a user waits: from the start of `replicator restore` until the first record can be read."""
+"""Measures a user's wait from the start of `replicator restore` until the first record can be read."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from bench.archive import TOPIC
 from bench.child import LOG_END, ROOT, ChildFailed, Result
 from bench.place import Place
 
-LOOK_SECONDS = 0.05  # between questions whether the topic is there; the answer is so much too high at most
-SECRET = "REPLICATOR_BENCH_SECRET"  # variable of the environment: a file may not hold one
+POLL_SECONDS = 0.05  # between checks that the topic exists: the largest error of the result
+SECRET = "REPLICATOR_BENCH_SECRET"  # environment variable: a configuration file may not contain a secret
 
 
 def wait_for_first_record(
     place: Place, prefix: str, target: str, *, partitions: int, log: Path, timeout_seconds: float
 ) -> Result:
-    """Runs the command into topic `target`, and ends it once a consumer that reads committed records has one."""
+    """Restore to topic `target`, and end the command once a consumer that reads committed records has a record."""
     file = log.with_suffix(".toml")
     config = place.archived(prefix)
     secret, config["s3"] = config["s3"]["secret_access_key"], config["s3"] | {"secret_access_key": f"${{{SECRET}}}"}
@@ -69,14 +69,14 @@ def wait_for_first_record(
 
 
 def _has_record(consumer: Consumer, topic: str, partitions: int) -> bool:
-    """Waits a little if there is none."""
+    """Whether there is a record; waits a short time for one."""
     if not consumer.assignment():
         known = consumer.list_topics(timeout=30).topics.get(topic)
         if known is None or len(known.partitions) < partitions:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             return False
         consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
-    message = consumer.poll(LOOK_SECONDS)
+    message = consumer.poll(POLL_SECONDS)
     return message is not None and message.error() is None
 
 
@@ -86,7 +86,7 @@ def _children_cpu() -> float:
 
 
 def toml(tables: Mapping[str, Any]) -> Iterator[str]:
-    """Strings and tables of strings: JSON's strings are TOML's."""
+    """Strings and tables of strings as TOML: JSON strings are valid TOML."""
     for name, value in tables.items():
         if not isinstance(value, Mapping):
             yield f"{json.dumps(name)} = {json.dumps(value)}"

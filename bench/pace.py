@@ -1,4 +1,4 @@
-"""Records at a steady pace, stamped as they are sent, to every partition by turns. `bench.child` starts it."""
+"""Produces records at a steady pace, with the current time, round robin to all partitions. `bench.child` starts it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.data import records
 
 
 def produce(spec: dict[str, Any]) -> dict[str, Any]:
-    """`spec`: properties, topic, partitions, records, per_second, begin_after_seconds (in which others join)."""
+    """`spec`: properties, topic, partitions, records, per_second, begin_after_seconds (time for others to join)."""
     made = records("json", spec["records"], spec["partitions"])
     producer = Producer(spec["properties"])
     producer.list_topics(spec["topic"], timeout=30)

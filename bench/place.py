@@ -1,4 +1,4 @@
-"""Where it happens: topics, bucket and queue of one benchmark, and the configuration of the services in it."""
+"""Topics, bucket and queue of one benchmark run, and the configurations of its services."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from replicator.config import from_mapping
 from replicator.services.ingress import PRODUCER_BYTES
 
 REGION, BUCKET, QUEUE = "bench", "replicator-bench", "replicator-bench"
-TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "segment.bytes": str(1 << 30)}  # stamps may be old
+TOPIC_CONFIG = {"retention.ms": "-1", "retention.bytes": "-1", "segment.bytes": str(1 << 30)}  # for old timestamps
 ASK_SECONDS = 60.0
 
 
@@ -27,17 +27,17 @@ ASK_SECONDS = 60.0
 class Place:
     bootstrap: str
     endpoint_url: str
-    run: str  # in the names of everything made, so that two runs may share a stack
+    run: str  # part of all names, so that two runs can share a stack
 
     def prepare(self) -> None:
-        """Bucket and queue. Nothing is notified: what is measured begins with a listing."""
+        """Create bucket and queue, without notifications: the measured work starts with a listing."""
         with closing(s3_client(self.endpoint_url)) as s3:
             s3.create_bucket(Bucket=self.bucket)
         with closing(sqs_client(self.endpoint_url)) as sqs:
             sqs.create_queue(QueueName=self.queue)
 
     def clean(self) -> None:
-        """Remove them; everything in the bucket, too."""
+        """Remove bucket and queue, with all objects."""
         self.empty("")
         with closing(s3_client(self.endpoint_url)) as s3:
             s3.delete_bucket(Bucket=self.bucket)
@@ -57,7 +57,7 @@ class Place:
 
     @contextmanager
     def topic(self, name: str, partitions: int) -> Iterator[str]:
-        """A topic that lives for a while, under a name of this run."""
+        """A topic with a name of this run, deleted at the end of the block."""
         topic = f"{name}.{self.run}"
         admin = self._admin()
         new = NewTopic(topic, partitions, 1, config=TOPIC_CONFIG)
@@ -68,7 +68,7 @@ class Place:
             self.drop(topic)
 
     def drop(self, *topics: str) -> None:
-        """Topics that are there; their data makes room."""
+        """Delete those of `topics` that exist, to free their disk space."""
         admin = self._admin()
         present = admin.list_topics(timeout=ASK_SECONDS).topics
         gone = [topic for topic in topics if topic in present]
@@ -86,7 +86,7 @@ class Place:
     def queue(self) -> str:
         return f"{QUEUE}-{self.run}"
 
-    # --- configurations: the defaults, but for what is named ---
+    # --- configurations: the defaults, except for these settings ---
 
     def egress(self, topic: str, *, prefix: str, group: str, topic_settings: Mapping[str, object]) -> dict[str, Any]:
         return self._common(prefix) | {"egress": {"group_id": group, "topics": {topic: dict(topic_settings)}}}
@@ -104,7 +104,7 @@ class Place:
         }
 
     def archived(self, prefix: str) -> dict[str, Any]:
-        """What restoring and verifying want."""
+        """The configuration for restore and verify."""
         return self._common(prefix)
 
     def archive(self, prefix: str) -> SegmentStore:
@@ -125,7 +125,7 @@ class Place:
             "region_name": CREDENTIALS["region_name"],
         }
 
-    # --- the bare client's properties: what the services give to theirs ---
+    # --- properties of the bare clients: those of the services' clients ---
 
     def consumer_properties(self, topic: str) -> dict[str, Any]:
         """As `build_egress` derives them."""
@@ -138,7 +138,7 @@ class Place:
             memory_bytes=config.egress.memory_budget // 4,
             brokers=3,
         )
-        # the loop counts what comes: ends of partitions would be counted, too
+        # the loop counts all messages: partition EOFs would be counted, too
         return properties | {"enable.partition.eof": "false"}
 
     def producer_properties(self) -> dict[str, Any]:

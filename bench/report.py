@@ -1,4 +1,4 @@
-"""A `Run` as tables and sentences: every figure is what the run measured, and each miss is marked beside it."""
+"""Renders a `Run` as tables and sentences: all figures are those of the run, and each missed target is marked."""
 
 from __future__ import annotations
 
@@ -29,33 +29,33 @@ METHOD = """\
   brackets. Egress: records ÷ (last segment stored − first records fetched). Ingress: records ÷ (last checkpoint
   acknowledged − first delivery begun). Merge, restore, verify: the whole work, listing and clients included.
   Starting Python, joining the group, and starting Spark are in none of them.
-- **ratio**: the speed against the program beside it, which runs right before or after in each round: 1 is as fast.
-  By the clock, but for merges and the trickle, where it is CPU time. The first four of these do less than any
+- **ratio**: the speed relative to the program compared with, which runs right before or after in each round: 1 is as
+  fast. By elapsed time, but for merges and the trickle by CPU time. The first four of these programs do less than any
   implementation could, so against them a ratio above 1 is noise of the machine:
   - *bare consume*, *bare produce* (`bench/bare.py`): the same client with the same properties, `consume(n)` that only
     counts, and `produce` of prebuilt lists;
   - *decode and encode*: pyarrow reads the inputs from the bucket, decodes, encodes with the same options and puts the
     result, without any proof;
-  - *decode*: pyarrow reads and decodes each object in as many threads as `verify`, each row group by one read, without
+  - *decode*: pyarrow reads and decodes each object in as many threads as `verify`, with one read per row group, without
     any proof;
-  - *merge*, *restore*: the same in one process, beside two tasks of Spark;
-  - *backlog*: egress itself with the same records, all there at once, into segments as small.
+  - *merge*, *restore*: the same work in one process, compared with two Spark tasks;
+  - *backlog*: egress itself with the same records, all available at the start, into segments of the same size.
 - **CPU-s/M**: user and system time of the whole process from its start to its end, per million records; `bench.json`
-  has that of the measured part, too. **peak RSS**: of the process, the largest of the rounds.
-- **wait**: of a trickle, the age of a segment's oldest record when it is stored (median, and 99 of 100). Of a first
-  record: from the start of the command `replicator restore`, Python's own start included, until a consumer that
+  also has the CPU time of the measured part. **peak RSS**: of the process, the largest of the rounds.
+- **wait**: of a trickle, the age of a segment's oldest record when it is stored (median and 99th percentile). Of a
+  first record: from the start of the command `replicator restore`, including Python's own start, until a consumer that
   reads committed records has it; the archive has {first_segments:,} segments.
 - **many partitions**: {many_partitions:,}. **trickle**: 5,000 records a second over 50 partitions, segments of a
   second; where the S3 server does not keep up with 50 segments a second, they are larger.
-- **S3 requests**: HTTP requests of one round, counted in the server's log: parts, ranges and repeats one by one.
+- **S3 requests**: HTTP requests of one round, counted in the server's log: each part, range and retry counts.
 - The broker, the S3 server (moto, one Python process) and the measured process share the cores.
-- The services run on their defaults, but for: segments sealed by count (about 95 MB), so that a backlog ends with a
-  full one; `first_segment_delay = "0s"`; with many partitions a longer `shutdown_timeout`, since that run reads all, is
-  stopped, and stores what it holds. pandas, which only the demo needs, is hidden from them."""
+- The services use their defaults, except: segments are sealed by count (about 95 MB), so that a backlog ends with a
+  full one; `first_segment_delay = "0s"`; with many partitions a longer `shutdown_timeout`, since that run reads all
+  records, is stopped, and then stores its open segments. pandas, which only the demo needs, is hidden from them."""
 
 
 def exact(value: float, figure: Figure, target: Target | None) -> str:
-    """Rounded to the side that shows a miss as one: 300.4 of at most 300 is 301."""
+    """Rounded in the direction that shows a missed target as missed: 300.4 of at most 300 is 301."""
     scale = 10 ** DIGITS[figure]
     if target is not None:
         towards = math.ceil if target.at_most is not None else math.floor
@@ -64,7 +64,7 @@ def exact(value: float, figure: Figure, target: Target | None) -> str:
 
 
 def judged(run: Run, row: Row, figure: Figure, extra: str = "") -> str:
-    """The figure, and if it has a target, that and whether it is missed."""
+    """The figure, and its target, if any, with a mark if that is missed."""
     found = [(target, met) for target, one, met in run.verdicts() if one is row and target.figure == figure]
     if not found:
         return exact(row.figure(figure), figure, None) + extra
@@ -111,7 +111,7 @@ def table(run: Run) -> list[str]:
 
 
 def sentences(run: Run) -> Iterator[str]:
-    """What the table says, in words."""
+    """The table's results as sentences."""
     verdicts = list(run.verdicts())
     missed = [f"{t.row} ({t.data}), {PATH[t.figure]}" for t, _, met in verdicts if not met]
     yield (
@@ -122,7 +122,7 @@ def sentences(run: Run) -> Iterator[str]:
     rates = {(row.name, row.data): median(row.rates) for row in run.rows}
     for (name, data), rate in rates.items():
         if name == "ingress" and (repeating := rates.get(("ingress, at least once", data))):
-            yield f"Exactly once has {rate / repeating:.2f} of the rate of at least once ({data})."
+            yield f"Exactly-once delivery has {rate / repeating:.2f} of the rate of at-least-once delivery ({data})."
     for target, row, met in verdicts:
         if not met and target.figure == "share" and row.compared_by == "clock" and row.one_process:
             wanted, about = target.limit * median(row.floor_rates), f"{row.name.capitalize()} ({row.data})"
@@ -137,21 +137,21 @@ def environment(run: Run) -> list[str]:
     commit = run.commit + ("" if run.is_clean else ", with changes that were not committed")
     return [
         f"- commit: {commit}",
-        f"- when: {run.when} UTC, {run.minutes:.0f} minutes in all; load average before it "
-        + ("not known" if run.load is None else f"{run.load:.1f}"),
+        f"- when: {run.when} UTC, {run.minutes:.0f} minutes in total; load average before "
+        + ("unknown" if run.load is None else f"{run.load:.1f}"),
         f"- machine: {run.machine}",
         f"- software: {run.software}",
     ]
 
 
 def section(run: Run) -> str:
-    """The generated part of docs/performance.md, with its marks."""
+    """The generated section of docs/performance.md, with its markers."""
     origin = f"Commit {run.commit[:10]}{'' if run.is_clean else ' and changes'}, {run.when} UTC, {run.machine}:"
     return "\n".join([BEGIN, "", origin, "", *table(run), "", *_paragraphs(run), END])
 
 
 def page(run: Run) -> str:
-    """docs/bench.md."""
+    """The text of docs/bench.md."""
     ratios = ", ".join(f"{ratio:.1f} ({data})" for data, ratio in run.stored_ratio.items())
     parts = [
         "# Benchmark",
@@ -177,7 +177,7 @@ def _paragraphs(run: Run) -> Iterator[str]:
 
 
 def with_section(performance: str, run: Run) -> str:
-    """docs/performance.md with its generated part replaced. Raises ValueError when the marks are not there."""
+    """docs/performance.md with its generated section replaced. Raises ValueError when the markers are missing."""
     before, begin, rest = performance.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -186,7 +186,7 @@ def with_section(performance: str, run: Run) -> str:
 
 
 def text(run: Run) -> str:
-    """The table in columns, for a terminal."""
+    """The table in aligned columns, for a terminal."""
     lines = [HEADER, *(cells(run, row) for row in run.rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADER))]
     shown = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]

@@ -1,6 +1,6 @@
-"""What one run of the benchmark found: a row for each thing measured, and how far each target is met.
+"""The results of one benchmark run: a row for each measured program, and whether each target is met.
 
-`bench.json` holds a `Run`; every table and every sentence with a figure is made of one (`bench.report`).
+`bench.json` holds a `Run`; every table and every sentence with a figure is generated from it (`bench.report`).
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ MEASURED = (  # names of rows, in their order
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One program with one kind of record, and what it is compared with, round by round."""
+    """One program with one kind of record, and the program that it is compared with, by round."""
 
     name: str
     data: str
     records: int
     raw_bytes: int  # keys, values, headers
-    floor: str = ""  # the program that is compared with
+    floor: str = ""  # the program compared with
     compared_by: Literal["clock", "cpu"] = "clock"
     has_rate: bool = True
-    one_process: bool = True  # else CPU time and memory of one process say nothing
+    one_process: bool = True  # else CPU time and memory of one process are meaningless
     ours: list[Result] = field(default_factory=list)
     floors: list[Result] = field(default_factory=list)
 
     @property
     def rates(self) -> list[float]:
-        """Records a second, of each round."""
+        """Records per second, by round."""
         return [self.records / result.seconds for result in self.ours]
 
     @property
@@ -58,7 +58,7 @@ class Row:
 
     @property
     def shares(self) -> list[float]:
-        """Of the floor's speed, of each round: 1 is as fast as the floor."""
+        """Speed relative to the floor, by round: 1 is as fast as the floor."""
         pairs = zip(self.floors, self.ours, strict=True)
         if self.compared_by == "cpu":
             return [floor.cpu_seconds / ours.cpu_seconds for floor, ours in pairs]
@@ -72,7 +72,7 @@ class Row:
 
     @property
     def requests(self) -> Mapping[str, int] | None:
-        """HTTP requests of one round to the S3 server, counted there; None: they were not."""
+        """HTTP requests of one round, counted by the S3 server; None: not counted."""
         requests: Mapping[str, int] | None = self.ours[-1].other.get("requests")
         return requests
 
@@ -116,7 +116,7 @@ TARGETS = (
     Target(row="egress, many partitions", data=JSON_RECORDS, figure="rss", at_most=700),
     Target(row="egress, trickle", data=JSON_RECORDS, figure="share", at_least=0.34),  # three times the CPU at most
     Target(row="merge", data=JSON_RECORDS, figure="share", at_least=0.85),
-    Target(row="merge", data=JSON_RECORDS, figure="cpu", at_most=20),  # as the ancestor
+    Target(row="merge", data=JSON_RECORDS, figure="cpu", at_most=20),  # that of the ancestor
     Target(row="merge", data=JSON_RECORDS, figure="rss", at_most=200),
     Target(row="merge on Spark local[2]", data=JSON_RECORDS, figure="share", at_least=1.6),
     Target(row="restore", data=JSON_RECORDS, figure="share", at_least=0.75),
@@ -134,7 +134,7 @@ class Run:
     is_clean: bool  # False: with changes that are not committed
     when: str  # UTC
     minutes: float
-    load: float | None  # load average of the machine in the minute before; None: not known
+    load: float | None  # the machine's load average in the minute before; None: unknown
     cores: int
     machine: str
     software: str
@@ -143,7 +143,7 @@ class Run:
     stored_ratio: Mapping[str, float]  # raw bytes per stored byte, by data
 
     def verdicts(self) -> Iterator[tuple[Target, Row, bool]]:
-        """Of every target whose row was measured."""
+        """Each target whose row was measured, with that row and whether the target is met."""
         for target in TARGETS:
             for row in self.rows:
                 if (row.name, row.data) == (target.row, target.data):
@@ -155,7 +155,7 @@ class Run:
         return [name for name in MEASURED if name not in present]
 
     def as_json(self) -> str:
-        """Every single measurement; and the targets, for readers of the file."""
+        """All measurements, and the targets for readers of the file."""
         targets = [
             {"row": t.row, "data": t.data, "figure": t.figure, "value": row.figure(t.figure)}
             | {"at_least": t.at_least, "at_most": t.at_most, "is_met": met}

@@ -1,4 +1,4 @@
-"""HTTP requests to the S3 server, counted in its own log: all that a bucket's owner pays for, parts, repeats too."""
+"""Counts HTTP requests in the S3 server's own log: all that a bucket's owner pays for, including parts and retries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = ("PUT", "POST", "LIST", "GET", "HEAD", "DELETE")
 
 @dataclass(frozen=True, slots=True)
 class ServerLog:
-    """`path` grows by one line for each request, written before the answer is."""
+    """The log at `path` has one line per request, written before the response."""
 
     path: Path
 
@@ -23,7 +23,7 @@ class ServerLog:
         return self.path.stat().st_size
 
     def requests(self, bucket: str, since: int) -> dict[str, int]:
-        """By kind, of this bucket, behind position `since`. A listing is a GET of its own price, so it is LIST."""
+        """Requests to `bucket` after position `since`, by kind. A listing is a GET with a price of its own: LIST."""
         with self.path.open("rb") as file:
             file.seek(since)
             lines = file.read().decode("utf-8", errors="replace").splitlines()
@@ -32,7 +32,7 @@ class ServerLog:
 
 
 def kind_of(line: str, bucket: str) -> str | None:
-    """None: not a request, or of another bucket, or of the queue."""
+    """Kind of a request to `bucket`; None: not a request, or to another bucket or a queue."""
     match = _REQUEST.search(_COLOURS.sub("", line))
     if match is None:
         return None

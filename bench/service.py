@@ -1,10 +1,10 @@
-"""One run of a real service, built by `replicator.services` from a configuration, with clocks at its seams.
+"""One run of a real service, built by `replicator.services` from a configuration, with clocks at its interfaces.
 
     egress    first records fetched ──> last segment stored
     ingress   first delivery begun  ──> last checkpoint acknowledged
 
-Classes of the composition root are replaced by subclasses that note the time and pass everything on: one Python frame
-more for each poll, segment or round, none for a record. `bench.child` starts this.
+Classes of the composition root are replaced by subclasses that record the time and delegate: one more Python frame per
+poll, segment or round, none per record. `bench.child` starts this.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from ingress.delivery.rounds import Delivery
 from replicator.config import from_mapping
 from replicator.services import egress, ingress
 
-LOOK = 0.05  # seconds between looks at whether the service still runs
+POLL_SECONDS = 0.05  # between checks that the service still runs
 
 
 @dataclass(slots=True)
 class Marks:
-    """What was seen. Several threads write."""
+    """Counts and times of the run. Several threads write."""
 
     wanted: int  # records
     fetched: int = 0
@@ -77,7 +77,7 @@ class Marks:
 
 
 class _Counted:
-    """Runs on their way to a writer."""
+    """Passes runs on to a writer, and counts their records."""
 
     def __init__(self, runs: Iterable[TargetRun]) -> None:
         self._runs = iter(runs)
@@ -95,7 +95,7 @@ class _Counted:
 
 
 def add_marks(marks: Marks) -> None:
-    """Put the clocks into the composition root."""
+    """Install the clocks in the composition root."""
 
     class Consumer(KafkaSourceConsumer):
         def poll(self, timeout: timedelta) -> Sequence[Fetched]:
@@ -141,13 +141,13 @@ def add_marks(marks: Marks) -> None:
     )
     for module, name, replacement in names:
         if not issubclass(replacement, getattr(module, name)):
-            raise TypeError(f"{module.__name__}.{name} is another class than the one the benchmark measures")
+            raise TypeError(f"{module.__name__}.{name} is not the class that the benchmark measures")
         setattr(module, name, replacement)
 
 
 def run(what: str, spec: dict[str, Any]) -> dict[str, Any]:
-    """`spec`: config, records, timeout_seconds, stop_when ("finished" or "fetched": then the stop does the rest), ages
-    (whether those are wanted)."""
+    """`spec`: config, records, timeout_seconds, stop_when ("finished", or "fetched": then the stop finishes the rest),
+    ages (whether to report them)."""
     tune()
     marks = Marks(wanted=spec["records"])
     add_marks(marks)
@@ -157,7 +157,7 @@ def run(what: str, spec: dict[str, Any]) -> dict[str, Any]:
     done = marks.all_fetched if spec.get("stop_when") == "fetched" else marks.all_finished
     deadline = time.monotonic() + spec["timeout_seconds"]
     service.start()
-    while not done.wait(LOOK) and time.monotonic() < deadline:
+    while not done.wait(POLL_SECONDS) and time.monotonic() < deadline:
         _still_runs(service)
     if not done.is_set():
         raise TimeoutError(f"{marks.finished} of {marks.wanted} records in {spec['timeout_seconds']} s; see the log")
@@ -179,12 +179,12 @@ def _percentiles(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def _still_runs(service: Service) -> None:
-    """Raises what made it fail, or RuntimeError when it ended by itself."""
+    """Raises the service's error if it has failed, or RuntimeError when it has ended by itself."""
     try:
         service.join(timedelta(0))
     except ShutdownExpired:
         return
-    raise RuntimeError("the service ended before everything was done")
+    raise RuntimeError("the service ended before all records were processed")
 
 
 if __name__ == "__main__":

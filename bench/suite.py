@@ -1,12 +1,12 @@
-"""What is measured, in which order. Programs that are compared take turns: a slow minute hits both.
+"""Runs all measurements in order. Programs that are compared alternate: a slow minute affects both.
 
 for each kind of record     one topic of 6 partitions, filled once
     for each round          bare consume, egress, bare produce, ingress, ingress at least once
-many partitions             one topic of 400, egress at its defaults until all is read, then stopped
+many partitions             one topic of 400, egress with its defaults until all records are read, then stopped
 a trickle                   one topic of 50, filled at a steady pace while egress stores segments of a second; then
-                            egress once more, which cuts the same records into as small segments
+                            egress once more, which splits the same records into segments of the same size
 merging                     an archive of small segments; for each round: its floor, merge, merge on Spark
-restoring, verifying        an archive of large ones; for each round: bare produce, restore, restore on Spark,
+restoring, verifying        an archive of large segments; for each round: bare produce, restore, restore on Spark,
                             decode, verify
 the first record            an archive of many tiny segments, one command
 """
@@ -33,11 +33,11 @@ from infra.kafka.consumer.source_consumer import BATCH_BYTES, MOST
 
 PARTITIONS = 6
 TRICKLE_PARTITIONS, TRICKLE_PER_SECOND = 50, 5_000
-JOINED_AFTER_SECONDS = 8.0  # of the egress that starts beside the producer
-TIMEOUT_SECONDS = 600.0  # of one measurement; many times what it takes
+JOINED_AFTER_SECONDS = 8.0  # time for the egress that starts with the producer to join its group
+TIMEOUT_SECONDS = 600.0  # of one measurement; many times its duration
 SEGMENT_BYTES = 95_000_000  # at most; a little below the default
 MERGE_PARTITIONS, MERGE_SEGMENTS = 4, 10
-RESTORE_SEGMENTS = 2  # of each partition
+RESTORE_SEGMENTS = 2  # per partition
 NAMES: Mapping[Kind, str] = {"json": JSON_RECORDS, "small": SMALL_RECORDS}
 
 
@@ -52,10 +52,10 @@ class Plan:
     merge_records: int = 400_000
     first_segments: int = 2_000
     kinds: tuple[Kind, ...] = KINDS
-    spark: bool = True  # whether its rows are measured
+    spark: bool = True  # whether the rows on Spark are measured
 
     def count(self, kind: Kind) -> int:
-        """Rounded down, so that every partition has as many."""
+        """Number of records, rounded down so that every partition has the same number."""
         return (self.records if kind == "json" else self.small_records) // PARTITIONS * PARTITIONS
 
     def as_mapping(self) -> Mapping[str, Any]:
@@ -70,7 +70,7 @@ class Suite:
     server_log: ServerLog | None  # None: requests are not counted
     say: Callable[[str], None]
     stored_ratio: dict[str, float] = field(default_factory=dict)  # raw bytes per stored byte, by data
-    _numbers: Iterator[int] = field(default_factory=itertools.count)  # of logs; two children may run side by side
+    _numbers: Iterator[int] = field(default_factory=itertools.count)  # of log files; two children may run in parallel
 
     def run(self) -> list[Row]:
         """Raises ChildFailed."""
@@ -109,7 +109,7 @@ class Suite:
             raw = int(self._bare_produce(topic, "json", count, partitions).other["raw_bytes"])
             row = Row(name="egress, many partitions", data=JSON_RECORDS, records=count, raw_bytes=raw, has_rate=False)
             config = self.place.egress(topic, prefix="many", group=f"{topic}.egress", topic_settings={})
-            config["egress"]["shutdown_timeout"] = "2m"  # all segments are stored by the stop, on a slow S3
+            config["egress"]["shutdown_timeout"] = "2m"  # the stop stores all segments, on a slow S3
             spec = {"config": config, "records": count, "stop_when": "fetched"}
             self._add(row.ours, row, f"egress, {partitions} partitions", self._child("bench.service", "egress", spec))
         self.place.empty("many")
@@ -165,7 +165,7 @@ class Suite:
         return [merge, *([spark] if self.plan.spark else [])]
 
     def _merge(self, what: str, count: int) -> Result:
-        """What it stored is removed, for the next one to do it again."""
+        """Merge, and remove the outputs, so that the next measurement merges the same segments."""
         result = self._of_archive(what, "merging", count)
         store = self.place.archive("merging")
         store.delete_many([plan.output for plan in archive.plans(store)])
@@ -226,7 +226,7 @@ class Suite:
     # --- one program ---
 
     def _bare_consume(self, topic: str, count: int, record_bytes: int) -> Result:
-        """In batches of the size that our consumer settles on, which suits the client better than larger ones."""
+        """In batches of the size that our consumer adapts to, which is faster in the client than larger ones."""
         spec = {
             "properties": self.place.consumer_properties(topic),
             "topic": topic,
@@ -242,7 +242,7 @@ class Suite:
         return _acknowledged(self._child("bench.bare", "produce", spec))
 
     def _egress(self, topic: str, prefix: str, count: int, raw_bytes: int) -> Result:
-        """Sealed by count alone, so that the last segment is full when the last record was read."""
+        """Segments are sealed by count only, so that the last one is full once the last record is read."""
         per_partition = count // PARTITIONS
         segments = -(-raw_bytes // PARTITIONS // SEGMENT_BYTES)
         while per_partition % segments:
@@ -272,7 +272,7 @@ class Suite:
         return self._counted(child.run(module, what, spec, log=log, timeout_seconds=TIMEOUT_SECONDS + 60), since)
 
     def _counted(self, result: Result, since: int) -> Result:
-        """With the requests that the server got meanwhile."""
+        """Add the requests that the server received since position `since` of its log."""
         if self.server_log is not None:
             result.other["requests"] = self.server_log.requests(self.place.bucket, since)
         return result

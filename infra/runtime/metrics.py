@@ -144,7 +144,8 @@ TABLE: dict[MetricName, Metric] = {
     ),
     "corrupt_segments": Metric(
         SOURCE,
-        "corrupt segments (unreadable, or not as key or footer say); the partition stops: run verify, restore them",
+        "corrupt segments (unreadable, or contradicting key or footer); the partition stops: run verify, restore the "
+        "object",
     ),
     "segment_events": Metric(("type",), "events read from the event log; label type: created, removed"),
     "relists": Metric(

@@ -1,4 +1,4 @@
-"""`replicator demo`: real flights go from one embedded region to another, and are compared there."""
+"""`replicator demo`: replicates real flight records from one embedded region to another and compares them there."""
 
 from replicator.demo.command import run
 

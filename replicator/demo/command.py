@@ -1,4 +1,4 @@
-"""The command `replicator demo`: a stack, the play in it, what is said at the end, and the exit code."""
+"""The command `replicator demo`: runs the demo in an embedded stack, prints its report and returns the exit code."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ def run(
     limit: int | None = None,
     scenario: Scenario | None = None,
 ) -> int:
-    """The exit code: 0 all is equal, 1 it failed, 3 differences found, 130 interrupted. Nothing is left running, unless
-    with `keep`. With `json` the report goes to stdout and all else to stderr. `limit`: of flights, for tests."""
+    """Run the demo. Returns the exit code: 0 all equal, 1 failed, 3 differences found, 130 interrupted. No process is
+    left running, except with `keep`. With `json` the report goes to stdout and everything else to stderr. `limit`: of
+    flights, for tests."""
     screen = Screen(Console(stderr=True) if json else console)
     demo = _Demo(
         screen,
@@ -57,7 +58,7 @@ def run(
     try:
         state = demo.run(keep=keep)
     except KeyboardInterrupt:
-        screen.say("Interrupted; everything that ran has been ended.")
+        screen.say("Interrupted; all processes have been ended.")
         return INTERRUPTED
     except ReplicatorError as error:
         screen.say(f"The demo failed: {error}", style="red")
@@ -72,7 +73,7 @@ def run(
 
 
 class _Demo:
-    """One run, in a stack that ends with it or one that goes on. `show` is told the report before anything ends."""
+    """One run, in a stack that ends with it, or in a detached one. `show` gets the report before the stack ends."""
 
     def __init__(
         self, screen: Screen, scenario: Scenario, limit: int | None, *, show: Callable[[DemoReport], None]
@@ -84,13 +85,13 @@ class _Demo:
 
     @property
     def report(self) -> DemoReport:
-        assert self._report is not None  # the play ended
+        assert self._report is not None  # set by `run`
         return self._report
 
     def run(self, *, keep: bool) -> StackState | None:
-        """With `keep`, stack and services go on and their state is answered; else nothing is left."""
+        """With `keep`, the stack and the services keep running, and their state is returned; else all are ended."""
         if not is_fetched():
-            self._screen.say(f"Fetching Kafka {KAFKA_VERSION}: only this time, half a minute ...")
+            self._screen.say(f"Fetching Kafka {KAFKA_VERSION}, once, for half a minute ...")
         self._screen.say("Starting two Kafka brokers (regions a and b), S3 and SQS ...")
         with ThreadPoolExecutor(1, "flights") as pool:
             flights_read = pool.submit(flights, self._limit)  # while the brokers start
@@ -112,14 +113,14 @@ class _Demo:
                     raise _with_kept_logs(error, stack) from error
                 raise
             if not keep:
-                play.kill()  # an orderly end would take seconds, and what it saves goes away with the stack
+                play.kill()  # an orderly shutdown would take seconds, and its results are removed with the stack
         if not report.equal and not keep:
-            self._screen.say(f"Logs: {stack.keep_logs()}; replicator demo --keep leaves everything to look at.")
+            self._screen.say(f"Logs: {stack.keep_logs()}; replicator demo --keep keeps everything for inspection.")
 
 
 @contextmanager
 def _logged_to(file: Path) -> Iterator[None]:
-    """What our own Kafka and S3 clients say goes beside the other logs, not into the terminal."""
+    """Write the log lines of our own Kafka and S3 clients to a file beside the other logs, not to the terminal."""
     handler = logging.FileHandler(file, encoding="utf-8")
     handler.setFormatter(TextFormatter())
     logger = logging.getLogger("infra")
@@ -132,34 +133,34 @@ def _logged_to(file: Path) -> Iterator[None]:
 
 
 def _with_kept_logs(error: ReplicatorError, stack: LocalStack) -> LocalStackError:
-    """The same error, naming a copy of the logs: their folder is removed with the stack."""
+    """The same error, with the path of a copy of the logs: their folder is removed with the stack."""
     kept = stack.keep_logs()
-    told = str(error).replace(str(stack.log_dir), str(kept))
-    return LocalStackError(told if str(kept) in told else f"{told}\nlogs: {kept}")
+    message = str(error).replace(str(stack.log_dir), str(kept))
+    return LocalStackError(message if str(kept) in message else f"{message}\nlogs: {kept}")
 
 
 def _as_called() -> str:
-    """How this program was started, for somebody who will type it again."""
+    """The command that started this program, for a user to type again."""
     if Path(sys.argv[0]).name == "replicator":
         return shlex.quote(sys.argv[0])
     return f"{shlex.quote(sys.executable)} -m replicator"
 
 
 def _what_next(state: StackState, configs: Mapping[str, Path]) -> list[str]:
-    """For somebody who wants to look around."""
+    """Addresses and commands for a user who inspects the running demo."""
     variables = " ".join(f"{name}={value}" for name, value in AWS_VARIABLES.items())
     replicator = _as_called()
     return [
         "",
-        "Everything goes on running: more records into topic flights arrive in topic flights.copy.",
+        "Everything keeps running: further records in topic flights are delivered to topic flights.copy.",
         f"  Kafka         region a {state.brokers[SOURCE]}, region b {state.brokers[TARGET]}",
         f"  S3 and SQS    {state.endpoint_url}   (export {variables})",
         f"  configuration {configs[SOURCE]}",
         f"                {configs[TARGET]}",
         f"  logs          {state.log_dir}",
-        f"  look          {replicator} local status",
+        f"  inspect       {replicator} local status",
         f"                {replicator} explain topic flights --config {configs[SOURCE]}",
         f"  restore       {replicator} restore flights --rename flights=flights.restored --config {configs[SOURCE]}",
-        f"  prove it      {replicator} verify flights --source {configs[SOURCE]} --config {configs[SOURCE]}",
-        f"  end it        {replicator} local down",
+        f"  verify        {replicator} verify flights --source {configs[SOURCE]} --config {configs[SOURCE]}",
+        f"  stop          {replicator} local down",
     ]

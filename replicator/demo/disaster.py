@@ -1,4 +1,4 @@
-"""The worst day: region a's broker and its disks are gone, and its topic comes back from the bucket.
+"""The disaster: region a's broker and its disks are lost, and its topic is restored from the bucket.
 
 broker a ✗   bucket a ── replicator restore ──> broker c, new and empty
 """
@@ -27,7 +27,8 @@ PATIENCE = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """`source` was read before, `restored` afterwards; `took` from the loss until the last record was readable."""
+    """`source` was read before the loss, `restored` afterwards; `took`: from the loss until the last record was
+    readable."""
 
     source: Mapping[int, Side]
     restored: Mapping[int, Side]
@@ -45,14 +46,15 @@ class Recovery:
         for partition, wanted in self.source.items():
             found = self.restored.get(partition)
             if found is None or found.records != wanted.records:
-                there = found.records if found is not None else 0
-                yield f"partition {partition}: restored: {wanted.records - there:,} record(s) missing"
+                restored = found.records if found is not None else 0
+                yield f"partition {partition}: restored: {wanted.records - restored:,} record(s) missing"
             elif streams := [s for s in differing(wanted.digest, found.digest) if s != "offset"]:
                 yield f"partition {partition}: restored: {', '.join(streams)} differ"
 
 
 def lose_and_restore(stack: LocalStack, names: Names, source: Mapping[int, Side]) -> Recovery:
-    """Raises LocalStackError, with the log's end, when the restore fails."""
+    """Delete region a's broker, and restore its topic to a new broker. Raises LocalStackError, with the last lines of
+    the log, when the restore fails."""
     stack.brokers[SOURCE].burn()
     began = time.monotonic()
     broker = stack.add_broker(NEW)

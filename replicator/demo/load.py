@@ -1,4 +1,4 @@
-"""Filling the source topic: the flights at once, in the order they are given."""
+"""Fills the source topic with the flights, as fast as possible and in the given order."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ MEMORY_BYTES = 64 << 20
 PIECE_BYTES = 4 << 20
 FOR_EVER = str(2**63 - 1)
 KEEPS_OLD_RECORDS = {
-    "retention.ms": "-1",  # else the broker deletes what is stamped 2013 within minutes
+    "retention.ms": "-1",  # else the broker deletes records of 2013 within minutes
     "message.timestamp.before.max.ms": FOR_EVER,
     "message.timestamp.after.max.ms": FOR_EVER,
 }
-"""Settings of a topic whose records are stamped long ago."""
+"""Configs of a topic whose records have old timestamps."""
 
 
 def create_topic(admin: ClusterAdmin, topic: str, *, partitions: int) -> None:
-    """Raises LocalStackError if it exists."""
+    """Create the topic. Raises LocalStackError if it exists."""
     if not admin.create_topic(topic, partitions=partitions, replication_factor=1, configs=KEEPS_OLD_RECORDS):
-        raise LocalStackError(f"topic {topic} exists already: the demo needs a fresh stack")
+        raise LocalStackError(f"topic {topic} exists already: the demo needs a new stack")
 
 
 def load(
@@ -43,10 +43,10 @@ def load(
     check: Callable[[], None] = lambda: None,
     progress: Callable[[int], None] = lambda _count: None,
 ) -> None:
-    """Produce the records of each partition, in order; the broker has them all when this returns.
+    """Produce the records of each partition, in order; the broker has acknowledged all when this returns.
 
-    `check` is called while waiting and raises to give up; `progress` is told how many more records were handed over.
-    Raises LocalStackError if the broker refuses a record.
+    `check` is called while waiting and raises to give up; `progress` is called with the number of newly queued records.
+    Raises LocalStackError if the broker rejects a record.
     """
     properties = producer_properties({"bootstrap.servers": bootstrap}, memory_bytes=MEMORY_BYTES)
     producer: IdempotentProducer[TopicPartition] = IdempotentProducer(properties)
@@ -68,8 +68,8 @@ def load(
     finally:
         producer.close(timedelta())
     if failures:
-        told = "; ".join(f"{where}: {error.str()}" for where, error in failures.items())
-        raise LocalStackError(f"cannot load {topic}: {told}")
+        reasons = "; ".join(f"{where}: {error.str()}" for where, error in failures.items())
+        raise LocalStackError(f"cannot load {topic}: {reasons}")
 
 
 def _pieces(topic: str, partition: int, batch: RecordBatch) -> list[tuple[TopicPartition, RecordBatch]]:

@@ -1,4 +1,4 @@
-"""How far the records are: asked of the brokers and the bucket, never of the services."""
+"""Progress of the replication according to the brokers and the bucket, never to the services."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """Next offsets by partition; a partition that is not there yet is left out."""
+    """Next offsets by partition; a partition that does not exist yet is left out."""
 
     source: Mapping[int, int]
     archive: Mapping[int, int]
@@ -31,7 +31,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observer:
-    """Asks for one topic and its copy. Each look costs two questions per cluster and a listing per partition."""
+    """Observes one topic and its copy. Each call costs two requests per cluster and a listing per partition."""
 
     region: str
     topic: str
@@ -43,7 +43,7 @@ class Observer:
 
     def look(self) -> Standing:
         """Raises BrokerUnavailable, StoreUnavailable."""
-        # target first: what it has, the places before it have too
+        # target first: the archive and the source already have the records that the target has
         target = _ends(self.target, self.copy, self.partitions)
         archive = {
             partition: covered_until((info.segment for info in self.archive.list(source)), 0)
@@ -54,7 +54,7 @@ class Observer:
 
 
 def _ends(admin: ClusterAdmin, topic: str, partitions: int) -> Mapping[int, int]:
-    if topic not in admin.describe([topic]):  # the client waits long for the offsets of a topic that does not exist
+    if topic not in admin.describe([topic]):  # a request for the offsets of an unknown topic takes the client long
         return {}
     asked = [TopicPartition(topic, partition) for partition in range(partitions)]
     return {where.partition: marks.high for where, marks in admin.watermarks(asked).items()}

@@ -1,4 +1,4 @@
-"""What the demo found, as a table for people and as plain values for programs."""
+"""The results of the demo, as a table for people and as JSON for programs."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class DemoReport:
     max_segment_age: timedelta
     objects: int
     stored_bytes: int
-    compacted_objects: int  # what became of those, in either bucket
+    compacted_objects: int  # after the compaction, in either bucket
     compacted_bytes: int
     took: timedelta
     recovery: Recovery | None = None
 
     @property
     def differences(self) -> tuple[str, ...]:
-        """Everything that is not as it should be; empty when nothing was lost, added or changed."""
+        """All differences; empty when no record was lost, added or changed."""
         found = [f"partition {verdict.partition}: {what}" for verdict in self.verdicts for what in verdict.differences]
         if self.records != self.produced:
-            found.append(f"source: {self.produced:,} records were produced, {self.records:,} are there")
+            found.append(f"source: {self.produced:,} records were produced, {self.records:,} were read")
         if len(self.latencies.seconds) != self.latencies.sent:
             found.append(f"live: {self.latencies.sent} records sent, {len(self.latencies.seconds)} seen")
         if self.recovery is not None:
@@ -53,7 +53,7 @@ class DemoReport:
 
     @property
     def records(self) -> int:
-        """In the source."""
+        """Number of records in the source."""
         return sum(verdict.source.records for verdict in self.verdicts)
 
     @property
@@ -102,7 +102,7 @@ class DemoReport:
 
 
 def show(report: DemoReport, console: Console) -> None:
-    """Fits into 80 columns."""
+    """Print the report within 80 columns."""
     console.print()
     console.print(_table(report))
     console.print()
@@ -153,12 +153,12 @@ def _summary(report: DemoReport) -> Iterator[Text]:
     )
     yield Text(
         f"Compacted on Spark meanwhile: {report.compacted_objects:,} objects, {_megabytes(report.compacted_bytes)}, in "
-        "either bucket; each small one went when its records were proved to be in a large one"
+        "either bucket; each small one was deleted once its records were proven to be in a large one"
     )
     if report.recovery is not None and not report.recovery.differences:
         yield Text(
-            f"Region a was lost, and its {report.recovery.records:,} records were back in a new, empty cluster after "
-            f"{report.recovery.took.total_seconds():.1f} s, the cluster's own start included: equal by digest.",
+            f"Region a was lost, and its {report.recovery.records:,} records were restored to a new, empty cluster "
+            f"within {report.recovery.took.total_seconds():.1f} s, including the cluster's start: equal by digest.",
             style=EQUAL,
         )
     yield Text(f"Took {report.took.total_seconds():.1f} s.")

@@ -1,4 +1,4 @@
-"""What the demo shows while it works: lines of text, and bars if somebody watches."""
+"""The demo's output while it runs: lines of text, and progress bars on a terminal."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Bars:
-    """One bar for each name. Shows nothing unless the console is a terminal."""
+    """One progress bar for each name. Shown only if the console is a terminal."""
 
     def __init__(self, progress: Progress, tasks: dict[str, TaskID]) -> None:
         self._progress, self._tasks = progress, tasks
@@ -25,13 +25,13 @@ class Bars:
 
 
 class Screen:
-    """Plain lines without control characters where the console is no terminal."""
+    """Prints lines and bars; without control characters if the console is not a terminal."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
 
     def say(self, text: str, *, style: str = "") -> None:
-        """One line, as it is: no markup, wrapped by nobody."""
+        """Print one line unchanged: without markup, not wrapped."""
         self._console.print(Text(text, style=style), soft_wrap=True)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""The demo itself, in a running stack: load, replicate, add live records, read everything back.
+"""The steps of the demo in a running stack: load, replicate, add live records, read everything back.
 
 flights ──load──> topic in a ──egress──> bucket a ──sync──> bucket b ──ingress──> topic in b
                        │                 compact ↺          gc ↺                   │
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from replicator.demo.judge import Verdict
     from replicator.demo.screen import Bars, Screen
 
-LOOK_INTERVAL = timedelta(seconds=0.5)
+POLL_INTERVAL = timedelta(seconds=0.5)
 CLEAN_INTERVAL = timedelta(seconds=3)
 LOADED, ARCHIVED, DELIVERED = "loaded", "archived", "delivered"
 
@@ -56,23 +56,23 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """How much of everything, and what it is called."""
+    """Amounts and names."""
 
     partitions: int = 6
     live_records: int = 480
     live_per_second: float = 40
-    patience: timedelta = timedelta(seconds=60)  # without any progress
+    patience: timedelta = timedelta(seconds=60)  # without progress
     segments: Segments = field(default_factory=Segments)
     names: Names = field(default_factory=Names.usual)
     ends_in_disaster: bool = True
 
 
 class Play:
-    """One run in a fresh stack, as a context manager. The services go on until the stack ends, or `kill`."""
+    """One run in a new stack, as a context manager. The services run until the stack ends, or until `kill`."""
 
     def __init__(self, stack: LocalStack, scenario: Scenario, screen: Screen) -> None:
         self._stack, self._scenario, self._screen = stack, scenario, screen
-        self._waiting = threading.Event()  # never set: an interrupt ends a wait
+        self._waiting = threading.Event()  # never set: only an interrupt ends a wait
         self._services: Services | None = None
         self._configs: Mapping[str, Path] = {}
         self._clean_again = Deadline(timedelta())
@@ -82,7 +82,7 @@ class Play:
         client = s3_client(stack.moto.endpoint_url)
         self._resources = ExitStack()
         self._resources.callback(client.close)
-        # the bucket that the segments travelled to
+        # the bucket to which sync copies the segments
         self._archive = Archive.of(S3ObjectStore(client, names.buckets[TARGET]), names.prefix, ParquetFormat())
         self._origin = SegmentStore(S3ObjectStore(client, names.buckets[SOURCE]), names.prefix)
         self._observer = Observer(
@@ -105,21 +105,21 @@ class Play:
 
     @property
     def configs(self) -> Mapping[str, Path]:
-        """The services' configuration files, by region, once they are started."""
+        """The services' configuration files by region, once the services are started."""
         return self._configs
 
     def kill(self) -> None:
-        """End the services at once: what they leave undone is thrown away with the stack."""
+        """End the services at once: their unfinished work is removed with the stack."""
         if self._services is not None:
             self._services.kill()
 
     def run(self, flights: Future[RecordBatch], *, since: float) -> DemoReport:
-        """`since`: when the demo began, on the monotonic clock. Raises LocalStackError, TransientError."""
+        """`since`: start of the demo on the monotonic clock. Raises LocalStackError, TransientError."""
         self._start_services()
         records = flights.result()
         begin = time.monotonic()
         standing = self._replicate(records)
-        self._screen.say(f"Region b has all of them, {time.monotonic() - begin:.1f} s after the first was loaded.")
+        self._screen.say(f"Region b has all records, {time.monotonic() - begin:.1f} s after the first was loaded.")
         self._compact()
         latencies = self._live(standing)
         compacted = self._until_compacted()
@@ -161,27 +161,27 @@ class Play:
             names=names,
             segments=scenario.segments,
         )
-        self._screen.say("Region a: egress and sync. Region b: ingress. Each a process of its own.")
+        self._screen.say("Region a: egress and sync. Region b: ingress. Each is a process of its own.")
         self._services = Services(stack, self._configs)
 
     def _replicate(self, records: RecordBatch) -> Standing:
-        """Load everything, and wait until the target has as much."""
+        """Load all records, and wait until the target has them."""
         total, partitions = records.num_rows, self._scenario.partitions
         self._screen.say(
             f"Loading {total:,} flights of 2013 into topic {self._source.topic}, {partitions} partitions ..."
         )
         with self._screen.bars((LOADED, ARCHIVED, DELIVERED), total=total) as bars:
-            turn = Deadline(LOOK_INTERVAL)
-            handed_over = 0
+            interval = Deadline(POLL_INTERVAL)
+            queued = 0
 
             def progress(count: int) -> None:
-                nonlocal handed_over, turn
-                handed_over += count
-                bars.set(LOADED, done=handed_over)
-                if turn.expired:
+                nonlocal queued, interval
+                queued += count
+                bars.set(LOADED, done=queued)
+                if interval.expired:
                     self._check()
-                    _draw(bars, self._look())
-                    turn = Deadline(LOOK_INTERVAL)
+                    _draw(bars, self._observe())
+                    interval = Deadline(POLL_INTERVAL)
 
             load(
                 by_partition(records, partitions),
@@ -210,7 +210,7 @@ class Play:
             while not traffic.finished:
                 self._check()
                 self._clean()
-                self._waiting.wait(LOOK_INTERVAL.total_seconds() / 2)
+                self._waiting.wait(POLL_INTERVAL.total_seconds() / 2)
                 bars.set("sent", done=traffic.sent)
                 bars.set("arrived", done=traffic.seen)
                 if (traffic.sent, traffic.seen) != seen:
@@ -231,31 +231,33 @@ class Play:
 
     def _compact(self) -> None:
         assert self._services is not None
-        self._screen.say("Compacting region a's bucket on Spark from now on, and region b's by what comes of it ...")
+        self._screen.say(
+            "Compacting region a's bucket on Spark from now on; region b's bucket gets the merged segments ..."
+        )
         self._services.compact()
 
     def _clean(self) -> None:
-        """The bucket that ingress reads; not all the time, as two cores have other work, too."""
+        """Clean the bucket that ingress reads, at most every CLEAN_INTERVAL: two cores have other work, too."""
         assert self._services is not None
         if self._clean_again.expired:
             self._services.clean()
             self._clean_again = Deadline(CLEAN_INTERVAL)
 
     def _until_compacted(self) -> list[int]:
-        """One object for each partition is left in either bucket, the same one, of these sizes."""
+        """Wait until both buckets have the same single segment for each partition. Returns the segments' sizes."""
         patience, seen = Deadline(self._scenario.patience), (0, 0)
         while True:
             self._check()
             self._clean()
-            found, there = self._segments(self._origin), self._segments(self._archive.segments)
-            if (len(found), len(there)) != seen:
-                seen, patience = (len(found), len(there)), Deadline(self._scenario.patience)
-            is_single = len({info.segment.source for info in found}) == len(found)
-            if is_single and {info.segment for info in found} == {info.segment for info in there}:
-                return [info.size_bytes for info in found]
+            in_a, in_b = self._segments(self._origin), self._segments(self._archive.segments)
+            if (len(in_a), len(in_b)) != seen:
+                seen, patience = (len(in_a), len(in_b)), Deadline(self._scenario.patience)
+            is_single = len({info.segment.source for info in in_a}) == len(in_a)
+            if is_single and {info.segment for info in in_a} == {info.segment for info in in_b}:
+                return [info.size_bytes for info in in_a]
             if patience.expired:
-                raise self._stuck(f"{len(found)} segments are left in region a's bucket, {len(there)} in region b's")
-            self._waiting.wait(LOOK_INTERVAL.total_seconds())
+                raise self._stuck(f"{len(in_a)} segments are left in region a's bucket, {len(in_b)} in region b's")
+            self._waiting.wait(POLL_INTERVAL.total_seconds())
 
     def _segments(self, store: SegmentStore) -> list[SegmentInfo]:
         sources = [SourcePartition(SOURCE, self._source.topic, p) for p in range(self._scenario.partitions)]
@@ -268,18 +270,18 @@ class Play:
         patience = Deadline(self._scenario.patience)
         while True:
             self._check()
-            standing = self._look()
+            standing = self._observe()
             draw(standing)
             if standing is not None and standing.complete:
                 return standing
             if standing is not None and standing != last:
                 last, patience = standing, Deadline(self._scenario.patience)
             elif patience.expired:
-                raise self._stuck(_told(last))
-            self._waiting.wait(LOOK_INTERVAL.total_seconds())
+                raise self._stuck(_text(last))
+            self._waiting.wait(POLL_INTERVAL.total_seconds())
 
-    def _look(self) -> Standing | None:
-        """None if it cannot be said now: a topic just made has no leader yet."""
+    def _observe(self) -> Standing | None:
+        """None if it is unknown now: a topic that was just created has no leader yet."""
         try:
             return self._observer.look()
         except TransientError as error:
@@ -295,8 +297,8 @@ class Play:
     def _stuck(self, what: str) -> LocalStackError:
         seconds = self._scenario.patience.total_seconds()
         return LocalStackError(
-            f"nothing has moved for {seconds:.0f} s: {what}.\n"
-            "The services' logs say why: egress.log, sync.log, ingress.log, compact.log and gc.log in "
+            f"no progress for {seconds:.0f} s: {what}.\n"
+            "See the services' logs: egress.log, sync.log, ingress.log, compact.log and gc.log in "
             f"{self._stack.log_dir}"
         )
 
@@ -307,7 +309,7 @@ def _draw(bars: Bars, standing: Standing | None) -> None:
         bars.set(DELIVERED, done=sum(standing.target.values()))
 
 
-def _told(standing: Standing | None) -> str:
+def _text(standing: Standing | None) -> str:
     if standing is None:
         return "the brokers and the bucket do not answer"
     return (

@@ -1,10 +1,10 @@
-"""The services of the demo: their configuration files, and the processes that run them.
+"""The services of the demo: their configuration files and their processes.
 
 region a   egress   topic ──> bucket a            region b   ingress   bucket b ──> topic
            sync     bucket a ──> bucket b                      └ learns of new objects from b's queue
              └ learns of new objects from a's queue
            compact  bucket a: many small segments ──> few large ones, on Spark; sync carries them
-region b   gc       bucket b: drops what those are proved to hold, while ingress reads there
+region b   gc       bucket b: deletes small segments that the large ones are proven to cover, while ingress reads there
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from infra.local.stack import LocalStack
 
 SOURCE, TARGET = "a", "b"  # regions
-CLEANED = (0, 3)  # 3: something is not deleted yet
+CLEANED = (0, 3)  # exit codes; 3: some segments cannot be deleted yet
 _STORED = re.compile(r" stored_bytes=([0-9]+)")
 
 AWS_VARIABLES: Mapping[str, str] = {
@@ -38,12 +38,12 @@ AWS_VARIABLES: Mapping[str, str] = {
     "AWS_SECRET_ACCESS_KEY": CREDENTIALS["aws_secret_access_key"],
     "AWS_DEFAULT_REGION": REGION,
 }
-"""What the embedded S3 wants to hear, from the services and from who looks around."""
+"""The embedded S3's credentials, for the services and for users."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
-    """What things are called."""
+    """Names of topics, buckets and queues."""
 
     topic: str = "flights"
     copy: str = "flights.copy"
@@ -61,7 +61,7 @@ class Names:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segments:
-    """When a segment is full: small and early, for a demo. The defaults of a real one are 5 minutes and 100 MiB."""
+    """When a segment is sealed: small and early, for a demo. The product's defaults are 5 minutes and 100 MiB."""
 
     max_messages: int = 20_000
     max_age: timedelta = timedelta(seconds=1)
@@ -70,7 +70,7 @@ class Segments:
 def write_configs(
     folder: Path, *, brokers: Mapping[str, str], endpoint_url: str, names: Names, segments: Segments
 ) -> Mapping[str, Path]:
-    """One file per region, in `folder`. Raises ConfigError if one is not sound."""
+    """Write one file per region to `folder`. Raises ConfigError if one is invalid."""
     s3 = {region: _s3(bucket, names.prefix, endpoint_url) for region, bucket in names.buckets.items()}
     sqs = {region: _sqs(queue, endpoint_url) for region, queue in names.queues.items()}
     texts = {
@@ -104,7 +104,7 @@ interval = "10s"
 [compaction]
 master = "local[2,4]"
 
-[[compaction.jobs]]  # all there is, every other second: the defaults wait for an hour and a GiB
+[[compaction.jobs]]  # all segments, every other second: the defaults wait for an hour and a GiB
 name = "demo"
 cron = "*/2 * * * * *"
 max_level = 100
@@ -138,12 +138,12 @@ region = {_text(SOURCE)}
 topic = {_text(names.topic)}
 destination_topic = {_text(names.copy)}
 
-[retention]  # of region {SOURCE}'s archive as it is here: sync carries no deletions
+[retention]  # of region {SOURCE}'s archive in this bucket: sync does not copy deletions
 region = {_text(SOURCE)}
 owner = true
 delete_grace = "0s"
 
-[retention.topics.{_text(names.topic)}]  # without limits no record is removed: `gc --covered` drops what is held twice
+[retention.topics.{_text(names.topic)}]  # without limits no record is removed: `gc --covered` deletes only duplicates
 
 [log]
 format = "text"
@@ -152,12 +152,12 @@ format = "text"
     files = {region: folder / f"region-{region}.toml" for region in texts}
     for region, file in files.items():
         file.write_text(texts[region], encoding="utf-8")
-        load(file)  # what is wrong with it is said here, not by a process that ends
+        load(file)  # reports errors here, and not in the log of a process that fails to start
     return files
 
 
 def write_restore_config(folder: Path, *, broker: str, endpoint_url: str, names: Names) -> Path:
-    """Region a's archive, and a broker of nobody yet."""
+    """Write a configuration with region a's archive and a new, empty broker."""
     file = folder / "restore.toml"
     text = f"""\
 # The archive of region {SOURCE}, and the new cluster.
@@ -186,12 +186,12 @@ def _sqs(queue: str, endpoint_url: str) -> str:
 
 
 def _text(value: str) -> str:
-    """A TOML string; JSON's are a subset, for what stands here."""
+    """A TOML string; for the values used here, JSON strings are valid TOML."""
     return json.dumps(value, ensure_ascii=False)
 
 
 class Services:
-    """Processes of the stack: they end with it, however it ends."""
+    """Processes of the stack: they end with it, however that ends."""
 
     def __init__(self, stack: LocalStack, configs: Mapping[str, Path]) -> None:
         """Starts egress, sync and ingress."""
@@ -202,12 +202,13 @@ class Services:
             self._start(name, region)
 
     def compact(self) -> None:
-        """Start the fourth: it merges by the clock."""
+        """Start `replicator compact`, which merges on its schedule."""
         self._start("compact", SOURCE)
 
     def clean(self) -> None:
-        """Delete in region b's bucket what merged segments are proved to hold, unless that is going on. It ends by
-        itself. Raises LocalStackError, with the log's end, if the last time failed."""
+        """Start `replicator gc` on region b's bucket, unless it is running: it deletes segments that merged ones are
+        proven to cover, and ends by itself. Raises LocalStackError, with the last lines of the log, if the last run
+        failed."""
         if self._cleaning is not None:
             code = self._cleaning.poll()
             if code is None:
@@ -217,7 +218,7 @@ class Services:
         self._cleaning = self._run("gc", TARGET, "--covered")
 
     def archived(self) -> Sequence[int]:
-        """Sizes of the segments that egress stored, in bytes, as its log says: they do not stay."""
+        """Sizes in bytes of the segments that egress stored, from its log: compaction deletes them later."""
         lines = (self._stack.log_dir / "egress.log").read_text(encoding="utf-8", errors="replace").splitlines()
         return [int(found[1]) for line in lines if " segment_stored " in line and (found := _STORED.search(line))]
 
@@ -227,25 +228,25 @@ class Services:
     def _run(self, name: str, region: str, *options: str) -> Process:
         config = str(self._configs[region])
         command = [sys.executable, "-P", "-m", "replicator", name, *options, "--config", config]
-        temporary = self._stack.dir / "tmp"  # what a killed process leaves goes with the stack
+        temporary = self._stack.dir / "tmp"  # files that a killed process leaves are removed with the stack
         temporary.mkdir(exist_ok=True)
         return self._stack.start(name, command, env={**environment(), "TMPDIR": str(temporary)})
 
     def check(self) -> None:
-        """Raises LocalStackError, with the log's end, if one of them has ended."""
+        """Raises LocalStackError, with the last lines of the log, if a service has ended."""
         for process in self._processes:
             code = process.poll()
             if code is not None:
                 raise LocalStackError(with_log(f"{process.name} ended with {code}", process.log))
 
     def kill(self) -> None:
-        """At once."""
+        """SIGKILL to all."""
         for process in (*self._processes, *([self._cleaning] if self._cleaning else [])):
             process.signal(signal.SIGKILL)
 
 
 def environment() -> dict[str, str]:
-    """The user's own, without an AWS account or a proxy that they might have set."""
+    """The user's environment without AWS settings, and without a proxy for this machine."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     direct = ",".join(filter(None, [os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), "127.0.0.1"]))
     return {**kept, **AWS_VARIABLES, "NO_PROXY": direct, "no_proxy": direct, "PYTHONUNBUFFERED": "1"}

@@ -109,13 +109,13 @@ class TestMisses:
         merge = row("merge", result(seconds=9, cpu=2), result(seconds=1, cpu=1), compared_by="cpu")
         assert merge.figure("share") == 0.5
 
-    def test_words_are_computed_of_the_table(self) -> None:
+    def test_sentences_are_computed_from_the_table(self) -> None:
         slow = run(
             row("ingress", result(seconds=10, cpu=7), result(seconds=4)),
             row("ingress, at least once", result(seconds=8), result(seconds=4)),
         )
         words = " ".join(report.sentences(slow))
-        assert "Exactly once has 0.80 of the rate of at least once" in words
+        assert "Exactly-once delivery has 0.80 of the rate of at-least-once delivery" in words
         assert "0.75 of the rate of its floor is 187,500 records a second" in words
         assert "leaves 10.7 CPU-seconds per million on 2 cores" in words
         assert "the process takes 7.0" in words

@@ -383,7 +383,7 @@ class TestReport:
     def test_nothing_anywhere_is_not_equal_to_what_was_produced(self) -> None:
         nowhere = side([])
         report = report_of(verdict_of(nowhere, nowhere, nowhere), produced=12)
-        assert report.differences == ("source: 12 records were produced, 0 are there",)
+        assert report.differences == ("source: 12 records were produced, 0 were read",)
 
     def test_a_live_record_that_was_not_seen_is_a_difference(self, some_rows: list[Row]) -> None:
         whole = side(some_rows)
@@ -486,7 +486,7 @@ def test_a_demo_in_which_nothing_moves_says_where_to_look(stack: LocalStack, uni
     read.set_result(flights(100))
     with Play(stack, scenario, Screen(Console(file=io.StringIO()))) as play:
         try:
-            with pytest.raises(LocalStackError, match=r"nothing has moved.*of 100 records in region a, 0 are") as error:
+            with pytest.raises(LocalStackError, match=r"no progress.*of 100 records in region a, 0 are") as error:
                 play.run(read, since=0)
         finally:
             play.kill()
