@@ -18,7 +18,7 @@ from queue import Empty
 from typing import assert_never
 
 from formats.coverage import uncovered
-from formats.errors import CheckpointConflict, ReplicatorError, TargetError
+from formats.errors import CheckpointConflict, TargetError
 from formats.messages.delivery_checkpoint import Checkpoint, Skipped
 from formats.segment import OffsetRange, SegmentInfo
 from infra.archive.archive import Archive
@@ -26,6 +26,8 @@ from infra.contracts.internal_topics import CheckpointStore
 from infra.contracts.producer import FailureKind
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock, Stop
+from infra.runtime.lookups import Answer, ask
+from infra.runtime.lookups import Failed as Unanswered
 from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryTarget, Failed, Progressed, Vanished
 from ingress.delivery.rounds import Delivery
 from ingress.segment_view import SegmentView
@@ -44,7 +46,7 @@ from ingress.sequencer import (
 )
 from ingress.undelivered import Undelivered
 from replicator.restore.partition_plan import PartitionPlan
-from replicator.restore.progress import Partition
+from replicator.restore.progress import Asking, AskLater, Done, Idle, Known, Listing, Partition, UnderWay, Waiting
 
 log = logging.getLogger(__name__)
 
@@ -89,10 +91,11 @@ class Restorer:
         begun_at = plan.next_offset if begun is None else begun.begun_at
         assignment = DeliveryTarget(plan.source, plan.target, topic_id, epoch, clamp, begun_at)
         now = self.clock.now()
-        partition = Partition(plan, assignment, self._sequencer(plan, begun), now, now, given_up=given_up)
+        partition = Partition(plan, assignment, self._sequencer(plan, begun), now, given_up=given_up)
         if begun_at is not None and begun_at > plan.wanted_from:
             partition.undelivered = Undelivered(OffsetRange(plan.wanted_from, begun_at - 1))
-        partition.is_done = plan.offsets is None and self.follow is None
+        if plan.offsets is None and self.follow is None:
+            partition.ending = Done()
         partition.look_at = plan.listed_at + self.follow if self.follow is not None else None
         self._partitions.append(partition)
         self._take_in(partition, plan.recorded, [*plan.infos, *plan.others], plan.listed_at)
@@ -122,7 +125,8 @@ class Restorer:
         self._look_at_destinations(now)
         if refused := self.delivery.halted:  # whoever gives the right begins it again: it goes on where it stands
             for partition in self._partitions:
-                partition.failed = partition.failed or ("" if partition.is_done else refused)
+                if not partition.is_over:
+                    partition.fail(refused)
         for partition in self._partitions:
             if not partition.is_over:
                 self._tick(partition, now)
@@ -135,7 +139,7 @@ class Restorer:
             return
         gone = [p for p in self._partitions if p.plan.target.topic in replaced and not p.is_void]
         for partition in gone:
-            partition.failed, partition.is_void = replaced[partition.plan.target.topic], True
+            partition.void(replaced[partition.plan.target.topic])
             self._warn(partition, "destination_replaced", partition.failed)
         self.delivery.release([p.assignment.epoch for p in gone], timedelta())
 
@@ -181,30 +185,29 @@ class Restorer:
 
     def _tick(self, partition: Partition, now: datetime) -> None:
         self._positioned(partition)
-        if partition.listing is not None and partition.listing.done():
-            answer, partition.listing = partition.listing, None
-            assert partition.listing_begun_at is not None
-            try:
-                stored = answer.result()
-            except ReplicatorError as error:
+        if (listing := partition.listing) is not None:
+            self._listed(partition, listing, now)
+        self._apply(partition, partition.sequencer.tick(now))
+        if partition.look_at is not None and now >= partition.look_at and partition.is_at_rest:
+            self._list(partition)
+        if partition.is_at_rest and not partition.is_over and self._is_finished(partition):
+            self._finish(partition)
+        waits = isinstance(partition.work, Waiting)  # for its turn, which is no fault of its own
+        if now - partition.moved_at > self.patience and self.follow is None and not waits and not partition.is_over:
+            partition.fail(f"no progress for {self.patience}; run the restore again to go on")
+
+    def _listed(self, partition: Partition, listing: Listing, now: datetime) -> None:
+        match listing.answer.take_in():
+            case None:
+                return
+            case Unanswered(error=error):
+                partition.listing = None
                 self._warn(partition, "listing_failed", str(error))
                 self._apply(partition, partition.sequencer.listing_failed(now))
-            else:
+            case Answer(value=stored):
+                partition.listing = None
                 partition.is_outdated = False
-                self._take_in(partition, stored.recorded, stored.infos, partition.listing_begun_at)
-        self._apply(partition, partition.sequencer.tick(now))
-        if partition.look_at is not None and now >= partition.look_at and self._is_at_rest(partition):
-            self._list(partition)
-        if self._is_at_rest(partition) and self._is_finished(partition):
-            self._finish(partition)
-        waits = partition.waiting is not None  # for its turn, which is no fault of its own
-        if now - partition.moved_at > self.patience and self.follow is None and not waits and not partition.is_over:
-            partition.failed = f"no progress for {self.patience}; run the restore again to go on"
-
-    def _is_at_rest(self, partition: Partition) -> bool:
-        asks = partition.positions is not None or partition.ask_at is not None
-        waits = partition.waiting is not None or partition.listing is not None or asks
-        return not waits and not partition.is_under_way
+                self._take_in(partition, stored.recorded, stored.infos, listing.begun_at)
 
     def _is_finished(self, partition: Partition) -> bool:
         last = self._last_offset(partition)
@@ -222,38 +225,43 @@ class Restorer:
             rest = OffsetRange(partition.next_offset, last)
             missing = uncovered(partition.sequencer.view.recorded, rest)
             if missing and not self.skip_missing:
-                partition.failed = f"no segment holds the offsets {missing[0]}"
+                partition.fail(f"no segment holds the offsets {missing[0]}")
                 return
             partition.missing += missing
             partition.recorded += uncovered(missing, rest)
-        partition.is_done = True
+        partition.ending = Done()
 
     def _list(self, partition: Partition) -> None:
-        partition.listing_begun_at = now = self.clock.now()
+        now = self.clock.now()
         partition.look_at = now + self.follow if self.follow is not None else None
-        partition.listing = self.pool.submit(self.archive.listing, partition.plan.source)
+        answer = ask(self.pool, self.archive.listing, partition.plan.source)
+        partition.listing = Listing(answer, now)
 
     def _positioned(self, partition: Partition) -> None:
         """Whether a transaction was committed was not known; the checkpoint says."""
-        if partition.ask_at is not None and self.clock.now() >= partition.ask_at:
-            partition.ask_at, partition.positions = None, self.pool.submit(self.checkpoints.read)
-        if partition.positions is None or not partition.positions.done():
+        if isinstance(partition.position, AskLater) and self.clock.now() >= partition.position.at:
+            partition.position = Asking(ask(self.pool, self.checkpoints.read))
+        if not isinstance(partition.position, Asking):
             return
-        answer, partition.positions = partition.positions, None
-        try:
-            checkpoint = answer.result().get(partition.plan.key)
-        except TargetError as error:
-            partition.failed = str(error)
-            return
-        except ReplicatorError as error:
-            self._warn(partition, "positions_not_read", str(error))
-            self._ask_later(partition)
-            return
+        match partition.position.answer.take_in():
+            case None:
+                return
+            case Unanswered(error=TargetError() as error):
+                partition.position = Known()
+                partition.fail(str(error))
+            case Unanswered(error=error):
+                self._warn(partition, "positions_not_read", str(error))
+                self._ask_later(partition)
+            case Answer(value=positions):
+                partition.position = Known()
+                self._go_on(partition, positions.get(partition.plan.key))
+
+    def _go_on(self, partition: Partition, checkpoint: Checkpoint | CheckpointConflict | None) -> None:
         if isinstance(checkpoint, CheckpointConflict):
-            partition.failed = str(checkpoint)
+            partition.fail(str(checkpoint))
             return
         if checkpoint is None and (partition.plan.checkpoint is not None or partition.records):
-            partition.failed = (
+            partition.fail(
                 f"its checkpoint is gone, the last next offset known is {partition.next_offset}: the checkpoint topic "
                 f"of this restore was deleted, or created again, meanwhile. Delete {partition.plan.target.topic} and "
                 "restore it again, with another --id"
@@ -265,14 +273,14 @@ class Restorer:
 
     def _ask_later(self, partition: Partition) -> None:
         pause = partition.sequencer.policy.pause(partition.unknowns, refused=False)
-        partition.ask_at = self.clock.now() + pause
+        partition.position = AskLater(self.clock.now() + pause)
         partition.unknowns += 1
 
     def _apply(self, partition: Partition, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Deliver():
-                    partition.waiting, partition.waiting_since = effect, self.clock.now()
+                    partition.work = Waiting(effect, self.clock.now())
                 case Relist():
                     self._list(partition)
                 case Passed(offsets=offsets):
@@ -282,7 +290,7 @@ class Restorer:
                     self._give_up(partition, offsets)
                 case Lost(offsets=offsets):
                     if self.follow is None:
-                        partition.failed = f"no segment holds the offsets {offsets}"
+                        partition.fail(f"no segment holds the offsets {offsets}")
                     else:
                         self._warn(partition, "segment_lost", f"no segment holds the offsets {offsets}")
                 case Finished() | Late() | Waits() | Begin():  # a restore has begun before it plans
@@ -301,10 +309,10 @@ class Restorer:
     def _give_turns(self, now: datetime) -> None:
         free = self.width - sum(p.is_under_way and not p.is_over for p in self._partitions)
         for partition in self._partitions:
-            if free > 0 and partition.waiting is not None and not partition.is_over:
-                partition.moved_at += now - partition.waiting_since
-                self.delivery.begin(partition.assignment, partition.waiting.pieces, tuple(partition.unsaid))
-                partition.waiting, partition.is_under_way = None, True
+            if free > 0 and isinstance(waiting := partition.work, Waiting) and not partition.is_over:
+                partition.moved_at += now - waiting.since
+                self.delivery.begin(partition.assignment, waiting.deliver.pieces, tuple(partition.unsaid))
+                partition.work = UnderWay()
                 free -= 1
 
     def _reports(self, *, wait: bool = True) -> list[DeliveryEvent]:
@@ -325,27 +333,29 @@ class Restorer:
                 partition.records += count
                 partition.size_bytes += size_bytes
                 partition.moved_at, partition.damaged, partition.unknowns, partition.unsaid = now, None, 0, []
-                partition.is_under_way = not done
+                partition.work = Idle() if done else UnderWay()
                 self._apply(partition, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
             case Failed(reason=reason, fate=fate):
-                partition.is_under_way = False
+                partition.work = Idle()
                 self._warn(partition, "delivery_failed", reason)
                 if fate is FailureKind.UNKNOWN:
                     self._ask_later(partition)
                 elif fate in (FailureKind.REJECTED, FailureKind.DENIED):
-                    partition.failed = reason
+                    partition.fail(reason)
                 else:
                     self._apply(partition, sequencer.failed(now))
             case Vanished(segment=segment):
-                partition.is_under_way, partition.is_outdated = False, True
+                partition.work, partition.is_outdated = Idle(), True
                 self._apply(partition, sequencer.vanished(segment, now))
             case Corrupt(segment=segment, error=error):
-                partition.is_under_way, partition.is_outdated = False, True
+                partition.work, partition.is_outdated = Idle(), True
                 partition.spoiled[segment] = error  # perhaps again: a listing shows it
                 self._apply(partition, sequencer.corrupt(segment, now))
-                if partition.waiting is None and segment == partition.damaged:  # and so said a listing since
-                    partition.failed = str(error)
-                elif partition.waiting is None:
+                if isinstance(partition.work, Waiting):
+                    pass  # another segment holds its records
+                elif segment == partition.damaged:  # and so said a listing since
+                    partition.fail(str(error))
+                else:
                     partition.damaged = segment
             case _:
                 assert_never(report)

@@ -1,9 +1,14 @@
-"""One source partition on its way: what is planned, what is under way, and what became of it."""
+"""One source partition on its way: what is planned, what is under way, and what became of it. Its states are values:
+
+work       Idle ──Deliver──> Waiting, for its turn ──> UnderWay ──done, failed──> Idle
+position   Known ──outcome not known──> AskLater ──> Asking ──> Known; no answer ──> AskLater
+listing    None ──> Listing ──> None
+ending     None ──> Done, Broken ──destination replaced──> Void
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TypeVar
@@ -13,10 +18,79 @@ from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey, Skip
 from formats.segment import OffsetRange, Segment
 from infra.archive.archive import PartitionListing
 from infra.runtime import log_fields
+from infra.runtime.lookups import Question
 from ingress.delivery.events import DeliveryTarget
 from ingress.sequencer import Deliver, Sequencer
 from ingress.undelivered import Undelivered
 from replicator.restore.partition_plan import PartitionPlan
+
+Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """Nothing of it is delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """For its turn."""
+
+    deliver: Deliver
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """The delivery works on it."""
+
+
+Work = Idle | Waiting | UnderWay
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The sequencer knows where it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskLater:
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    answer: Question[Positions]
+
+
+Position = Known | AskLater | Asking
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    answer: Question[PartitionListing]
+    begun_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """All that is wanted is delivered, or was passed over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Void:
+    """Its destination is another topic now."""
+
+    reason: str
+    was_done: bool
+
+
+Ending = Done | Broken | Void
 
 
 @dataclass(slots=True, eq=False)
@@ -27,16 +101,13 @@ class Partition:
     assignment: DeliveryTarget
     sequencer: Sequencer
     moved_at: datetime  # when it last made progress, as much later as it waited for its turn since
-    waiting_since: datetime
     records: int = 0
     size_bytes: int = 0
-    waiting: Deliver | None = None  # for its turn
-    is_under_way: bool = False
-    listing: Future[PartitionListing] | None = None
-    listing_begun_at: datetime | None = None
-    look_at: datetime | None = None
-    positions: Future[Mapping[CheckpointKey, Checkpoint | CheckpointConflict]] | None = None
-    ask_at: datetime | None = None  # for its position, again
+    work: Work = Idle()
+    position: Position = Known()
+    listing: Listing | None = None
+    ending: Ending | None = None
+    look_at: datetime | None = None  # when it is listed again; None: it is not followed
     unknowns: int = 0  # outcomes and positions in a row that were not known
     spoiled: dict[Segment, CorruptSegment] = field(default_factory=dict)
     is_outdated: bool = False  # what is known to be stored: a segment was not there, or not what it says
@@ -46,9 +117,6 @@ class Partition:
     missing: list[OffsetRange] = field(default_factory=list)  # the same of gaps that nobody explained
     unsaid: list[Skipped] = field(default_factory=list)  # of those: what the checkpoint topic does not say yet
     given_up: Sequence[OffsetRange] = ()  # passed over by an earlier run of the same restore
-    failed: str = ""
-    is_done: bool = False
-    is_void: bool = False  # its destination is another topic now
 
     @property
     def fields(self) -> dict[str, object]:
@@ -68,8 +136,36 @@ class Partition:
         return self.sequencer.next_offset or 0
 
     @property
+    def is_under_way(self) -> bool:
+        return isinstance(self.work, UnderWay)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Nothing of it is delivered, listed or asked for."""
+        return isinstance(self.work, Idle) and isinstance(self.position, Known) and self.listing is None
+
+    @property
     def is_over(self) -> bool:
-        return self.is_done or bool(self.failed)
+        return self.ending is not None
+
+    @property
+    def is_done(self) -> bool:
+        return isinstance(self.ending, Done) or (isinstance(self.ending, Void) and self.ending.was_done)
+
+    @property
+    def is_void(self) -> bool:
+        return isinstance(self.ending, Void)
+
+    @property
+    def failed(self) -> str:
+        """Why it does not go on; empty when it does, or is done."""
+        return self.ending.reason if isinstance(self.ending, Broken | Void) else ""
+
+    def fail(self, reason: str) -> None:
+        self.ending = replace(self.ending, reason=reason) if isinstance(self.ending, Void) else Broken(reason)
+
+    def void(self, reason: str) -> None:
+        self.ending = Void(reason, was_done=self.is_done)
 
     @property
     def share(self) -> float:

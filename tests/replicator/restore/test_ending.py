@@ -1,0 +1,80 @@
+"""How a partition of a restore ends: whatever happens once it is over, it stays so, and a destination that was replaced
+makes everything void."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.segment import OffsetRange, SourcePartition
+from infra.contracts.cluster import TopicPartition
+from infra.runtime.lookups import ask
+from ingress.delivery.events import DeliveryTarget
+from ingress.segment_view import SegmentView
+from ingress.sequencer import Deliver, LatePolicy, Sequencer
+from replicator.restore.partition_plan import PartitionPlan
+from replicator.restore.progress import (
+    Asking,
+    AskLater,
+    Done,
+    Idle,
+    Known,
+    Listing,
+    Partition,
+    RestoreOutcome,
+    UnderWay,
+    Waiting,
+)
+from tests.fakes.executors import HandExecutor
+
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+POLICY = LatePolicy(first_segment_delay=timedelta(), late_retries=1, lost_timeout=timedelta(), skip_lost=False)
+SOURCE, TARGET = SourcePartition("a", "t", 0), TopicPartition("copy", 0)
+
+
+def partition() -> Partition:
+    plan = PartitionPlan(
+        source=SOURCE, target=TARGET, offsets=OffsetRange(0, 9), infos=(), recorded=(), missing=(), listed_at=T0
+    )
+    target = DeliveryTarget(SOURCE, TARGET, "id", 1, clamp_timestamps=False)
+    return Partition(plan, target, Sequencer(POLICY, SegmentView(), 0), T0, records=7, size_bytes=70)
+
+
+@given(st.lists(st.sampled_from(("done", "broken", "replaced")), max_size=5))
+def test_what_is_over_stays_over(events: list[str]) -> None:
+    held = partition()
+    for number, event in enumerate(events):
+        match event:
+            case "done":
+                if not held.is_over:  # as the restorer asks
+                    held.ending = Done()
+            case "broken":
+                held.fail(f"broken {number}")
+            case _:
+                held.void(f"replaced {number}")
+    last = max((n for n, event in enumerate(events) if event != "done"), default=None)
+    assert held.is_over == bool(events)
+    assert held.failed == ("" if last is None else f"{events[last]} {last}")
+    assert held.is_void == ("replaced" in events)
+    outcome = RestoreOutcome.of(held)
+    assert outcome.is_void == held.is_void
+    assert outcome.records == (0 if held.is_void else 7)
+    assert outcome.is_done == (bool(events) and set(events) == {"done"})
+    assert outcome.is_whole == (not held.failed)
+
+
+@given(
+    st.sampled_from([Idle(), Waiting(Deliver(()), T0), UnderWay()]),
+    st.sampled_from([Known(), AskLater(T0), Asking(ask(HandExecutor(), dict))]),
+    st.booleans(),
+)
+def test_it_is_at_rest_when_nothing_of_it_is_under_way(
+    work: Idle | Waiting | UnderWay, position: Known | AskLater | Asking, is_listed: bool
+) -> None:
+    held = partition()
+    held.work, held.position = work, position
+    held.listing = Listing(ask(HandExecutor(holding=True), lambda: None), T0) if is_listed else None
+    assert held.is_at_rest == (work == Idle() and position == Known() and not is_listed)
+    assert held.is_under_way == (work == UnderWay())
