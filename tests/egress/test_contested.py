@@ -15,7 +15,8 @@ from egress.read_session import session_at
 from egress.start.choice import Start
 from egress.start.commit_metadata import CommitMetadata
 from egress.start.resolver import StartAt
-from egress.topics.claims import Incarnation
+from egress.topics.claims import ClaimedTopic
+from formats.incarnation import Incarnation
 from formats.segment import OffsetRange, Segment
 from infra.contracts.cluster import TopicFacts, TopicPartition
 from tests.egress.test_forks import hold, joined, settle, stored_beyond_the_commit
@@ -82,7 +83,7 @@ def test_a_segment_of_another_topic_beside_what_is_read_holds_until_it_is_remove
 @pytest.mark.cpu
 def test_many_segments_beyond_the_commit_cost_little_each() -> None:
     """As many as an offset leaves that is set far back."""
-    life = Incarnation(facts=TopicFacts("t", "id", 1), cluster_id="c", name="id")
+    life = ClaimedTopic(facts=TopicFacts("t", "id", 1), cluster_id="c", name="id", incarnation=Incarnation("t"))
     beyond = tuple(Segment(source(P), 0, OffsetRange(n * 10, n * 10 + 9)) for n in range(100_000))
     session = session_at(StartAt(life, source(P), Start(0, CommitMetadata(0, 1), ""), beyond), settings())
     began = time.process_time()

@@ -8,7 +8,6 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from contracts.store import put
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -20,6 +19,7 @@ from infra.local.aws import CREDENTIALS
 from infra.storage.aws import AwsCredentials
 from infra.storage.memory_and_folder import DirectoryObjectStore, MemoryObjectStore
 from infra.storage.s3 import S3ObjectStore, make_s3_client
+from tests.contracts.store import put
 
 REGION = "eu-west-1"
 TOPIC = SourcePartition(REGION, "topic", 0)

@@ -8,7 +8,6 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from contracts.store import KEY, StoreContract, get, put
 
 from formats.control.keys import probe_key
 from formats.errors import StoreUnavailable
@@ -20,6 +19,7 @@ from infra.storage.conditional_writes import ProvenObjectStore
 from infra.storage.memory_and_folder import MemoryObjectStore
 from infra.storage.s3 import S3ObjectStore, S3PutOptions, make_s3_client
 from infra.storage.s3_multipart import S3Uploads
+from tests.contracts.store import KEY, StoreContract, get, put
 from tests.infra.faulty_s3 import Answer, FaultyS3, faulty
 
 PROBE = probe_key("data", "a")

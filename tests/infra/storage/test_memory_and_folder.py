@@ -9,7 +9,6 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from contracts.store import KEY, StoreContract, get, put
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
@@ -18,6 +17,7 @@ from formats.errors import SegmentExists, SegmentNotFound, StoreUnavailable
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.contracts.storage import ObjectStore
 from infra.storage.memory_and_folder import DirectoryObjectStore, MemoryObjectStore, folder_path, key_path, path_key
+from tests.contracts.store import KEY, StoreContract, get, put
 
 NOON = datetime(2030, 1, 1, 12, tzinfo=UTC)
 

@@ -9,7 +9,6 @@ from random import Random
 from typing import BinaryIO
 
 import pytest
-from contracts.store import KEY, StoreContract, get, put
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +29,7 @@ from infra.runtime.retry import Retries, RetryPolicy
 from infra.storage.memory_and_folder import MemoryObjectStore
 from infra.storage.metered import MeteredObjectStore
 from infra.storage.retrying import RetryingColdStore, RetryingObjectStore, RetryingQueue
+from tests.contracts.store import KEY, StoreContract, get, put
 
 THREE = RetryPolicy(attempts=3)
 ONCE = RetryPolicy(attempts=3, is_once=True)

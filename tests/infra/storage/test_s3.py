@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pytest
-from contracts.store import KEY, StoreContract, get, put
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +28,7 @@ from infra.storage.s3_multipart import S3Uploads
 from infra.storage.s3_reader import open_object
 from replicator.config import S3Settings
 from replicator.services.wiring import s3_store
+from tests.contracts.store import KEY, StoreContract, get, put
 from tests.infra.faulty_s3 import Answer, Cut, Fault, FaultyS3, Garble, Hang, Lose, faulty
 from tests.infra.real_s3 import versitygw
 

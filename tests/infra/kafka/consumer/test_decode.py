@@ -6,7 +6,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, Message
-from contracts.consumer import check
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +13,7 @@ from formats.records.schema import SCHEMA
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import Run
 from infra.kafka.consumer.decode import items, runs
+from tests.contracts.consumer import check
 
 Headers = list[tuple[str, bytes | None]]
 EOF = KafkaError._PARTITION_EOF
