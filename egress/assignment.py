@@ -20,13 +20,12 @@ from infra.contracts.consumer import SourceConsumer
 from infra.runtime import log_fields
 from infra.runtime.health import Health
 from infra.runtime.metrics import Metrics
+from infra.runtime.retry import RETRY, Backoff
 
 log = logging.getLogger(__name__)
 
-RETRY = timedelta(seconds=1)  # of anything the cluster refused for now
-RETRY_LIMIT = timedelta(seconds=30)
-STOPPED_RETRY = timedelta(seconds=30)  # a stopped partition looks whether its cause is gone; doubles
-STOPPED_RETRY_LIMIT = timedelta(minutes=5)
+REFUSED = Backoff(RETRY, timedelta(seconds=30))  # of anything the cluster refused for now
+STOPPED = Backoff(timedelta(seconds=30), timedelta(minutes=5))  # a stopped partition looks whether its cause is gone
 
 
 @dataclass(slots=True)
@@ -102,14 +101,14 @@ class Assignment:
             log.error("partition_stopped", extra=held.fields | {log_fields.REASON: reason})
             held.refusals = 0
         held.stopped, held.ended, held.seek = reason, False, None
-        held.retry_at = now + min(STOPPED_RETRY * 2 ** min(held.refusals, 10), STOPPED_RETRY_LIMIT)
+        held.retry_at = now + STOPPED.delay(held.refusals)
         held.refusals += 1
         self.consumer.pause([held.partition])
         self.health.stopped(str(held.source), reason)
         self._count()
 
     def later(self, held: AssignedPartition, now: datetime, why: str) -> None:
-        pause = min(RETRY * 2 ** min(held.failures, 10), RETRY_LIMIT)
+        pause = REFUSED.delay(held.failures)
         held.failures += 1
         held.retry_at = now + pause
         log.warning(

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from typing import assert_never
 
 from egress.assigned_partition import AssignedPartition
-from egress.assignment import RETRY, Assignment, report
+from egress.assignment import Assignment, report
 from egress.lag import LagGauge
 from egress.offset_commits import Commits
 from egress.partition import (
@@ -45,6 +45,7 @@ from infra.runtime.failures import Attempt
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
+from infra.runtime.retry import RETRY
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from egress.assigned_partition import AssignedPartition
 from egress.start.resolver import StartAt, StartQuery, StartResolver, Unknown
@@ -16,10 +16,9 @@ from formats.errors import ReplicatorError
 from infra.contracts.cluster import TopicPartition
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
+from infra.runtime.retry import RETRY
 
 log = logging.getLogger(__name__)
-
-RETRY = timedelta(seconds=1)
 
 _Answers = Mapping[TopicPartition, StartAt | Blocked | Unknown]
 

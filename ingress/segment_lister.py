@@ -22,6 +22,7 @@ from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
 from infra.runtime.lifecycle import Clock
 from infra.runtime.metrics import Metrics
+from infra.runtime.retry import RETRY
 
 if TYPE_CHECKING:
     from ingress.assigned_partition import AssignedPartition
@@ -31,7 +32,6 @@ from ingress.assigned_partition import Listing, Stored
 
 log = logging.getLogger(__name__)
 
-RETRY = timedelta(seconds=1)
 TAKEN_IN = 10_000  # segments in one turn
 
 
