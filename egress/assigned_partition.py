@@ -44,9 +44,10 @@ from formats.segment import Segment, SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.runtime import log_fields
 from infra.runtime.failures import Failures
+from infra.runtime.retry import Backoff
 
-STOPPED_RETRY = timedelta(seconds=30)  # a stopped partition asks whether its cause is gone; doubles
-STOPPED_RETRY_LIMIT = timedelta(minutes=5)
+# a stopped partition asks whether its cause is gone
+STOPPED_RETRY = Backoff(timedelta(seconds=30), timedelta(minutes=5))
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +185,7 @@ class AssignedPartition:
     def stop(self, reason: str, remainder: Remainder | None, now: datetime) -> None:
         """No more is read; `remainder` is what is left of what was read, as a rule what it was before."""
         before = self.state.times if isinstance(self.state, Stopped) and self.state.reason == reason else 0
-        ask_at = now + min(STOPPED_RETRY * 2 ** min(before, 10), STOPPED_RETRY_LIMIT)
+        ask_at = now + STOPPED_RETRY.delay(before)
         self.state = Stopped(reason=reason, remainder=remainder, ask_at=ask_at, times=before + 1)
 
     def end(self, ask_at: datetime) -> None:

@@ -21,11 +21,11 @@ from infra.contracts.consumer import SourceConsumer
 from infra.runtime import log_fields
 from infra.runtime.health import Health
 from infra.runtime.metrics import Metrics
+from infra.runtime.retry import RETRY, Backoff
 
 log = logging.getLogger(__name__)
 
-RETRY = timedelta(seconds=1)  # of anything the cluster refused for now
-RETRY_LIMIT = timedelta(seconds=30)
+REFUSED = Backoff(RETRY, timedelta(seconds=30))  # of anything the cluster refused for now
 
 
 @dataclass(slots=True)
@@ -110,7 +110,7 @@ class Assignment:
         self._count()
 
     def later(self, held: AssignedPartition, now: datetime, why: str) -> None:
-        pause = min(RETRY * 2 ** min(held.failures, 10), RETRY_LIMIT)
+        pause = REFUSED.delay(held.failures)
         held.failures += 1
         held.postpone(now + pause)
         log.warning(

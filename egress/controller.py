@@ -25,7 +25,7 @@ from egress.assigned_partition import (
     Stopped,
     Storing,
 )
-from egress.assignment import RETRY, Assignment, report
+from egress.assignment import Assignment, report
 from egress.lag import LagGauge
 from egress.offset_commits import Commits
 from egress.partition import (
@@ -58,6 +58,7 @@ from infra.runtime.failures import Attempt
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
+from infra.runtime.retry import RETRY
 
 log = logging.getLogger(__name__)
 

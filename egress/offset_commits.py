@@ -14,10 +14,9 @@ from infra.contracts.consumer import SourceConsumer
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.failures import Attempt
+from infra.runtime.retry import RETRY
 
 log = logging.getLogger(__name__)
-
-RETRY = timedelta(seconds=1)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import assert_never
 
 from egress.assigned_partition import Abandoned, AssignedPartition, Contested
@@ -19,10 +19,9 @@ from infra.contracts.cluster import TopicPartition
 from infra.runtime import log_fields
 from infra.runtime.failures import Attempt
 from infra.runtime.lookups import Answer, Failed, Lookups
+from infra.runtime.retry import RETRY
 
 log = logging.getLogger(__name__)
-
-RETRY = timedelta(seconds=1)
 
 _Answers = Mapping[TopicPartition, StartAt | Blocked | Unknown]
 

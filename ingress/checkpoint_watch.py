@@ -20,12 +20,12 @@ from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
 from infra.runtime.health import Health
 from infra.runtime.lookups import Answer, Failed, Lookup
+from infra.runtime.retry import RETRY
 from ingress.checkpoint_lookup import Positions
 from ingress.group_ownership import GroupOwnership
 
 log = logging.getLogger(__name__)
 
-RETRY = timedelta(seconds=1)
 SUBJECT = "checkpoint topic"  # in health
 
 

@@ -21,12 +21,12 @@ from infra.runtime.crash_points import Step, durable
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Stop
 from infra.runtime.metrics import Metrics
+from infra.runtime.retry import RETRY, Backoff
 
 log = logging.getLogger(__name__)
 
 BEGIN_AGAIN = timedelta(milliseconds=50)
-RETRY = timedelta(seconds=1)
-RETRY_LIMIT = timedelta(seconds=30)
+UNAVAILABLE = Backoff(RETRY, timedelta(seconds=30))
 TROUBLED_AFTER = 3
 TROUBLE = "notifications"  # in health
 REMEMBERED = 10_000  # malformed messages whose first sight was logged
@@ -60,7 +60,7 @@ class Intake:
                 self._failures = 0
                 self.health.resumed(TROUBLE)
             except (QueueUnavailable, BrokerUnavailable, TargetError) as error:
-                pause = min(RETRY * 2 ** min(self._failures, 10), RETRY_LIMIT)
+                pause = UNAVAILABLE.delay(self._failures)
                 self._failures += 1
                 if self._failures >= TROUBLED_AFTER or isinstance(error, TargetError):
                     self.health.stopped(TROUBLE, f"new segments are found by listings only: {error}")

@@ -21,12 +21,12 @@ from infra.runtime.failures import Attempt
 from infra.runtime.lifecycle import Clock
 from infra.runtime.lookups import Answer, Failed, ask
 from infra.runtime.metrics import Metrics
+from infra.runtime.retry import RETRY
 from ingress.assigned_partition import AssignedPartition, Listed, Listing, Stored
 from ingress.sequencer import Effect, Sequencer
 
 log = logging.getLogger(__name__)
 
-RETRY = timedelta(seconds=1)
 TAKEN_IN = 10_000  # segments in one turn
 
 

@@ -26,6 +26,7 @@ from datetime import datetime, timedelta
 from formats.coverage import Gap, SegmentSlice, explained_until, next_step, remaining, steps
 from formats.messages.delivery_checkpoint import Waiting
 from formats.segment import OffsetRange, Segment
+from infra.runtime.retry import Backoff
 from ingress.segment_view import SegmentView
 
 # delivered together at most: small segments make large runs, and large ones do not keep others from their turn for long
@@ -96,6 +97,10 @@ class Lost:
 Effect = Deliver | Begin | Finished | Relist | Late | Waits | Passed | Lost
 
 
+FAILED = Backoff(timedelta(seconds=0.5), timedelta(seconds=10))
+REFUSED = Backoff(timedelta(seconds=30), timedelta(minutes=5))  # time alone seldom mends it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatePolicy:
     first_segment_delay: timedelta  # settle time before delivery begins with the first segment known
@@ -103,19 +108,12 @@ class LatePolicy:
     lost_timeout: timedelta
     skip_lost: bool
     late_delay: timedelta = timedelta(seconds=1)  # before the first re-list; doubles
-    retry_delay: timedelta = timedelta(seconds=0.5)  # after a failed delivery or listing; doubles
-    retry_delay_limit: timedelta = timedelta(seconds=10)
-    refused_delay: timedelta = timedelta(seconds=30)  # after a refusal, which time alone seldom mends; doubles
-    refused_delay_limit: timedelta = timedelta(minutes=5)
+    after_failure: Backoff = FAILED  # of a delivery or a listing
+    after_refusal: Backoff = REFUSED  # the data or the target says no, not the network
 
     def pause(self, failures: int, *, refused: bool) -> timedelta:
-        """Before it is tried again, after so many failures in a row before this one. `refused`: the data or the target
-        says no, not the network."""
-        delay, limit = (
-            (self.refused_delay, self.refused_delay_limit) if refused else (self.retry_delay, self.retry_delay_limit)
-        )
-        times: int = 2 ** min(failures, 20)
-        return min(delay * times, limit)
+        """Before it is tried again, after so many failures in a row before this one."""
+        return (self.after_refusal if refused else self.after_failure).delay(failures)
 
 
 @dataclass(slots=True)
@@ -365,7 +363,7 @@ class Sequencer:
 
     def _wait_for_gap(self, gap: _Gap, now: datetime) -> None:
         end = gap.since + self.policy.lost_timeout
-        pause = self.policy.late_delay * 2 ** min(gap.retries, 40)
+        pause = Backoff(self.policy.late_delay, self.policy.lost_timeout).delay(gap.retries)
         at = min(now + pause, end) if gap.retries < self.policy.late_retries else end
         self.wake_at = max(at, now)  # the timeout may have passed during a partial listing: a full one decides, at once
 

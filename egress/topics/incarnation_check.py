@@ -14,15 +14,14 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from formats.footer import SegmentOrigin
 from infra.contracts.cluster import ClusterAdmin, describe_each
 from infra.runtime import log_fields
+from infra.runtime.retry import RETRY
 
 log = logging.getLogger(__name__)
-
-RETRY = timedelta(seconds=1)
 
 Answer = Callable[[bool], None]
 Confirm = Callable[[str, SegmentOrigin, Answer], None]

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from formats.coverage import SegmentSlice, steps
 from formats.footer import SegmentFooter
+from formats.records.milliseconds import first_ms_at_or_after
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MILLISECOND = timedelta(milliseconds=1)
 AT_ONCE = 32  # footers
 
 
@@ -33,7 +32,7 @@ class TimeFinder:
     def next_offset(self, source: SourcePartition, at: datetime) -> int | None:
         """Behind the archive's end when nothing in it is stamped at or after `at`; None when there is no archive.
         Raises StoreUnavailable, SegmentNotFound, CorruptSegment."""
-        at_ms = -((EPOCH - at) // MILLISECOND)  # rounded up: a stamp below `at` is not after it
+        at_ms = first_ms_at_or_after(at)
         segments = [info.segment for info in self.archive.segments.list(source)]
         if not segments:
             return None

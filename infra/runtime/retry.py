@@ -1,7 +1,10 @@
 """Trying again: after which pauses, how often, and who hears of it. The only home of waiting for another attempt.
 
-Only TransientError is tried again. Each retry is one warning, `retry`. Once `Stop` is set nothing waits and nothing is
-tried again: the last error comes out at once.
+    Backoff                a pause that doubles, for loops that wait by their clock
+    RetryPolicy, Retries   calls that are repeated on their own thread
+
+Of calls, only those that raised TransientError are repeated. Each retry is one warning, `retry`. Once `Stop` is set
+nothing waits and nothing is tried again: the last error comes out at once.
 """
 
 from __future__ import annotations
@@ -20,15 +23,30 @@ from infra.runtime.lifecycle import Stop
 from infra.runtime.log_fields import ATTEMPT, ERROR, OPERATION, WAIT_MS
 
 T = TypeVar("T")
+RETRY = timedelta(seconds=1)  # before a loop asks again for what a cluster, a store or a queue refused for now
 TROUBLED_AFTER = 5  # attempts: then somebody is told
 
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Pauses that double from `first` to `limit`."""
+
+    first: timedelta
+    limit: timedelta
+
+    def delay(self, failures: int) -> timedelta:
+        """Before the next attempt. `failures`: how many there were in a row before the last one."""
+        doublings = min(failures, 62)  # a float holds it; the limit is reached long before
+        seconds = self.first.total_seconds() * 2.0**doublings
+        return self.limit if seconds >= self.limit.total_seconds() else timedelta(seconds=seconds)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Waits double from `initial` to `maximum`; each is shortened at random by up to a half, so that many do not come
-    back together."""
+    """Pauses are those of a Backoff from `initial` to `maximum`; each is shortened at random by up to a half, so that
+    many do not come back together."""
 
     initial: timedelta = timedelta(milliseconds=200)
     maximum: timedelta = timedelta(seconds=10)
@@ -43,9 +61,7 @@ class RetryPolicy:
 
     def wait(self, failed: int, random: Random) -> timedelta:
         """After `failed` attempts (at least 1)."""
-        doublings = min(failed - 1, 62)  # a float holds it; the maximum is reached long before
-        longest = min(self.initial.total_seconds() * 2.0**doublings, self.maximum.total_seconds())
-        return timedelta(seconds=longest * random.uniform(0.5, 1.0))
+        return Backoff(self.initial, self.maximum).delay(failed - 1) * random.uniform(0.5, 1.0)
 
 
 class Retries:

@@ -41,6 +41,7 @@ from infra.contracts.producer import FailureKind, RunFailed, TargetRun, TargetWr
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock, Stop
 from infra.runtime.metrics import Metrics
+from infra.runtime.retry import Backoff
 from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryTarget, Failed, Progressed, Vanished
 from ingress.delivery.pace import Pace
 from ingress.delivery.read_ahead import Narrow, ReadAhead, SegmentRead
@@ -50,7 +51,7 @@ log = logging.getLogger(__name__)
 ROUND_LINGER = timedelta(milliseconds=200)  # how much later records may be seen for a fuller transaction
 
 IDLE = timedelta(milliseconds=50)
-HALT, HALT_LIMIT = timedelta(seconds=1), timedelta(minutes=1)  # while the target refuses the writer; doubles
+HALT = Backoff(timedelta(seconds=1), timedelta(minutes=1))  # while the target refuses the writer
 GIVING_UP = timedelta(seconds=5)  # for a round that was told to stop: to abort takes the client a moment
 
 
@@ -218,7 +219,7 @@ class Delivery:
             log.error("delivery_halted", extra={log_fields.REASON: reason})
         elif self._halted and not reason:
             log.info("delivery_goes_on")
-        pause = min(HALT * 2 ** min(self._halts, 20), HALT_LIMIT)
+        pause = HALT.delay(self._halts)
         self._halted, self._halts = reason, self._halts + 1 if reason else 0
         self._halted_until = self.clock.now() + pause if reason else None
 

@@ -20,11 +20,11 @@ from infra.runtime import log_fields
 from infra.runtime.failures import Attempt, Failures
 from infra.runtime.health import Health
 from infra.runtime.lookups import Answer, Failed, Lookup, Lookups
+from infra.runtime.retry import RETRY
 from ingress.routing.destinations import DestinationFinder, RoutingTable
 
 log = logging.getLogger(__name__)
 
-RETRY = timedelta(seconds=1)
 DESTINATIONS = "destinations"  # in health
 
 

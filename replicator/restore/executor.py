@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from queue import Empty
 from typing import assert_never
@@ -32,6 +32,7 @@ from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryTarget, Fail
 from ingress.delivery.rounds import Delivery
 from ingress.segment_view import SegmentView
 from ingress.sequencer import (
+    REFUSED,
     Begin,
     Deliver,
     Effect,
@@ -151,7 +152,7 @@ class Restorer:
             late_retries=1,
             lost_timeout=timedelta() if self.follow is None else timedelta(hours=1),
             skip_lost=self.skip_missing,
-            refused_delay=LOOK_AFTER_DAMAGE,
+            after_refusal=replace(REFUSED, first=LOOK_AFTER_DAMAGE),
         )
         next_offset = begun.next_offset if begun is not None else plan.next_offset
         # until a listing came nothing is known, which is not the same as that nothing is left

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -26,11 +26,11 @@ from pyspark.sql.datasource import (
 
 from formats.int_range import IntRange
 from formats.read_splits import ArchiveQuery
+from formats.records.milliseconds import EPOCH
 from formats.segment import SourcePartition
 
 PLACE = frozenset({"topic", "partition", "incarnation"})  # the same for each record of a source partition
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROS = 1_000  # in a millisecond
 
 
@@ -109,7 +109,7 @@ def _span(condition: Filter) -> IntRange:
 def _number(value: Any) -> int:
     """Raises TypeError for a value that no such column is compared with."""
     if isinstance(value, datetime):
-        return (value - _EPOCH) // timedelta(microseconds=1)
+        return (value - EPOCH) // timedelta(microseconds=1)
     if isinstance(value, int):
         return value
     raise TypeError(f"neither a whole number nor a time: {value!r}")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TypeVar
 
 from formats.errors import ConfigError
 from formats.int_range import IntRange
 from formats.read_splits import ArchiveQuery
+from formats.records.milliseconds import first_ms_at_or_after
 from formats.segment import SourcePartition
 from formats.topic_selection import TopicPattern
 from infra.settings.field import suggestion
@@ -24,7 +25,6 @@ NAMES = (CONFIG, REGION, TOPIC, PARTITION, INCARNATION, OFFSETS, FROM, UNTIL, MA
 DEFAULT_MAX_BYTES = 128 * MIB  # what Spark puts into one partition of its own file formats
 SOURCE = "segments"
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OFFSETS = re.compile(r"([0-9]{1,19})?-([0-9]{1,19})?")
 
 T = TypeVar("T")
@@ -106,7 +106,7 @@ def _first_ms(text: str) -> int:
         raise ValueError(f"{text!r} is not a time, such as 2026-01-31T12:00:00Z") from None
     if at.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone: write {at.isoformat()}Z for UTC")
-    return -((_EPOCH - at) // timedelta(milliseconds=1))
+    return first_ms_at_or_after(at)
 
 
 def _size(text: str) -> int:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
@@ -53,6 +52,7 @@ def selected(  # noqa: PLR0917
     transforms: Sequence[str],
 ) -> Selection:
     from formats.int_range import IntRange
+    from formats.records.milliseconds import first_ms_at_or_after
     from formats.topic_selection import TopicPattern
     from replicator.selection import Selection
 
@@ -64,8 +64,8 @@ def selected(  # noqa: PLR0917
             partitions=frozenset(partitions) if partitions else None,
             offsets=_offsets(offsets),
             stamps=IntRange(
-                IntRange().low if from_ is None else _ms(instant(from_)),
-                IntRange().high if until is None else _ms(instant(until)) - 1,
+                IntRange().low if from_ is None else first_ms_at_or_after(instant(from_)),
+                IntRange().high if until is None else first_ms_at_or_after(instant(until)) - 1,
             ),
             renaming=_renaming(rename or ()),
             transforms=transforms,
@@ -103,10 +103,6 @@ def pair(text: str, option: str) -> tuple[str, str]:
     if not sign or not name or not value:
         raise typer.BadParameter(f"{option} {text!r}: write NAME=VALUE")
     return name, value
-
-
-def _ms(at: datetime) -> int:
-    return int(at.timestamp() * 1000)
 
 
 def parsed(parse: Callable[[str], T], text: str) -> T:

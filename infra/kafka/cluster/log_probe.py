@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Collection, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaException, Message
 from confluent_kafka import TopicPartition as ClientPartition
 
 from formats.log_point import LogPoint
+from formats.records.milliseconds import time_of_ms
 from infra.contracts.cluster import LogEnds, LogTruncated, TopicPartition
 from infra.kafka.client.epochs import truncation
 from infra.kafka.client.errors import PARTITION_EOF, translate
@@ -19,7 +20,6 @@ from infra.kafka.client.properties import lookup_properties
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.runtime.lifecycle import Deadline
 
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 SLICE = timedelta(milliseconds=200)
 
 
@@ -50,7 +50,7 @@ class KafkaLogProbe:
         for partition, message in self._first_answers(positions, "read the first records of open transactions"):
             kind, timestamp_ms = message.timestamp()
             if message.error() is None and kind != TIMESTAMP_NOT_AVAILABLE:
-                found[partition] = EPOCH + timedelta(milliseconds=timestamp_ms)
+                found[partition] = time_of_ms(timestamp_ms)
         return found
 
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
