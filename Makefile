@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed, this is {v[0]}.{v[1]}: set PYTHON=python3.x")'
 	@$(PYTHON) -c 'import ensurepip, venv' || { echo "Python has no venv module: install it (Debian and Ubuntu: apt-get install python3-venv)"; exit 1; }
-	@echo "Setting up Python packages in $(VENV) (about a minute) ..."
+	@echo "Setting up Python packages in $(VENV) (a minute or two) ..."
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[local,dev]'
 	@touch $@

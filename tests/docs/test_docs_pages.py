@@ -8,12 +8,15 @@ import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from infra.runtime.metrics import TABLE
 from infra.spark.packages import PACKAGES as SENT_TO_WORKERS
 from replicator.config.reference import entries
+from replicator.main import app
 from replicator.restore.conflicts import ACCEPTED
 from tests.docs import generate
 from tests.docs.markdown import GENERATED, ROOT, code_spans, pages, prose, read
@@ -94,6 +97,10 @@ class TestNames:
         mine = {name for name in named if name.partition(".")[0] in sections and not name.endswith((".md", ".py"))}
         assert mine - known == set()
 
+    def test_every_command_is_on_its_page(self) -> None:
+        text = read(DOCS / "commands.md")
+        assert [name for name in command_names(typer.main.get_command(app)) if f"`{name}" not in text] == []
+
     def test_every_page_is_in_the_index(self) -> None:
         index = read(DOCS / "index.md")
         assert [
@@ -138,6 +145,15 @@ class TestPackage:
 
 def canonical(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def command_names(command: Any, name: str = "") -> Iterator[str]:
+    """As one writes them: `checkpoints seed`. A group that is a command by itself, too, is one."""
+    below = getattr(command, "commands", {})
+    if name and (not below or command.invoke_without_command):
+        yield name
+    for word, one in below.items():
+        yield from command_names(one, f"{name} {word}".strip())
 
 
 def files_named(page: Path) -> Iterator[str]:
