@@ -537,7 +537,7 @@ class ConsumerContract:
             assert ("revoked", frozenset({p})) in member.listener.told
             assert consumer.committed([p])[p].next_offset == 3
             assert member.of(ConsumerDisturbed) == []
-            with pytest.raises(OwnershipLost, match="taken"):
+            with pytest.raises(OwnershipLost, match="revoked"):
                 consumer.start(p, 0)
 
     @pytest.mark.parametrize("callback", ["assigned", "revoked"])

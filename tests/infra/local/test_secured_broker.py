@@ -104,8 +104,8 @@ def test_what_fits_is_answered(listeners: Listeners) -> None:
             id="mechanism not enabled",
         ),
         pytest.param({"ssl_ca_location": ""}, "certificate.*ssl.ca.location", id="unknown authority"),
-        pytest.param({"security_protocol": "plaintext"}, "TLS or SASL wanted", id="plaintext against TLS"),
-        pytest.param({"security_protocol": "ssl"}, "TLS or SASL wanted", id="TLS without SASL"),
+        pytest.param({"security_protocol": "plaintext"}, "TLS or SASL expected", id="plaintext against TLS"),
+        pytest.param({"security_protocol": "ssl"}, "TLS or SASL expected", id="TLS without SASL"),
     ],
 )
 def test_what_does_not_fit_the_secured_listener_is_named(

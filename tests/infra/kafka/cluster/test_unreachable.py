@@ -56,7 +56,7 @@ LINES = [
     (
         "[::1]:9092",
         "Disconnected: connection closed by peer: receive 0 after POLLIN (after 0ms in state APIVERSION_QUERY)",
-        "TLS or SASL wanted",
+        "TLS or SASL expected",
         False,
     ),
     (

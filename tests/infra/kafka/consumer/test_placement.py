@@ -220,7 +220,7 @@ def test_a_member_ends_when_its_client_has_what_it_does_not_know_of(
     monkeypatch.setattr("infra.kafka.consumer.group_member.Consumer", Refuses)
     owner, placement = Owner(), make()
     placement.subscribe([topic_name], owner)
-    with pytest.raises(OwnershipLost, match=rf"_STATE.*{topic_name}/0.*nothing.*start the process again"):
+    with pytest.raises(OwnershipLost, match=rf"_STATE.*{topic_name}/0.*nothing.*restart the process"):
         drive(placement, until=lambda: owner.owned)
 
 

@@ -512,7 +512,7 @@ def test_a_replaced_static_member_says_that_it_is_over(world: BrokerWorld) -> No
         members[0].until(old.assignment)
         new.subscribe([p.topic], members[1].listener)
         members[1].until(new.assignment)
-        with pytest.raises(OwnershipLost, match="start the process again"):
+        with pytest.raises(OwnershipLost, match="restart the process"):
             members[0].until(lambda: False)
         assert members[0].listener.told[-1] == ("lost", frozenset({p}))
         assert old.assignment() == frozenset()

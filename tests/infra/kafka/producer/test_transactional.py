@@ -170,7 +170,7 @@ class TestTransactionalWriter(BrokerTargetContract):
             assert younger.deliver([second], should_stop=never) == []
             older.close(timedelta())
             zombie, third = run_of(partitions[0], [row(2)]), run_of(partitions[0], [row(3)])
-            with pytest.raises(OwnershipLost, match="another process has begun"):
+            with pytest.raises(OwnershipLost, match="another process has started"):
                 older.deliver([zombie], should_stop=never)
             # which has fenced the younger one's producer, and not the younger one
             deadline = Deadline(PATIENCE)
