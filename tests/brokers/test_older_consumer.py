@@ -6,11 +6,11 @@ import pytest
 
 from tests.infra.kafka.consumer import test_source_consumer as current
 from tests.infra.kafka.consumer.test_source_consumer import (  # noqa: F401 - collected here once more, with this folder's stack
-    test_a_commit_refused_by_the_broker_is_a_failure_not_an_exception,
-    test_a_frozen_broker_holds_nobody_up,
-    test_a_replaced_static_member_says_that_it_is_over,
-    test_a_second_member_takes_only_what_must_move,
-    test_lost_partitions_are_told_as_lost,
+    test_a_commit_rejected_by_the_broker_is_a_failure_not_an_exception,
+    test_a_frozen_broker_blocks_no_call,
+    test_a_replaced_static_member_ends,
+    test_a_second_member_is_assigned_only_the_partitions_that_must_move,
+    test_lost_partitions_are_reported_as_lost,
     world,
 )
 

@@ -8,9 +8,9 @@ from tests.infra.kafka.consumer.test_placement import (  # noqa: F401 - collecte
     bootstrap,
     make,
     partitions,
+    test_an_exception_of_a_listener_is_reported_by_poll,
     test_nothing_is_fetched,
-    test_partitions_are_shared_out_and_taken_over,
-    test_what_a_listener_raises_comes_out_of_poll,
+    test_partitions_are_distributed_and_taken_over,
 )
 
 pytestmark = [pytest.mark.integration, pytest.mark.long]

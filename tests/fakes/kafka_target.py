@@ -126,7 +126,7 @@ class FakeTarget:
         kept: dict[TopicPartition, int] = {}
         denied = [run for run in runs if run.partition.topic in self.denied]
         if denied and self.exactly_once and len({run.partition.topic for run in runs}) > 1:
-            return [RunFailed(run.partition, "ABORTED", "one topic of several", FailureKind.APART) for run in runs]
+            return [RunFailed(run.partition, "ABORTED", "one of several topics", FailureKind.APART) for run in runs]
         for run in denied:
             failed[run.partition] = RunFailed(run.partition, "DENIED", "by the test", FailureKind.DENIED)
             kept[run.partition] = 0

@@ -1,4 +1,4 @@
-"""A real cluster seen past the adapters under test: topics made and cut, records read and written."""
+"""Direct access to a real cluster, without the adapters under test: creates topics; deletes, reads, writes records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Cluster:
         deadline = Deadline(PATIENCE)
         made = late = False
         while not made:
-            # asked again: a broker that was frozen for longer than its controller waits may never answer the first time
+            # retried: a broker that was frozen for longer than its controller waits may never answer the first request
             admin = self._admin()  # kept until the answer is there: the client ends with its last reference
             new = NewTopic(topic, partitions, 1, config=dict(configs or {}))
             try:
@@ -53,8 +53,10 @@ class Cluster:
                 if not late or deadline.expired:
                     raise
         deadline = Deadline(PATIENCE)
-        while topic not in admin.list_topics(timeout=PATIENCE.total_seconds()).topics:  # answered before it is shown
-            assert not deadline.expired, f"{topic} was made, but is not shown"
+        while (
+            topic not in admin.list_topics(timeout=PATIENCE.total_seconds()).topics
+        ):  # the answer comes before the topic is visible
+            assert not deadline.expired, f"{topic} was created, but is not visible"
         return [TopicPartition(topic, n) for n in range(partitions)]
 
     def topics(self) -> set[str]:
@@ -77,14 +79,14 @@ class Cluster:
         admin.incremental_alter_configs([resource])[resource].result(PATIENCE.total_seconds())
 
     def cut(self, topic: str, before: int = -1) -> None:
-        """Delete the records of partition 0 below `before`; −1: all."""
+        """Delete the records of partition 0 below offset `before`; −1: all records."""
         place = Place(topic, 0, before)
         admin = self._admin()
         admin.delete_records([place])[place].result(PATIENCE.total_seconds())
 
     def messages(self, partition: TopicPartition) -> list[Message]:
-        """Everything that is in the partition now, committed or never transactional. Waits for the markers of
-        transactions that end just now: the answer to a commit may come before them."""
+        """All records in the partition now, committed or not transactional. Waits for the markers of transactions that
+        are ending: the answer to a commit may precede them."""
         consumer = Consumer(
             self.properties
             | QUIET
@@ -114,8 +116,8 @@ class Cluster:
             consumer.close()
 
     def _high(self, place: Place) -> int:
-        """Behind everything that was written. A reader of committed records would be told where the first open
-        transaction begins, which may have ended but for its marker."""
+        """The high watermark. A reader of committed records would get the start of the first open transaction, which
+        may have ended except for its marker."""
         admin = self._admin()  # kept until the answer is there
         asked = admin.list_offsets(
             {place: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30
@@ -149,12 +151,12 @@ class Cluster:
 
     @contextmanager
     def frozen(self) -> Iterator[None]:
-        """Connections stay open, nothing answers."""
+        """Freeze the broker: connections stay open, nothing answers."""
         admin = self._admin()
         admin.list_topics(timeout=PATIENCE.total_seconds())
         self.broker.freeze()
         try:
-            while _answers(admin):  # a signal takes its time to reach every thread of a busy machine
+            while _answers(admin):  # on a busy machine a signal takes time to reach every thread
                 pass
             yield
         finally:

@@ -1,4 +1,4 @@
-"""A proxy in front of an S3 server that fails where a test says so, on the wire."""
+"""A proxy in front of an S3 server that injects the faults of a test on the wire."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 @dataclass(frozen=True)
 class Answer:
-    """The server is not asked."""
+    """The proxy answers; the request is not forwarded."""
 
     status: int
     code: str
@@ -22,19 +22,19 @@ class Answer:
 
 @dataclass(frozen=True)
 class Lose:
-    """The server does it, and the connection ends without an answer."""
+    """The server executes the request, and the connection is closed without an answer."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """The answer's body ends after so many bytes."""
+    """The body of the answer ends after this many bytes."""
 
     after_bytes: int
 
 
 @dataclass(frozen=True)
 class Garble:
-    """One bit of the answer's body is wrong."""
+    """One bit in the body of the answer is flipped."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ Fault = Answer | Lose | Cut | Garble | Hang | None
 
 
 class FaultyS3:
-    """`fail("UploadPart", None, Lose())`: the second UploadPart from now on; what is not named works."""
+    """`fail("UploadPart", None, Lose())`: loses the second UploadPart from now on; all other requests succeed."""
 
     def __init__(self, endpoint_url: str) -> None:
         self.upstream = urlsplit(endpoint_url).netloc
@@ -78,7 +78,7 @@ class FaultyS3:
             return waiting.pop(0) if waiting else None
 
     def reset(self) -> None:
-        """Nothing fails and nothing hangs any more; counts start anew."""
+        """Remove all faults, release hanging requests, and reset the counts."""
         with self._lock:
             self._faults.clear()
         self.hanging.set()
@@ -88,7 +88,7 @@ class FaultyS3:
         self.unconditional = set()
 
     def close(self) -> None:
-        """Ends the clients' connections too: theirs may wait for the garbage collector."""
+        """Also ends the clients' connections, which would otherwise stay open until a garbage collection."""
         self.hanging.set()
         self._server.shutdown()
         for connection in tuple(self._open):
@@ -173,7 +173,7 @@ class FaultyS3:
 
 
 def named(method: str, target: str) -> str:
-    """S3's name of a path-style request."""
+    """The S3 operation of a path-style request."""
     parts = urlsplit(target)
     query = parse_qs(parts.query, keep_blank_values=True)
     if "/" not in parts.path.strip("/"):

@@ -1,7 +1,7 @@
-"""A broker that knows no live broker, itself included: what each tells its clients that has just started alone.
+"""A broker whose metadata has no live broker, not even itself, like that of a single broker that has just started.
 
-It answers ApiVersions and Metadata (version 12) and nothing else. `python -m tests.infra.forged_broker` asks it twice
-for the cluster's id through KafkaAdmin, once before and once after it forgot itself.
+It answers only ApiVersions and Metadata (version 12). `python -m tests.infra.forged_broker` requests the cluster's id
+twice through KafkaAdmin, before and after the broker has dropped itself from its metadata.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOTHING = b"\0"  # no tagged fields
 
 
 class ForgedBroker(socketserver.ThreadingTCPServer):
-    """Listens on a free port from the beginning."""
+    """Listens on a free port once it is created."""
 
     daemon_threads = True
 
@@ -62,7 +62,7 @@ class _Connection(socketserver.StreamRequestHandler):
 
 
 def _count(number: int) -> bytes:
-    """Of a compact array, or of a compact string's bytes."""
+    """Length of a compact array, or of a compact string in bytes."""
     return bytes([number + 1])
 
 

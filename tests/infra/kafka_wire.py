@@ -1,5 +1,5 @@
-"""Record batches byte by byte: what no Kafka client would send (names that are not UTF-8, NUL in names, stamps of 0 and
-below, which librdkafka turns into "now")."""
+"""Builds record batches byte by byte, for records that no Kafka client would send (header names that are not UTF-8 or
+contain NUL, and timestamps of 0 and below, which librdkafka replaces by the current time)."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ class WireRecord:
     timestamp_ms: int = 1
 
 
-MOVING = (3, 6)  # unknown partition, not its leader: a topic just made is not known to everybody at once
+MOVING = (3, 6)  # unknown partition, not leader: not every broker knows a new topic at once
 
 
 def produce(bootstrap: str, topic: str, partition: int, record: WireRecord) -> int:
-    """Its offset."""
+    """Produce a record, and return its offset."""
     deadline = Deadline(timedelta(seconds=20))
     error, offset = _produce(bootstrap, topic, partition, record)
     while error in MOVING and not deadline.expired:
         error, offset = _produce(bootstrap, topic, partition, record)
-    assert error == 0, f"the broker refused the batch: error {error}"
+    assert error == 0, f"the broker rejected the batch: error {error}"
     return offset
 
 
 def _produce(bootstrap: str, topic: str, partition: int, record: WireRecord) -> tuple[int, int]:
-    """Error code and offset."""
+    """Send one batch, and return the error code and the offset."""
     batch = _batch(record)
     body = struct.pack(">hhii", -1, -1, 10_000, 1) + _string(topic.encode())
     body += struct.pack(">iii", 1, partition, len(batch)) + batch

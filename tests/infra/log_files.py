@@ -1,5 +1,5 @@
-"""A broker's log files, changed while it is down: what an unclean leader election, or the loss of power on every
-replica, leaves of a partition."""
+"""Changes a broker's log files while it is down, to the state of a partition after an unclean leader election or a
+power failure of all replicas."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from infra.contracts.cluster import TopicPartition
 from infra.local.broker import Broker
 
 _HEAD = struct.Struct(">qiibIhi")  # base offset, length, leader epoch, magic, checksum, attributes, last offset's delta
-_PREFIX_BYTES = 12  # base offset and length, which the length does not count
-DERIVED = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot")  # made again from the log
+_PREFIX_BYTES = 12  # base offset and length, which are not part of the length
+DERIVED = ("*.index", "*.timeindex", "*.txnindex", "*.snapshot")  # rebuilt from the log
 
 
 def lose_tails(broker: Broker, ends: Mapping[TopicPartition, int]) -> None:
-    """Kill the broker, cut these partitions at an offset where a batch begins, and start it: the offsets from there on
-    will be given to other records, in another leader epoch."""
+    """Kill the broker, truncate these partitions at offsets where a batch begins, and start it: other records get the
+    offsets after that, in another leader epoch."""
     broker.kill()
     for partition, end in ends.items():
         cut(broker.data_dir / f"{partition.topic}-{partition.partition}", end)
@@ -25,7 +25,7 @@ def lose_tails(broker: Broker, ends: Mapping[TopicPartition, int]) -> None:
 
 
 def cut(folder: Path, end: int) -> None:
-    """The partition's log ends at `end`. The broker must be down."""
+    """Truncate the partition's log at `end`. The broker must be down."""
     (log,) = folder.glob("*.log")
     begins = dict(batches(log))
     if end not in begins:
@@ -38,12 +38,12 @@ def cut(folder: Path, end: int) -> None:
 
 
 def batches(log: Path) -> Iterator[tuple[int, int]]:
-    """Base offset of each record batch, and where in the file it begins; last of all, where the log ends."""
+    """Base offset and file position of each record batch; the last pair is the end of the log."""
     data, at, next_offset = log.read_bytes(), 0, 0
     while at + _HEAD.size <= len(data):
         base, length, _, _, _, _, last_delta = _HEAD.unpack_from(data, at)
         if length <= 0:
-            break  # the file is allocated ahead
+            break  # the file is preallocated
         yield base, at
         at, next_offset = at + _PREFIX_BYTES + length, base + last_delta + 1
     yield next_offset, at

@@ -1,9 +1,9 @@
-"""A principal of a secured broker: it may do what a test allows, and nothing else.
+"""A principal of a secured broker: it has only the permissions that a test grants.
 
 worker = Principal(stack.brokers["b"], unique("worker"))
 worker.allow(GROUP, "g", READ)
 Consumer({**worker.properties, "group.id": "g"})
-worker.forbid(GROUP, "g", READ)      # takes back what was allowed
+worker.forbid(GROUP, "g", READ)      # revokes the permission
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from infra.local.waiting import wait_until
 
 PATIENCE = timedelta(seconds=30)
 ASK_SECONDS = 10.0
-ITERATIONS = 4096  # Kafka's least
+ITERATIONS = 4096  # Kafka's minimum
 
 T = TypeVar("T")
 
@@ -42,10 +42,10 @@ DESCRIBE_CONFIGS = AclOperation.DESCRIBE_CONFIGS
 
 
 class Principal:
-    """`name` is its user name, and its password."""
+    """`name` is both its user name and its password."""
 
     def __init__(self, broker: Broker, name: str) -> None:
-        """Can log in when this returns."""
+        """Create the principal; it can log in when this returns."""
         self.name = name
         self._broker = broker
         self._admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
@@ -67,7 +67,7 @@ class Principal:
         }
 
     def allow(self, kind: ResourceType, name: str, *operations: AclOperation, prefixed: bool = False) -> None:
-        """Holds when this returns. `prefixed`: of every resource whose name begins so."""
+        """Grant permissions, in effect when this returns. `prefixed`: for all resources with `name` as prefix."""
         bindings = [self._acl(AclBinding, kind, name, operation, prefixed=prefixed) for operation in operations]
         for future in self._admin.create_acls(bindings, request_timeout=ASK_SECONDS).values():
             future.result(ASK_SECONDS)
@@ -76,10 +76,10 @@ class Principal:
             assert wait_until(partial(self._has, wanted), PATIENCE)
 
     def forbid(self, kind: ResourceType, name: str, *operations: AclOperation, prefixed: bool = False) -> None:
-        """Takes back what was allowed in the same words."""
+        """Revoke permissions granted with the same arguments."""
         filters = [self._acl(AclBindingFilter, kind, name, operation, prefixed=prefixed) for operation in operations]
         for future in self._admin.delete_acls(filters, request_timeout=ASK_SECONDS).values():
-            assert future.result(ASK_SECONDS), f"{self.name} had no such right: {kind} {name} {operations}"
+            assert future.result(ASK_SECONDS), f"{self.name} had no such permission: {kind} {name} {operations}"
         for each in filters:
             assert wait_until(partial(self._lacks, each), PATIENCE)
 
@@ -96,7 +96,7 @@ class Principal:
         return not self._has(wanted)
 
     def _can_log_in(self) -> bool:
-        """A new principal is known to the broker a moment after the controller has it."""
+        """The broker knows a new principal shortly after the controller does."""
         try:
             AdminClient({**self.properties, "log_level": 0}).list_topics(timeout=2)
         except KafkaException:

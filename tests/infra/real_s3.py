@@ -24,7 +24,7 @@ START_TIMEOUT = timedelta(seconds=20)
 
 
 def binary() -> Path:
-    """Built if absent (minutes). Skips the test where Go is absent."""
+    """Build the server if absent (minutes). Skips the test if Go is absent."""
     folder = cache_dir() / f"versitygw-{VERSION}"
     program = folder / "versitygw"
     with locked(cache_dir() / "versitygw.lock"):
@@ -42,7 +42,7 @@ def binary() -> Path:
 
 @contextmanager
 def versitygw(folder: Path) -> Iterator[str]:
-    """Its endpoint URL; the credentials are those of the embedded stack. Objects are files below `folder`."""
+    """Run the server; yields its endpoint URL. Credentials: the embedded stack's. Objects are files in `folder`."""
     program = binary()
     (port,) = free_ports(1)
     data = folder / "data"

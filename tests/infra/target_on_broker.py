@@ -1,4 +1,4 @@
-"""A target on a real broker, for the writers that are tested there."""
+"""A target on a real broker, for tests of writers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.infra.cluster import Cluster
 
 
 class BrokerTargetContract(TargetContract):
-    """Subclasses give the fixture `writer`."""
+    """Subclasses provide the fixture `writer`."""
 
     topic_configs: Mapping[str, str] = {"retention.ms": "-1"}
 
@@ -64,7 +64,7 @@ class BrokerTargetContract(TargetContract):
         return notes.skipped
 
     def refused(self, run: TargetRun) -> TargetRun:
-        far_ahead = STAMP + 10**15  # the broker's limit is an hour
+        far_ahead = STAMP + 10**15  # the broker's limit is one hour
         return replace(run, batches=[batch_of([row(run.checkpoint.next_offset - 1, stamp=far_ahead)])])
 
     def away(self) -> AbstractContextManager[None]:

@@ -93,7 +93,7 @@ def test_listings_that_fail_for_long_are_told() -> None:
     for _ in range(80):
         process.later(1, turns=1)
     assert "to list the archive" in process.stopped[NAME]
-    assert "to look for" in process.health.snapshot().problems["destinations"]
+    assert "to find the archived topics" in process.health.snapshot().problems["destinations"]
     world.objects.away = set()
     process.later(400)
     process.later(5)

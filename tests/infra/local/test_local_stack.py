@@ -1,4 +1,4 @@
-"""The embedded stack: what is needed to start it, what it does, and that nothing of it is ever left behind."""
+"""The embedded stack: its prerequisites, its behaviour, and that no process or file is left behind."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def eventually(check: Callable[[], bool]) -> bool:
 
 @contextmanager
 def child(source: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python process running `source`. Killed at the end, if it still runs."""
+    """A Python process that runs `source`, killed at the end of the block if it still runs."""
     with subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(source)],
         cwd=ROOT,
@@ -67,10 +67,10 @@ def child(source: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def said(process: subprocess.Popen[str]) -> dict[str, object]:
-    """The line of JSON that the child prints."""
+    """The JSON line that the child prints."""
     assert process.stdout is not None
     line = process.stdout.readline()
-    assert line, "the child ended without a word"
+    assert line, "the child ended without output"
     answer: dict[str, object] = json.loads(line)
     return answer
 
@@ -94,7 +94,7 @@ def fake_java(home: Path, *, version: str = "17.0.9", modules: str = "jdk.incuba
 
 
 class TestJava:
-    def test_java_home_is_taken_before_the_path(self, tmp_path: Path) -> None:
+    def test_java_home_takes_precedence_over_path(self, tmp_path: Path) -> None:
         chosen = fake_java(tmp_path / "home", version="21.0.1")
         other = fake_java(tmp_path / "other")
         path = f"{other.parent}:/usr/bin:/bin"
@@ -103,25 +103,25 @@ class TestJava:
         )
         assert find_java({"PATH": path}).executable == other
 
-    def test_an_absent_one_is_named_with_its_package(self, tmp_path: Path) -> None:
+    def test_an_absent_java_is_reported_with_the_package_to_install(self, tmp_path: Path) -> None:
         with pytest.raises(JavaMissing, match=r"(?s)no Java.*apt-get install openjdk-17-jre-headless.*openjdk@17"):
             find_java({"PATH": str(tmp_path)})
         with pytest.raises(JavaMissing, match=r"JAVA_HOME is .*no-such"):
             find_java({"JAVA_HOME": str(tmp_path / "no-such"), "PATH": os.environ["PATH"]})
 
     @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2", "16"])
-    def test_an_old_one_is_refused(self, tmp_path: Path, version: str) -> None:
+    def test_an_old_java_is_rejected(self, tmp_path: Path, version: str) -> None:
         fake_java(tmp_path, version=version)
         with pytest.raises(JavaMissing, match=f"(?s){tmp_path}.*Java {version}: too old.*needed: Java 17"):
             find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
 
-    def test_one_without_the_module_is_refused(self, tmp_path: Path) -> None:
+    def test_a_java_without_the_module_is_rejected(self, tmp_path: Path) -> None:
         fake_java(tmp_path, modules="jdk.incubator.vector.not@17")
         with pytest.raises(JavaMissing, match=r"(?s)without the module jdk.incubator.vector.*apt-get install"):
             find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
 
     @pytest.mark.parametrize("script", ["#!/bin/sh\nexit 3\n", "#!/bin/sh\necho hello\n", "#!/no/such/shell\n"])
-    def test_one_that_does_not_work_is_refused(self, tmp_path: Path, script: str) -> None:
+    def test_a_broken_java_is_rejected(self, tmp_path: Path, script: str) -> None:
         fake_java(tmp_path).write_text(script, encoding="ascii")
         with pytest.raises(JavaMissing, match=r"(?s)found .*needed: Java 17"):
             find_java({"JAVA_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"})
@@ -150,7 +150,7 @@ class TestJars:
         monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "mine"))
         assert cache_dir() == tmp_path / "mine"
 
-    def test_several_at_once_fetch_once_and_later_runs_never(self, tmp_path: Path) -> None:
+    def test_concurrent_runs_fetch_once_and_later_runs_never(self, tmp_path: Path) -> None:
         cache, calls = tmp_path / "cache", tmp_path / "calls"
         cache.mkdir()
         assert not is_fetched(cache=cache)
@@ -172,7 +172,7 @@ class TestJars:
         names = [jar.name for jar in found]
         assert "org.apache.kafka_kafka_2.13-4.3.1.jar" in names
         assert any(name.startswith("scala-library-") for name in names)
-        assert "org.slf4j_slf4j-api-1.7.36.jar" not in names  # PySpark's instead
+        assert "org.slf4j_slf4j-api-1.7.36.jar" not in names  # replaced by PySpark's
         assert sum(name.startswith("slf4j-api-2") for name in names) == 1
         assert sorted(entry.name for entry in cache.iterdir()) == ["kafka-4.3.1", "kafka-4.3.1.lock"]
 
@@ -210,12 +210,12 @@ class TestJars:
 
 
 class TestPorts:
-    def test_they_are_different_and_not_among_those_for_outgoing_connections(self) -> None:
+    def test_free_ports_differ_and_are_outside_the_outgoing_range(self) -> None:
         found = ports.free_ports(50)
         assert len(set(found)) == 50
         assert all(ports.LOWEST <= port < ports.outgoing_from() for port in found)
 
-    def test_a_taken_one_is_not_free(self) -> None:
+    def test_a_taken_port_is_not_free(self) -> None:
         with socket.socket() as server:
             server.bind((ports.HOST, 0))
             server.listen(1)
@@ -223,7 +223,7 @@ class TestPorts:
             assert not ports.is_free(port)
             assert ports.listens(port)
 
-    def test_a_lost_race_is_known_from_the_log(self) -> None:
+    def test_a_lost_race_is_detected_from_the_log(self) -> None:
         assert ports.lost_race("org.apache.kafka.common.KafkaException: ... Address already in use.")
         assert ports.lost_race("Address already in use\nPort 5000 is in use by another program.")
         assert not ports.lost_race("java.lang.OutOfMemoryError")
@@ -249,27 +249,27 @@ class TestServer:
                 log=log,
                 port_count=1,
                 launch=launch,
-                answers=lambda: "Serving HTTP" in server.logged(),  # the rival listens too
+                answers=lambda: "Serving HTTP" in server.logged(),  # the other process listens, too
                 abort=threading.Event(),
             )
             try:
                 server.start(PATIENCE)
                 assert server.port != taken
                 assert ports.listens(server.port)
-                server.start(PATIENCE)  # it runs: nothing to do
+                server.start(PATIENCE)  # it runs: no effect
                 server.check()
             finally:
                 owner.close()
 
 
 class TestIdentity:
-    def test_a_process_is_its_pid_and_its_birth(self) -> None:
+    def test_a_process_is_identified_by_pid_and_start_time(self) -> None:
         myself = identify(os.getpid())
         assert myself is not None
         assert myself.alive()
         assert not ProcessIdentity(pid=os.getpid(), born="another moment").alive()
 
-    def test_an_ended_process_does_not_live_even_before_it_is_waited_for(self) -> None:
+    def test_an_ended_process_is_not_alive_before_it_is_reaped(self) -> None:
         with child(WAIT_FOREVER) as process:
             one = identify(process.pid)
             assert one is not None
@@ -278,7 +278,7 @@ class TestIdentity:
         assert birth(process.pid) == ""
 
     @pytest.mark.parametrize("pid", [1, 0, -1])
-    def test_pids_that_mean_more_than_one_process_are_refused(self, pid: int) -> None:
+    def test_pids_of_more_than_one_process_are_rejected(self, pid: int) -> None:
         with pytest.raises(ValueError, match="not a process of ours"):
             ProcessIdentity(pid=pid, born="x")
 
@@ -303,7 +303,7 @@ class TestSupervisor:
         assert not any(one.alive() for one in ones)
         assert not folder.exists()
 
-    def test_a_killed_supervisor_is_survived_by_nothing(self, tmp_path: Path) -> None:
+    def test_no_process_survives_a_killed_supervisor(self, tmp_path: Path) -> None:
         folder = tmp_path / "stack"
         folder.mkdir()
         owner = Supervisor(log=tmp_path / "log", remove=[folder])
@@ -315,7 +315,7 @@ class TestSupervisor:
         assert not one.alive()
         assert not folder.exists()
 
-    def test_what_cannot_be_started_is_said(self, tmp_path: Path) -> None:
+    def test_a_process_that_cannot_be_started_is_reported(self, tmp_path: Path) -> None:
         owner = Supervisor(log=tmp_path / "log")
         try:
             with pytest.raises(LocalStackError, match=r"cannot start one: .*no-such-program"):
@@ -370,11 +370,11 @@ def a_state(folder: Path, processes: Mapping[str, ProcessIdentity]) -> detached.
 
 
 class TestState:
-    def test_it_is_read_as_written(self, tmp_path: Path) -> None:
+    def test_the_state_is_read_as_written(self, tmp_path: Path) -> None:
         one = a_state(tmp_path, {"supervisor": ProcessIdentity(pid=77, born="b")})
         assert detached.StackState.from_json(json.loads(json.dumps(one.to_json()))) == one
 
-    def test_nothing_is_no_error(self, tmp_path: Path) -> None:
+    def test_a_missing_state_file_is_no_error(self, tmp_path: Path) -> None:
         assert detached.status(dir=tmp_path) is None
         assert detached.down(dir=tmp_path) is None
 
@@ -385,7 +385,7 @@ class TestState:
             detached.down(dir=tmp_path)
         assert (tmp_path / detached.STATE_FILE).exists()
 
-    def test_down_leaves_a_process_alone_that_only_has_the_pid(self, tmp_path: Path) -> None:
+    def test_down_ignores_a_process_that_only_has_the_same_pid(self, tmp_path: Path) -> None:
         with child(WAIT_FOREVER) as innocent:
             forged = ProcessIdentity(pid=innocent.pid, born="before the machine was restarted")
             written = a_state(tmp_path, {"supervisor": forged, "broker-a": forged})
@@ -398,7 +398,7 @@ class TestState:
             assert innocent.poll() is None
         assert not (tmp_path / detached.STATE_FILE).exists()
 
-    def test_down_ends_what_a_killed_supervisor_left(self, tmp_path: Path) -> None:
+    def test_down_ends_the_processes_of_a_killed_supervisor(self, tmp_path: Path) -> None:
         with child(WAIT_FOREVER) as orphan:
             one = identify(orphan.pid)
             assert one is not None
@@ -409,13 +409,13 @@ class TestState:
             assert not one.alive()
 
 
-def test_regions_are_different_words() -> None:
+def test_region_names_must_be_valid_and_different() -> None:
     for regions in ((), ("a", "a"), ("A",), ("../a",)):
         with pytest.raises(ValueError, match="regions must be different words"):
             LocalStack(regions=regions)
 
 
-def test_the_tail_of_a_log_is_its_end(tmp_path: Path) -> None:
+def test_the_tail_of_a_log_has_its_last_lines(tmp_path: Path) -> None:
     log = tmp_path / "log"
     assert "no log" in tail(log)
     log.write_text("\n".join(str(n) for n in range(100)), encoding="utf-8")
@@ -474,7 +474,7 @@ def is_empty(folder: Path) -> bool:
 
 @pytest.fixture
 def temp_dir(tmp_path: Path) -> Path:
-    """A folder for temporary files, to be found empty afterwards."""
+    """A folder for temporary files, which must be empty at the end."""
     folder = tmp_path / "temp"
     folder.mkdir()
     return folder
@@ -496,13 +496,15 @@ class TestStack:
         assert stack.started_in < READY_WITHIN
 
     @pytest.mark.parametrize("region", ["a", "b"])
-    def test_a_record_goes_in_and_comes_out(self, stack: LocalStack, topic_name: str, region: str) -> None:
+    def test_a_record_is_produced_and_consumed(self, stack: LocalStack, topic_name: str, region: str) -> None:
         broker = stack.brokers[region]
         make_topic(broker, topic_name)
         produce(broker, topic_name, region.encode())
         assert consume(broker, topic_name) == region.encode()
 
-    def test_an_object_and_its_removal_become_messages(self, stack: LocalStack, unique: Callable[[str], str]) -> None:
+    def test_creation_and_removal_of_an_object_send_messages(
+        self, stack: LocalStack, unique: Callable[[str], str]
+    ) -> None:
         bucket, queue = unique("bucket"), unique("queue")
         url = aws.wire(stack.moto.endpoint_url, bucket, queue, prefix="data/")
         assert aws.wire(stack.moto.endpoint_url, bucket, queue, prefix="data/") == url
@@ -550,7 +552,7 @@ class TestStack:
             broker.thaw()
         assert eventually(lambda: answers(broker))
 
-    def test_two_stand_side_by_side_and_an_exception_leaves_nothing_of_one(
+    def test_two_stacks_coexist_and_an_exception_ends_one_completely(
         self, stack: LocalStack, topic_name: str, temp_dir: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("tempfile.tempdir", str(temp_dir))
@@ -609,7 +611,7 @@ class TestStack:
         assert "ended with exit code" in message
         assert "no.Such" in message
         log = next(word for word in message.replace(",", " ").split() if word.endswith(".log"))
-        assert "no.Such" in Path(log).read_text(encoding="utf-8")  # although the stack's folder is gone
+        assert "no.Such" in Path(log).read_text(encoding="utf-8")  # although the stack's folder is removed
         assert is_empty(temp_dir)
 
     def test_a_failing_test_leaves_nothing_and_names_the_logs(self, temp_dir: Path, tmp_path: Path) -> None:
@@ -643,9 +645,7 @@ class TestStack:
         assert not any(birth(pid) for pid in pids)
         assert is_empty(temp_dir)
 
-    def test_a_detached_one_stays_until_it_is_ended_and_keeps_a_chosen_folder(
-        self, tmp_path: Path, topic_name: str
-    ) -> None:
+    def test_a_detached_stack_runs_until_down_and_keeps_a_chosen_folder(self, tmp_path: Path, topic_name: str) -> None:
         folder = tmp_path / "mine"
         source = f"""
             import json

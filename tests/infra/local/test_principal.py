@@ -1,4 +1,4 @@
-"""The secured listener: a principal may do what ACLs say, and nothing else; the other listener asks for no right."""
+"""The secured listener: a principal has only the permissions that ACLs give; the other listener requires none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.infra.principal import DESCRIBE, TOPIC, Principal
 pytestmark = pytest.mark.integration
 
 
-def test_a_right_is_given_and_taken_back(stack: LocalStack, unique: Callable[[str], str], topic_name: str) -> None:
+def test_a_permission_is_granted_and_revoked(stack: LocalStack, unique: Callable[[str], str], topic_name: str) -> None:
     broker = stack.brokers["b"]
     Cluster(broker).create(topic_name)
     principal = Principal(broker, unique("worker"))
@@ -30,7 +30,7 @@ def test_a_right_is_given_and_taken_back(stack: LocalStack, unique: Callable[[st
     assert topic_name in admin.describe([topic_name])
 
 
-def test_who_is_not_known_cannot_log_in(stack: LocalStack, unique: Callable[[str], str]) -> None:
+def test_an_unknown_principal_cannot_log_in(stack: LocalStack, unique: Callable[[str], str]) -> None:
     principal = Principal(stack.brokers["b"], unique("worker"))
     admin = KafkaAdmin({**principal.properties, "sasl.password": "another"})
     with pytest.raises(KafkaException) as caught:

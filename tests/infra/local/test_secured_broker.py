@@ -1,4 +1,4 @@
-"""A real broker with a listener that wants TLS and SASL: the first error names what does not fit, within seconds."""
+"""A real broker with a listener that requires TLS and SASL: the first error names the mismatch, within seconds."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from infra.local.stack import LocalStack
 
 pytestmark = pytest.mark.integration
 
-SECONDS = 20.0  # on a busy machine; it takes three at most, and a call gets 30
+SECONDS = 20.0  # on a busy machine; the call takes three at most, and its timeout is 30
 FIRST_CONTACT = timedelta(seconds=3)
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret";'
 
 
 class Listeners(NamedTuple):
     plaintext: str
-    secured: str  # TLS, and SASL PLAIN in it
+    secured: str  # TLS with SASL PLAIN
     authority: Path
 
     def properties(self, **changes: str) -> Mapping[str, str]:
-        """Those that fit the secured one; `changes`: of properties, with _ for the dot. Empty: without it."""
+        """Properties for the secured listener. `changes`: by property, with _ for the dot; empty removes it."""
         fit = {
             "bootstrap.servers": self.secured,
             "security.protocol": "sasl_ssl",
@@ -48,7 +48,7 @@ class Listeners(NamedTuple):
 
 
 def certificate(folder: Path) -> tuple[Path, Path]:
-    """An authority of its own, and its only certificate with the key."""
+    """Create a certificate authority, and a certificate with its key."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker")])
     now = datetime.now(UTC)
@@ -78,7 +78,7 @@ def listeners(
 ) -> Iterator[Listeners]:
     authority, store = certificate(tmp_path_factory.mktemp("tls"))
     (port,) = free_ports(1)
-    # the listener for a proxy becomes the secured one
+    # the proxy listener is used as the secured one
     config = {
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,PROXIED:SASL_SSL",
         "listener.name.proxied.sasl.enabled.mechanisms": "PLAIN",
@@ -90,7 +90,7 @@ def listeners(
         yield Listeners(stack.brokers["secured"].bootstrap, f"{HOST}:{port}", authority)
 
 
-def test_what_fits_is_answered(listeners: Listeners) -> None:
+def test_matching_properties_are_answered(listeners: Listeners) -> None:
     assert KafkaAdmin(listeners.properties()).cluster_id()
 
 
@@ -104,11 +104,11 @@ def test_what_fits_is_answered(listeners: Listeners) -> None:
             id="mechanism not enabled",
         ),
         pytest.param({"ssl_ca_location": ""}, "certificate.*ssl.ca.location", id="unknown authority"),
-        pytest.param({"security_protocol": "plaintext"}, "TLS or SASL wanted", id="plaintext against TLS"),
-        pytest.param({"security_protocol": "ssl"}, "TLS or SASL wanted", id="TLS without SASL"),
+        pytest.param({"security_protocol": "plaintext"}, "TLS or SASL expected", id="plaintext against TLS"),
+        pytest.param({"security_protocol": "ssl"}, "TLS or SASL expected", id="TLS without SASL"),
     ],
 )
-def test_what_does_not_fit_the_secured_listener_is_named(
+def test_a_mismatch_with_the_secured_listener_is_named(
     listeners: Listeners, changes: Mapping[str, str], wanted: str
 ) -> None:
     names_it(listeners.properties(**changes), listeners.secured, wanted)
@@ -121,7 +121,7 @@ def test_what_does_not_fit_the_secured_listener_is_named(
         pytest.param("sasl_plaintext", "the listener does not use SASL", id="SASL where there is none"),
     ],
 )
-def test_what_does_not_fit_the_plaintext_listener_is_named(listeners: Listeners, protocol: str, wanted: str) -> None:
+def test_a_mismatch_with_the_plaintext_listener_is_named(listeners: Listeners, protocol: str, wanted: str) -> None:
     properties = listeners.properties(security_protocol=protocol, bootstrap_servers=listeners.plaintext)
     names_it(properties, listeners.plaintext, wanted)
 

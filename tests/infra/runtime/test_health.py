@@ -1,11 +1,11 @@
-"""The state of a process: what stopped, and what an operator has to look at."""
+"""The state of a process: stopped subjects, and problems for an operator."""
 
 from __future__ import annotations
 
 from infra.runtime.health import Health
 
 
-def test_nothing_said_of_a_partition_or_a_subject_is_that_all_is_well() -> None:
+def test_an_empty_reason_or_text_removes_a_subject() -> None:
     health = Health()
     health.started(True)
     health.stopped("a/t/0", "why")

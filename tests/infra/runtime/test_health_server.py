@@ -55,7 +55,7 @@ def server(clock: Clock, health: Health) -> Iterator[HealthServer]:
 
 
 def large_registry() -> CollectorRegistry:
-    """An answer of some 20 MB: no system's buffers take it."""
+    """A response of some 20 MB, more than any system's socket buffers hold."""
     metrics = PrometheusMetrics()
     for partition in range(20_000):
         metrics.count("egress_segments", topic="t" * 200, partition=str(partition), reason="age" * 300)
@@ -85,7 +85,7 @@ def test_metrics(server: HealthServer) -> None:
     assert "replicator_broker_errors_total 2.0" in body
 
 
-def test_the_metrics_say_what_readyz_says(server: HealthServer, health: Health) -> None:
+def test_the_metric_ready_agrees_with_readyz(server: HealthServer, health: Health) -> None:
     def shown() -> tuple[int, str]:
         line = next(li for li in get(server, "/metrics")[2].splitlines() if li.startswith("replicator_ready "))
         return ask(server, "/readyz")[0], line
@@ -119,7 +119,7 @@ def test_alive_while_every_loop_turns(server: HealthServer, health: Health, cloc
     assert ask(server, "/healthz")[0] == 200
 
 
-def test_a_loop_that_ended_is_not_waited_for(server: HealthServer, health: Health, clock: Clock) -> None:
+def test_a_loop_that_has_ended_is_not_stalled(server: HealthServer, health: Health, clock: Clock) -> None:
     health.turn(START, loop="once")
     health.started(True)
     health.ended(loop="once")
@@ -159,7 +159,7 @@ def test_stopped_partitions_with_their_reasons(server: HealthServer, health: Hea
     assert ask(server, "/readyz")[0] == 200
 
 
-def test_what_is_stopped_need_not_be_a_partition(server: HealthServer, health: Health) -> None:
+def test_other_subjects_than_partitions_may_be_stopped(server: HealthServer, health: Health) -> None:
     health.started(True)
     health.stopped("notifications", "new segments are found by listings only")
     status, detail = ask(server, "/readyz")
@@ -171,7 +171,7 @@ def test_what_is_stopped_need_not_be_a_partition(server: HealthServer, health: H
     assert detail["stopped"] == {"notifications": "new segments are found by listings only"}
 
 
-def test_a_problem_is_not_ready_although_everything_goes_on(server: HealthServer, health: Health) -> None:
+def test_a_problem_means_not_ready_although_work_continues(server: HealthServer, health: Health) -> None:
     health.started(True)
     health.problem("r/t/0", "a segment arrived below the beginning")
     health.problem("r/t/0", "two segments arrived below the beginning")
@@ -183,17 +183,17 @@ def test_a_problem_is_not_ready_although_everything_goes_on(server: HealthServer
     assert ask(server, "/readyz")[0] == 200
 
 
-def test_a_taken_port_is_said_to_be_one(server: HealthServer, health: Health, clock: Clock) -> None:
+def test_a_taken_port_is_reported(server: HealthServer, health: Health, clock: Clock) -> None:
     with pytest.raises(ConfigError, match=rf"metrics.listen: cannot listen on {server.address}"):
         HealthServer(server.address, CollectorRegistry(), health, clock=clock)
 
 
-def test_a_client_that_says_nothing_does_not_hold_others_up(server: HealthServer) -> None:
+def test_a_silent_client_does_not_block_others(server: HealthServer) -> None:
     with socket.create_connection(address(server), timeout=10):
         assert ask(server, "/healthz")[0] == 200
 
 
-PATIENCE = timedelta(seconds=20)  # far above every limit of the server: only a hang takes so long
+PATIENCE = timedelta(seconds=20)  # far above every timeout of the server: only a hang takes so long
 PATIENCE_S = PATIENCE.total_seconds()
 
 
@@ -226,9 +226,9 @@ def test_closing_does_not_wait_for_a_client_that_does_not_read_its_answer(health
 
 
 def test_every_client_is_ended_at_its_deadline() -> None:
-    """One that sends too slowly, one that sends nothing, and one that does not read its answer."""
+    """A client that sends too slowly, one that sends nothing, and one that does not read its response."""
     short = timedelta(seconds=0.5)
-    large = Answer(200, "text/plain", b"x" * (32 << 20))  # no system's buffers take it
+    large = Answer(200, "text/plain", b"x" * (32 << 20))  # more than any system's socket buffers hold
     with HttpServer("127.0.0.1", 0, lambda _path, _accept: large, request_within=short) as server:
         where = (server.host, server.port)
         began = time.monotonic()
@@ -244,7 +244,7 @@ def test_every_client_is_ended_at_its_deadline() -> None:
 
 
 @pytest.mark.parametrize("reconnect", [False, True])
-def test_a_thousand_slow_clients_keep_no_scraper_from_its_metrics(server: HealthServer, reconnect: bool) -> None:
+def test_a_thousand_slow_clients_do_not_block_a_scraper(server: HealthServer, reconnect: bool) -> None:
     threads = threading.active_count()
     with SlowClients(address(server), 1000, reconnect=reconnect):
         for _ in range(20):
@@ -256,7 +256,7 @@ def test_a_thousand_slow_clients_keep_no_scraper_from_its_metrics(server: Health
         assert closes_within(server, CLOSE_WITHIN)
 
 
-def test_a_request_that_is_too_long_is_refused(server: HealthServer) -> None:
+def test_a_request_that_is_too_long_is_rejected(server: HealthServer) -> None:
     with socket.create_connection(address(server), timeout=PATIENCE_S) as client:
         client.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * REQUEST_BYTES)
         assert client.recv(100).startswith(b"HTTP/1.1 431 ")
@@ -274,13 +274,13 @@ def test_a_request_that_is_too_long_is_refused(server: HealthServer) -> None:
         (b"GET /healthz HTTP/1.1\r\nAccept: \xff\r\nbroken\r\n\r\n", b"200"),
     ],
 )
-def test_whatever_is_asked_is_answered(server: HealthServer, request_: bytes, status: bytes) -> None:
+def test_every_request_is_answered(server: HealthServer, request_: bytes, status: bytes) -> None:
     with socket.create_connection(address(server), timeout=PATIENCE_S) as client:
         client.sendall(request_)
         assert client.recv(100).split(b" ")[1] == status
 
 
-def test_a_failure_of_one_answer_is_no_failure_of_the_server(health: Health, clock: Clock) -> None:
+def test_the_failure_of_one_response_does_not_end_the_server(health: Health, clock: Clock) -> None:
     class Broken(Collector):
         def collect(self) -> Iterator[Metric]:
             raise ValueError("planned")

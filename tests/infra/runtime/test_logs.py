@@ -77,13 +77,13 @@ def test_levels(configured: Configured) -> None:
     assert [json.loads(line)["event"] for line in stream.getvalue().splitlines()] == ["loud"]
 
 
-def test_libraries_do_not_talk_of_each_request(configured: Configured) -> None:
+def test_libraries_do_not_log_each_request(configured: Configured) -> None:
     stream = configured("debug")
     logging.getLogger("botocore.endpoint").debug("a request")
     assert stream.getvalue() == ""
 
 
-def test_configured_again_it_replaces_itself(configured: Configured) -> None:
+def test_configuring_again_replaces_the_handler(configured: Configured) -> None:
     first, second = configured(), configured()
     log.info("once")
     assert first.getvalue() == ""
@@ -97,7 +97,7 @@ def test_a_field_never_replaces_the_event(configured: Configured) -> None:
     assert (line["event"], line["level"], line["event_"], line["level_"]) == ("stored", "info", "x", 5)
 
 
-# Names that logging itself refuses in `extra` cannot arrive; Python 3.12 has one more of them.
+# Names that logging itself rejects in `extra` cannot occur; Python 3.12 has one more of them.
 names = st.text(max_size=8).filter(
     lambda name: name not in vars(logging.makeLogRecord({})) and name not in ("message", "asctime", "taskName")
 )
@@ -124,7 +124,7 @@ def test_any_line_is_one_line_of_json(event: str, fields: dict[str, object]) -> 
 
 
 @given(st.dictionaries(names, st.text(), max_size=3))
-def test_fields_of_a_text_line_can_be_told_apart(fields: dict[str, object]) -> None:
+def test_fields_of_a_text_line_can_be_separated(fields: dict[str, object]) -> None:
     record = log.makeRecord("n", logging.INFO, "f", 1, "event", (), None, extra=fields)
     text = TextFormatter().format(record)
     assert all(f" {name}=" in text for name in fields)

@@ -21,14 +21,14 @@ def value(metrics: PrometheusMetrics, name: str, labels: dict[str, str]) -> floa
     return metrics.registry.get_sample_value(name, labels)
 
 
-def test_the_table_is_whole() -> None:
+def test_the_table_is_complete() -> None:
     assert set(TABLE) == {*COUNTERS, *GAUGES, *HISTOGRAMS}
     assert len(TABLE) == len(COUNTERS) + len(GAUGES) + len(HISTOGRAMS)
     assert set(BUCKETS) == set(HISTOGRAMS)
     assert all(metric.help for metric in TABLE.values())
 
 
-def test_it_is_metrics(metrics: PrometheusMetrics) -> None:
+def test_it_implements_the_metrics_protocol(metrics: PrometheusMetrics) -> None:
     seam: Metrics = metrics
     seam.count("record_count", 3, **SOURCE)
     seam.count("record_count", 1, **SOURCE)
@@ -73,7 +73,7 @@ def test_the_order_of_labels_does_not_matter(metrics: PrometheusMetrics) -> None
 @pytest.mark.parametrize(
     "labels", [{}, {"topic": "t"}, {**SOURCE, "more": "x"}, {"region": "r", "topic": "t", "part": "0"}]
 )
-def test_wrong_labels_are_a_mistake_of_ours(metrics: PrometheusMetrics, labels: dict[str, str]) -> None:
+def test_wrong_labels_raise_an_error(metrics: PrometheusMetrics, labels: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="record_count has the labels"):
         metrics.count("record_count", 1, **labels)
 
@@ -98,7 +98,7 @@ def test_everything_is_exported_under_its_name(metrics: PrometheusMetrics) -> No
     assert {name.removesuffix("_created") for name in families} == {f"replicator_{name}" for name in TABLE}
 
 
-def test_two_in_one_process_are_apart() -> None:
+def test_two_instances_in_one_process_are_separate() -> None:
     first, second = PrometheusMetrics(), PrometheusMetrics()
     first.count("broker_errors")
     assert value(second, "replicator_broker_errors_total", {}) == 0

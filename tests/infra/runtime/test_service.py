@@ -16,7 +16,7 @@ from infra.runtime.service import run_until_signalled
 
 
 class Worker:
-    """A service that works until it is stopped, or fails as told."""
+    """A service that works until it is stopped, or fails with a given error."""
 
     def __init__(self, *, on_start: Callable[[], None] = lambda: None, error: Exception | None = None) -> None:
         self._on_start, self._error = on_start, error
@@ -37,7 +37,7 @@ class Worker:
 
 
 class Signals:
-    """Stands where `signal.signal` does, and can deliver."""
+    """Replaces `signal.signal`, and can deliver signals."""
 
     def __init__(self) -> None:
         self.handlers: dict[int, Any] = {signal.SIGTERM: "before", signal.SIGINT: "before"}
@@ -55,7 +55,7 @@ def leave(code: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_stops_in_order(number: signal.Signals) -> None:
+def test_a_signal_stops_the_service(number: signal.Signals) -> None:
     signals = Signals()
     service = Worker(on_start=lambda: signals.deliver(number))
     assert run_until_signalled(service, signals.install, leave) == 0
@@ -94,7 +94,7 @@ def test_a_failed_service(error: Exception, caplog: pytest.LogCaptureFixture) ->
     assert set(signals.handlers.values()) == {"before"}
 
 
-def test_no_thread_stays() -> None:
+def test_no_thread_is_left() -> None:
     before = set(threading.enumerate())
     service = Worker()
     service.ended.set()

@@ -1,4 +1,4 @@
-"""What a killed Spark driver leaves is removed by the next one; what a living one has is not touched."""
+"""The next Spark driver removes the folders of killed drivers, and not those of running ones."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ def ended(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def test_it_goes_with_its_driver(root: Path) -> None:
+def test_the_folder_is_removed_with_its_driver(root: Path) -> None:
     with driver_folder() as folder:
         assert folder.parent == root
         assert [one.name for one in folder.iterdir()] == [LOCK]
     assert list(root.iterdir()) == []
 
 
-def test_one_of_a_killed_driver_is_removed_by_the_next(root: Path) -> None:
+def test_the_folder_of_a_killed_driver_is_removed_by_the_next(root: Path) -> None:
     alive, theirs = hold()
     killed, left = hold()
     try:
         killed.kill()
         killed.wait()
-        assert left.exists(), "nobody was there to remove it"
+        assert left.exists(), "no other driver has removed it"
         with driver_folder() as ours:
             assert set(root.iterdir()) == {theirs, ours}
             assert (theirs / "blockmgr" / "data").read_text() == "much"
@@ -63,7 +63,7 @@ def test_one_of_a_killed_driver_is_removed_by_the_next(root: Path) -> None:
     assert list(root.iterdir()) == []
 
 
-def test_what_is_not_known_to_be_dead_is_left(root: Path) -> None:
+def test_a_folder_without_a_released_lock_is_left(root: Path) -> None:
     (root / f"{PREFIX}about-to-be-locked").mkdir()
     (root / "another").mkdir()
     (root / "another" / LOCK).touch()

@@ -1,4 +1,4 @@
-"""Plans on Spark: in one Java of this machine, and on a real cluster of it."""
+"""Plans on Spark: in one local Java process, and on a real cluster on this machine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ PATIENCE = timedelta(seconds=60)
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # half the time to start
 QUICK = {"spark.driver.extraJavaOptions": QUICK_JAVA, "spark.executor.extraJavaOptions": QUICK_JAVA}
 
-# A worker cannot import this file; our packages it has, or is sent.
+# A worker cannot import this file; our packages are installed there, or are sent to it.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
@@ -51,7 +51,7 @@ def shout(row: str) -> str:
 
 @dataclass(frozen=True)
 class Marking:
-    """Work that marks when it begins and when it ends, and waits for leave to end."""
+    """Work that marks its start and its end, and waits for permission to end."""
 
     folder: Path
     waits: bool = False
@@ -71,7 +71,7 @@ class Marking:
         return marks.read_text().splitlines() if (marks := self.folder / "marks").exists() else []
 
     def begun(self) -> list[str]:
-        """A row per attempt."""
+        """The rows of all attempts."""
         return [mark.removeprefix("begin ") for mark in self.marks() if mark.startswith("begin ")]
 
     def leave(self, *rows: str) -> None:
@@ -81,7 +81,7 @@ class Marking:
 
 @dataclass(frozen=True)
 class Failing:
-    """Work that fails for the row "bad": `times` times, then no more."""
+    """Work that fails `times` times for the row "bad", and then succeeds."""
 
     marking: Marking
     fail: Callable[[], object]
@@ -109,7 +109,7 @@ def die() -> None:
     ("master", "is_local"),
     [("local", True), ("local[*,4]", True), ("localhost", False), ("spark://local:1", False), ("yarn", False)],
 )
-def test_a_local_master_is_known(master: str, is_local: bool) -> None:
+def test_local_masters_are_recognised(master: str, is_local: bool) -> None:
     assert SparkSettings(master=master).is_local is is_local
 
 
@@ -125,7 +125,7 @@ def test_without_java_the_message_says_what_to_install(monkeypatch: pytest.Monke
         runner.run(["a"], shout)
 
 
-def test_the_packages_are_found_in_the_zip(tmp_path: Path) -> None:
+def test_the_packages_are_imported_from_the_zip(tmp_path: Path) -> None:
     packed = packages.pack(tmp_path / "ours.zip")
     source = (
         f"import sys; sys.path.insert(0, {str(packed)!r})\n"
@@ -157,7 +157,7 @@ class TestLocal:
         seen = []
         assert runner.run(["a", "bad", "c"], work, progress=lambda *now: seen.append(now)) == ["a!", "bad!", "c!"]
         assert sorted(work.marking.begun()) == ["a", "bad", "bad", "c"]
-        assert seen[-1] == (3, 3), "an attempt that failed does not count"
+        assert seen[-1] == (3, 3), "a failed attempt does not count"
 
     @pytest.mark.parametrize("parallelism", [None, 2])
     def test_a_plan_that_always_fails_is_named(
@@ -170,8 +170,8 @@ class TestLocal:
         assert failed.value.__cause__ is None, "else Java's stack is printed with it"
         assert work.marking.begun().count("bad") == 4
 
-    def test_it_is_named_in_a_process_that_has_a_session_too(self, runner: SparkRunner, tmp_path: Path) -> None:
-        """A SparkSession has Java's errors raised as others, from then on and everywhere in the process."""
+    def test_a_failed_plan_is_named_in_a_process_with_a_session_too(self, runner: SparkRunner, tmp_path: Path) -> None:
+        """After a SparkSession was created, Java's errors are raised as other exceptions in the whole process."""
         assert runner.run(["a"], shout) == ["a!"]
         assert runner._driver is not None
         SparkSession(runner._driver.context)
@@ -183,7 +183,7 @@ class TestLocal:
             runner.run(["a", "bad"], Failing(Marking(tmp_path), die))
         assert failed.value.index == 1
 
-    def test_progress_is_seen_as_it_is_made(self, runner: SparkRunner, tmp_path: Path) -> None:
+    def test_progress_is_reported_during_the_run(self, runner: SparkRunner, tmp_path: Path) -> None:
         work = Marking(tmp_path, waits=True)
         seen = []
 
@@ -194,7 +194,7 @@ class TestLocal:
         assert runner.run(["0", "1", "2"], work, progress=progress) == ["0!", "1!", "2!"]
         assert list(dict.fromkeys(seen)) == [(0, 3), (1, 3), (2, 3), (3, 3)]
 
-    def test_no_more_plans_at_a_time_than_asked_for(self, runner: SparkRunner, tmp_path: Path) -> None:
+    def test_parallelism_limits_concurrent_plans(self, runner: SparkRunner, tmp_path: Path) -> None:
         work = Marking(tmp_path, waits=True)
 
         def progress(done: int, total: int) -> None:
@@ -222,7 +222,7 @@ class TestLocal:
 
 
 def descendants(pid: int) -> list[int]:
-    """Parents first. Not the process that lists them."""
+    """Child processes, parents first, without the process that lists them."""
     listed = subprocess.run(["ps", "-eo", "pid=,ppid=,comm="], capture_output=True, text=True, check=True).stdout
     lines = [line.split(None, 2) for line in listed.splitlines()]
     parents = {int(child): int(parent) for child, parent, name in lines if name != "ps"}
@@ -235,7 +235,7 @@ def descendants(pid: int) -> list[int]:
 
 
 @pytest.mark.integration
-def test_nothing_is_left_even_if_java_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_process_is_left_even_if_java_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     path, handler, before = list(sys.path), signal.getsignal(signal.SIGINT), descendants(os.getpid())
 
@@ -266,7 +266,7 @@ def test_nothing_is_left_even_if_java_dies(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.integration
-@pytest.mark.filterwarnings("ignore:unclosed file <_io.BufferedWriter:ResourceWarning")  # pyspark's, to a dead Java
+@pytest.mark.filterwarnings("ignore:unclosed file <_io.BufferedWriter:ResourceWarning")  # of pyspark, to a dead Java
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
@@ -275,7 +275,7 @@ def test_nothing_is_left_even_if_java_dies(tmp_path: Path, monkeypatch: pytest.M
     ],
     ids=["master", "memory"],
 )
-def test_a_spark_that_cannot_start_says_why(settings: SparkSettings, said: str) -> None:
+def test_a_spark_that_cannot_start_has_the_reason(settings: SparkSettings, said: str) -> None:
     with SparkRunner(settings) as runner, pytest.raises(SparkUnavailable, match=said):
         runner.run(["a"], shout)
     gc.collect()  # here, where it is expected
@@ -285,12 +285,12 @@ def test_a_spark_that_cannot_start_says_why(settings: SparkSettings, said: str) 
 
 
 def below(folder: Path) -> list[str]:
-    """The processes that work in `folder`, or were told of it."""
+    """The processes with `folder` as working folder or in their arguments."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             command, cwd = (process / "cmdline").read_text(), (process / "cwd").readlink()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         if str(folder) in command or cwd.is_relative_to(folder):
             found.append(command.replace("\0", " "))
@@ -299,7 +299,7 @@ def below(folder: Path) -> list[str]:
 
 @pytest.mark.long
 @pytest.mark.integration
-def test_a_master_that_lost_its_port_takes_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_master_that_lost_its_port_uses_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server((HOST, 0)) as taken:
         lost = taken.getsockname()[1]
         given = iter([(lost, *free_ports(1)), free_ports(2)])
@@ -310,7 +310,7 @@ def test_a_master_that_lost_its_port_takes_another(tmp_path: Path, monkeypatch: 
 
 
 def where_ours_is(row: str) -> str:
-    """Of the packages that this worker has imported."""
+    """Where this worker's packages were imported from."""
     return f"{row} {replicator.__file__}"
 
 
@@ -330,12 +330,12 @@ def settings(cluster: SparkCluster, **properties: str) -> SparkSettings:
 @pytest.mark.integration
 class TestCluster:
     @pytest.mark.long  # a cluster that compacts loses a worker in every run (tests/integration/test_compaction.py)
-    def test_every_worker_has_its_share_and_may_die(self, cluster: SparkCluster, tmp_path: Path) -> None:
-        """The workers import what they are sent. One of two is killed with a plan in its hands."""
+    def test_every_worker_runs_plans_and_may_die(self, cluster: SparkCluster, tmp_path: Path) -> None:
+        """The workers import the packages that they are sent. One of two workers is killed while it runs a plan."""
         rows = ["a", "b", "c"]
         work = Marking(tmp_path, waits=True)
         pages = {"spark.ui.enabled": "true", "spark.ui.port": "0", "spark.ui.liveUpdate.period": "0"}
-        both = {"spark.scheduler.minRegisteredResourcesRatio": "1"}  # else the first executor may do it all
+        both = {"spark.scheduler.minRegisteredResourcesRatio": "1"}  # else the first executor may run all plans
         with SparkRunner(replace(settings(cluster, **pages, **both), ship_packages=True)) as runner:
             for answer in runner.run(rows, where_ours_is):
                 assert "/replicator-packages.zip/replicator/" in answer
@@ -346,11 +346,11 @@ class TestCluster:
                     work.leave(*rows)
 
             assert runner.run(rows, work, progress=both_then_one) == ["a!", "b!", "c!"]
-            assert len(work.begun()) == 4, "what the dead worker had begun was begun again"
+            assert len(work.begun()) == 4, "the plan of the dead worker was started again"
             assert cluster.alive_workers() == 1
 
-    def test_a_packed_environment_is_what_runs(self, cluster: SparkCluster, tmp_path: Path) -> None:
-        """An interpreter and our packages in an archive, as venv-pack would make it of a whole environment."""
+    def test_a_packed_environment_is_used(self, cluster: SparkCluster, tmp_path: Path) -> None:
+        """An interpreter and our packages in an archive, like one that venv-pack makes of a whole environment."""
         archive = tmp_path / "environment.tar.gz"
         python = tmp_path / "python"
         python.write_text(f'#!/bin/sh\nPYTHONPATH="$PWD/environment/lib:$PYTHONPATH" exec {sys.executable} "$@"\n')
@@ -369,7 +369,7 @@ class TestCluster:
 
 
 def busy_executors(runner: SparkRunner) -> int:
-    """So many have a plan in their hands and have ended one before, as Spark's REST interface tells. None while it is
+    """Number of executors that run a plan and have finished one before, according to Spark's REST API; 0 while that is
     too busy to answer."""
     address = f"{runner.ui_url}/api/v1/applications/{runner.application_id}/executors"
     try:

@@ -1,4 +1,4 @@
-"""A bucket that lets objects be overwritten is found out before anything relies on it."""
+"""A bucket that lets objects be overwritten is detected before anything relies on it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TestAsking:
         server.reset()
         client.delete_object(Bucket=BUCKET, Key=PROBE)
         yield S3ObjectStore(client, BUCKET, put_options=request.param)
-        assert list(S3Uploads(client, BUCKET).list("")) == [], "an upload is left behind"
+        assert list(S3Uploads(client, BUCKET).list("")) == [], "an upload was not aborted"
 
     def test_a_store_that_honours_the_header(self, store: S3ObjectStore, server: FaultyS3) -> None:
         assert store.problem_of_conditional_writes(PROBE) == ""
@@ -60,7 +60,7 @@ class TestAsking:
         first = store.stat(PROBE)
         server.reset()
         assert store.problem_of_conditional_writes(PROBE) == ""
-        assert server.requests.count("PutObject") == 1, "the object of the first time is enough"
+        assert server.requests.count("PutObject") == 1, "the object of the first check is enough"
         second = store.stat(PROBE)
         assert first is not None
         assert second is not None
@@ -69,10 +69,10 @@ class TestAsking:
     @pytest.mark.parametrize(
         "ignored", [["PutObject"], ["CompleteMultipartUpload"], ["PutObject", "CompleteMultipartUpload"]]
     )
-    def test_one_that_ignores_it_is_named_with_the_remedy(
+    def test_a_store_that_ignores_the_header_is_named_with_the_remedy(
         self, store: S3ObjectStore, server: FaultyS3, ignored: list[str]
     ) -> None:
-        for _ in range(2):  # also with the object of the first time
+        for _ in range(2):  # also with the object of the first check
             server.unconditional = set(ignored)
             problem = store.problem_of_conditional_writes(PROBE)
             assert f"ignores If-None-Match in {' and '.join(ignored)}," in problem
@@ -81,7 +81,7 @@ class TestAsking:
             assert server.endpoint_url in problem
             assert "conditional_writes = 'assume'" in problem
 
-    def test_one_that_does_not_know_the_header(self, store: S3ObjectStore, server: FaultyS3) -> None:
+    def test_a_store_that_does_not_implement_the_header(self, store: S3ObjectStore, server: FaultyS3) -> None:
         server.fail("PutObject", *[Answer(501, "NotImplemented")] * 2)
         assert "ignores If-None-Match in PutObject," in store.problem_of_conditional_writes(PROBE)
 
@@ -89,22 +89,18 @@ class TestAsking:
         "operation", ["PutObject", "CreateMultipartUpload", "UploadPart", "CompleteMultipartUpload"]
     )
     @pytest.mark.parametrize("answer", [Answer(503, "SlowDown"), Answer(403, "AccessDenied")])
-    def test_an_error_is_no_answer(
-        self, store: S3ObjectStore, server: FaultyS3, operation: str, answer: Answer
-    ) -> None:
+    def test_an_error_raises(self, store: S3ObjectStore, server: FaultyS3, operation: str, answer: Answer) -> None:
         server.fail(operation, answer)
         with pytest.raises(StoreUnavailable, match=operation):
             store.problem_of_conditional_writes(PROBE)
 
-    def test_another_process_that_asks_at_the_same_time_is_no_problem(
-        self, store: S3ObjectStore, server: FaultyS3
-    ) -> None:
+    def test_a_concurrent_check_is_not_a_problem(self, store: S3ObjectStore, server: FaultyS3) -> None:
         server.fail("PutObject", Answer(409, "ConditionalRequestConflict"))
         assert store.problem_of_conditional_writes(PROBE) == ""
 
 
 class Asked:
-    """Answers as planned, then that nothing is wrong."""
+    """Returns the planned results, then no problem."""
 
     def __init__(self, *answers: str | Exception) -> None:
         self.answers = list(answers)
@@ -135,14 +131,14 @@ def test_nothing_is_put_before_the_store_is_proven() -> None:
         with pytest.raises(StoreUnavailable, match=reason):
             put(store, KEY)
         assert memory.stat(KEY) is None
-        assert store.stat(KEY) is None, "reading needs no proof"
+        assert store.stat(KEY) is None, "reading needs no check"
     put(store, KEY)
     put(store, f"{KEY}1")
     assert store.problem() == ""
     assert asked.count == 3, "once is enough"
 
 
-def test_it_is_asked_once_by_however_many_threads() -> None:
+def test_the_check_runs_once_with_several_threads() -> None:
     asked = Asked()
     store = ProvenObjectStore(MemoryObjectStore(), asked)
     with ThreadPoolExecutor(8) as pool:

@@ -31,7 +31,7 @@ class TestMemoryStore(StoreContract):
     def peek(self, key: str) -> bytes | None:
         return get(self._store, key) if self._store.stat(key) else None
 
-    def test_time_is_given(self) -> None:
+    def test_times_are_those_of_the_clock(self) -> None:
         times = iter([NOON, NOON + timedelta(hours=1)])
         store = MemoryObjectStore(now=lambda: next(times))
         put(store, "a")
@@ -59,7 +59,7 @@ class TestDirectoryStore(StoreContract):
         path = self._root / key_path(key)
         return path.read_bytes() if path.exists() else None
 
-    def test_segments_lie_where_their_keys_say(self, store: DirectoryObjectStore) -> None:
+    def test_paths_of_segments_in_the_store_are_their_keys(self, store: DirectoryObjectStore) -> None:
         put(store, KEY, b"one")
         assert (self._root / KEY).read_bytes() == b"one"
 
@@ -70,14 +70,14 @@ class TestDirectoryStore(StoreContract):
         assert [info.key for info in store.list("data/eu-west-1/")] == [KEY]
         assert get(store, KEY) == b"copied"
 
-    def test_what_a_crash_leaves_is_not_listed(self, store: DirectoryObjectStore) -> None:
+    def test_temporary_files_of_a_crash_are_not_listed(self, store: DirectoryObjectStore) -> None:
         class Killed(BaseException):
             pass
 
         class Body(BytesIO):
             def read(self, size: int | None = -1) -> bytes:
                 for path in tuple((root / KEY).parent.iterdir()):
-                    os.link(path, path.with_name(f"{path.name[:-4]}1.tmp"))  # as it stands when the power goes
+                    os.link(path, path.with_name(f"{path.name[:-4]}1.tmp"))  # the state after a power failure
                 raise Killed
 
         root = self._root
@@ -89,13 +89,13 @@ class TestDirectoryStore(StoreContract):
         put(store, KEY, b"whole")
         assert get(store, KEY) == b"whole"
 
-    def test_nothing_temporary_is_left(self, store: DirectoryObjectStore) -> None:
+    def test_no_temporary_file_is_left(self, store: DirectoryObjectStore) -> None:
         put(store, KEY)
         with pytest.raises(SegmentExists):
             put(store, KEY)
         assert [path.name for path in (self._root / KEY).parent.iterdir()] == [Path(KEY).name]
 
-    def test_files_that_are_no_keys_are_left_out(self, store: DirectoryObjectStore) -> None:
+    def test_files_without_a_key_are_left_out(self, store: DirectoryObjectStore) -> None:
         put(store, "a")
         (self._root / "README").write_bytes(b"by hand")
         (self._root / ".hidden").write_bytes(b"")
@@ -179,7 +179,7 @@ def test_paths_of_segments_are_their_keys(source: SourcePartition, level: int, o
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """The stores do what a dict does. Few keys, so that calls meet."""
+    """The stores behave like a dict. Few keys, so that calls affect the same ones."""
 
     POOL = (
         "a",

@@ -36,7 +36,7 @@ ONCE = RetryPolicy(attempts=3, is_once=True)
 
 
 class FastStop(Stop):
-    """Waits no time, and remembers for how long it was asked to; sets itself at the `stop_at`-th wait."""
+    """Does not wait, but records the requested times; sets itself at the `stop_at`-th wait."""
 
     def __init__(self, *, stop_at: int = 0) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class FastStop(Stop):
 
 
 class Failing:
-    """Raises what it is given, one by one, then answers."""
+    """Raises the given errors one after the other, then returns."""
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
@@ -80,7 +80,7 @@ class FlakyStore(MemoryObjectStore):
             yield info
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
-        body.read(1)  # an attempt leaves the body anywhere
+        body.read(1)  # an attempt leaves the body at any position
         self._fail()
         super().put_new(key, body, size_bytes)
 
@@ -114,14 +114,14 @@ class Counts(NoMetrics):
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("x"), QueueUnavailable("x"), BrokerUnavailable("x")])
-def test_transient_errors_are_tried_again(error: TransientError) -> None:
+def test_transient_errors_are_retried(error: TransientError) -> None:
     fn = Failing(error, error)
     assert Retries(stop=FastStop()).call("open", fn) == "answer"
     assert fn.calls == 3
 
 
 @pytest.mark.parametrize("error", [SegmentExists("k"), SegmentNotFound("k"), ValueError("x"), OSError("x"), KeyError()])
-def test_other_errors_are_not(error: Exception) -> None:
+def test_other_errors_are_not_retried(error: Exception) -> None:
     fn = Failing(error)
     stop = FastStop()
     with pytest.raises(type(error)) as raised:
@@ -130,7 +130,7 @@ def test_other_errors_are_not(error: Exception) -> None:
     assert (fn.calls, stop.waits) == (1, [])
 
 
-def test_the_last_error_comes_out() -> None:
+def test_the_last_error_is_raised() -> None:
     errors = [StoreUnavailable(str(number)) for number in range(4)]
     fn = Failing(*errors)
     stop = FastStop()
@@ -140,20 +140,20 @@ def test_the_last_error_comes_out() -> None:
     assert len(stop.waits) == 2
 
 
-def test_a_service_waits_for_what_an_operator_repairs() -> None:
+def test_a_service_retries_until_an_operator_has_fixed_the_cause() -> None:
     fn = Failing(StoreRefused("x"), StoreRefused("x"))
     assert Retries(stop=FastStop()).call("list", fn) == "answer"
     assert fn.calls == 3
 
 
-def test_work_that_ends_by_itself_does_not() -> None:
+def test_finite_work_does_not_wait_for_an_operator() -> None:
     stop, fn = FastStop(), Failing(StoreUnavailable("may pass"), StoreRefused("does not"))
     with pytest.raises(StoreRefused, match="does not"):
         Retries(stop=stop, policy=ONCE).call("list", fn)
     assert (fn.calls, len(stop.waits)) == (2, 1)
 
 
-def test_one_attempt_is_no_retry() -> None:
+def test_a_limit_of_one_attempt_does_not_retry() -> None:
     stop = FastStop()
     with pytest.raises(StoreUnavailable):
         Retries(stop=stop, policy=RetryPolicy(attempts=1)).call("open", Failing(StoreUnavailable("x")))
@@ -180,7 +180,7 @@ def test_after_a_stop_each_call_has_one_attempt() -> None:
     assert fn.calls == 1
 
 
-def test_what_fails_again_and_again_is_told_and_so_is_its_end() -> None:
+def test_repeated_failures_and_their_end_are_reported() -> None:
     told: list[tuple[str, str | None]] = []
     retries = Retries(stop=FastStop(), troubled=lambda operation, reason: told.append((operation, reason)))
     retries.call("put", Failing(*[StoreUnavailable("down")] * 4))
@@ -189,7 +189,7 @@ def test_what_fails_again_and_again_is_told_and_so_is_its_end() -> None:
     assert told == [("put", "down"), ("put", "down"), ("put", None)]
 
 
-def test_without_a_limit_it_goes_on() -> None:
+def test_without_a_limit_retries_continue() -> None:
     fn = Failing(*[StoreUnavailable("x")] * 500)
     assert Retries(stop=FastStop()).call("open", fn) == "answer"
 
@@ -225,7 +225,7 @@ def test_waits_double_up_to_the_maximum(failed: int, initial_ms: int, more_ms: i
         lambda: RetryPolicy(attempts=0),
     ],
 )
-def test_policies_that_make_no_sense(make: Callable[[], RetryPolicy]) -> None:
+def test_invalid_policies_are_rejected(make: Callable[[], RetryPolicy]) -> None:
     with pytest.raises(ValueError, match="want"):
         make()
 
@@ -244,7 +244,7 @@ class TestRetryingStore(StoreContract):
         return get(self._inner, key) if self._inner.stat(key) else None
 
 
-def test_every_call_of_a_store_is_tried_again() -> None:
+def test_every_call_of_a_store_is_retried() -> None:
     inner = FlakyStore()
     store = RetryingObjectStore(inner, stop=FastStop(), policy=THREE)
 
@@ -263,7 +263,7 @@ def test_every_call_of_a_store_is_tried_again() -> None:
 
 
 @given(st.integers(0, 12), st.lists(st.integers(0, 4), max_size=12))
-def test_a_listing_goes_on_after_the_last_key(count: int, runs: list[int]) -> None:
+def test_a_listing_continues_after_the_last_key(count: int, runs: list[int]) -> None:
     inner = FlakyStore(runs=runs)
     keys = [f"k/{number:02d}" for number in range(count)]
     for key in keys:
@@ -272,7 +272,7 @@ def test_a_listing_goes_on_after_the_last_key(count: int, runs: list[int]) -> No
     assert [info.key for info in store.list("k/", start_after="k/02")] == keys[3:]
 
 
-def test_a_listing_that_brings_nothing_is_given_up() -> None:
+def test_a_listing_without_progress_is_given_up() -> None:
     inner = FlakyStore(runs=[2, 0, 0, 0])
     for number in range(5):
         put(inner, f"k/{number}")
@@ -319,7 +319,7 @@ class FlakyQueue:
             raise QueueUnavailable("as the test says")
 
 
-def test_a_queue_is_tried_again() -> None:
+def test_calls_of_a_queue_are_retried() -> None:
     inner = FlakyQueue(2)
     queue = RetryingQueue(inner, stop=FastStop(), policy=THREE)
     messages = queue.receive(timedelta(seconds=1))
@@ -347,7 +347,7 @@ class FlakyColdStore:
             raise StoreUnavailable("as the test says")
 
 
-def test_a_cold_store_is_tried_again() -> None:
+def test_calls_of_a_cold_store_are_retried() -> None:
     inner = FlakyColdStore(2)
     cold = RetryingColdStore(inner, stop=FastStop(), policy=THREE)
     assert cold.state("k") is Thaw.FROZEN

@@ -61,7 +61,7 @@ def hooked(client: S3Client, event: str, hook: Callable[..., None]) -> Iterator[
 
 
 def pages_of(count: int, client: S3Client) -> AbstractContextManager[None]:
-    """Listings come so many keys at a time."""
+    """Sets the number of keys per page of listings."""
 
     def limit(params: dict[str, Any], **_: object) -> None:
         params["MaxKeys"] = count
@@ -70,12 +70,12 @@ def pages_of(count: int, client: S3Client) -> AbstractContextManager[None]:
 
 
 class S3Contract(StoreContract):
-    """What S3 stores do beside. Subclasses give the fixture `endpoint_url`, of scope "class"."""
+    """Behaviour of S3 stores beyond the contract. Subclasses provide the fixture `endpoint_url` with scope "class"."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def shared_client(cls, endpoint_url: str) -> Iterator[S3Client]:
-        """Making one takes longer than most tests."""
+        """Class scope: creating a client takes longer than most tests."""
         with closing(client_of(endpoint_url)) as client:
             yield client
 
@@ -94,7 +94,7 @@ class S3Contract(StoreContract):
     def uploads(self) -> list[Any]:
         return list(self.client.list_multipart_uploads(Bucket=self.bucket).get("Uploads", []))
 
-    def test_a_large_object_goes_in_parts(self, store: S3ObjectStore) -> None:
+    def test_a_large_object_is_uploaded_in_parts(self, store: S3ObjectStore) -> None:
         put(store, KEY, LARGE)
         assert self.peek(KEY) == LARGE
         stat = store.stat(KEY)
@@ -109,25 +109,25 @@ class S3Contract(StoreContract):
         assert self.peek(KEY) == b"one"
         assert self.uploads() == []
 
-    def test_an_upload_that_nobody_completes_is_found_and_aborted(self, store: S3ObjectStore) -> None:
+    def test_an_incomplete_upload_is_found_and_aborted(self, store: S3ObjectStore) -> None:
         uploads = S3Uploads(self.client, self.bucket)
         assert list(uploads.list("data/")) == []
         for key in ("data/b", "data/a", "other"):
             self.client.create_multipart_upload(Bucket=self.bucket, Key=key)
         found = sorted(uploads.list("data/"), key=lambda upload: upload.key)
         assert [upload.key for upload in found] == ["data/a", "data/b"]
-        assert all(upload.begun_at < datetime.now(UTC) + timedelta(minutes=1) for upload in found)  # moto says 2010
+        assert all(upload.begun_at < datetime.now(UTC) + timedelta(minutes=1) for upload in found)  # moto returns 2010
         uploads.abort(found[0])
         uploads.abort(found[0])
         assert {upload["Key"] for upload in self.uploads()} == {"data/b", "other"}
 
-    def test_copies_in_other_parts_are_the_same_and_a_flipped_bit_is_not(self, store: S3ObjectStore) -> None:
-        """Their ETags differ."""
+    def test_copies_with_other_part_sizes_are_equal_and_a_flipped_bit_is_not(self, store: S3ObjectStore) -> None:
+        """The ETags of the copies differ."""
         put(store, KEY, LARGE)
         at_once = S3ObjectStore(self.client, self.bucket, part_size_bytes=3 * PART)
         put(at_once, f"{KEY}-copy", LARGE)
         bad = LARGE[:PART] + bytes([LARGE[PART] ^ 1]) + LARGE[PART + 1 :]
-        self.client.put_object(Bucket=self.bucket, Key=f"{KEY}-bad", Body=bad)  # by whatever tool
+        self.client.put_object(Bucket=self.bucket, Key=f"{KEY}-bad", Body=bad)  # by another tool
         put(at_once, f"{KEY}-cut", LARGE[:-1])
         original = Located(store, KEY)
         assert compare(original, Located(store, f"{KEY}-copy")) == Comparison(State.SAME)
@@ -179,7 +179,7 @@ class S3Contract(StoreContract):
 
 
 def read_anywhere(file: BinaryIO, data: bytes, choose: random.Random, *, rounds: int) -> bool:
-    """Whether seeks and reads of all sizes see `data`; about half of them read on."""
+    """Check that seeks and reads of all sizes return `data`; about half of the reads are sequential."""
     position = file.tell()
     for _ in range(rounds):
         if choose.random() < 0.5:
@@ -222,7 +222,7 @@ class TestS3StoreOnMoto(S3Contract):
             assert head["SSEKMSKeyId"].endswith("alias/archive")
 
     def test_the_archives_storage_class_is_for_segments_only(self, store: S3ObjectStore) -> None:
-        """One that must be restored before it can be read would end the control plane."""
+        """Control objects in an archive class would be unreadable, and with them the archive."""
         settings = S3Settings(
             bucket=self.bucket,
             endpoint_url=self.client.meta.endpoint_url,
@@ -240,7 +240,7 @@ class TestS3StoreOnMoto(S3Contract):
         head = self.client.head_object(Bucket=self.bucket, Key="data/a/t/0/0/segment")
         assert head["StorageClass"] == "GLACIER"
 
-    def test_the_same_content_is_known_by_its_checksum(self, store: S3ObjectStore) -> None:
+    def test_equal_content_is_recognised_by_its_checksum(self, store: S3ObjectStore) -> None:
         put(store, KEY, LARGE)
         put(S3ObjectStore(self.client, self.bucket, part_size_bytes=3 * PART), f"{KEY}-copy", LARGE)
         here, there = store.stat(KEY), store.stat(f"{KEY}-copy")
@@ -275,7 +275,7 @@ class TestS3StoreOnServer(S3Contract):
         with versitygw(tmp_path_factory.mktemp("versitygw")) as url:
             yield url
 
-    def test_a_wrong_signature_says_whose_move_it_is(self, store: S3ObjectStore, endpoint_url: str) -> None:
+    def test_a_wrong_signature_is_for_the_operator(self, store: S3ObjectStore, endpoint_url: str) -> None:
         wrong = AwsCredentials(access_key_id=KEYS.access_key_id, secret_access_key="wrong")
         with (
             closing(make_s3_client(endpoint_url=endpoint_url, region_name="us-east-1", credentials=wrong)) as client,
@@ -296,19 +296,19 @@ def test_a_store_that_cannot_be_reached_names_the_setting() -> None:
 @dataclass(frozen=True)
 class Proxied:
     wire: FaultyS3
-    direct: S3Client  # past the proxy
+    direct: S3Client  # without the proxy
     patient: S3Client
-    impatient: S3Client  # for those who hang
+    impatient: S3Client  # for hanging requests
 
 
 @pytest.mark.integration
 class TestFaults:
-    """Typed outcomes, and what is in the store afterwards."""
+    """Typed results of faults, and the contents of the store afterwards."""
 
     @pytest.fixture(scope="class")
     @classmethod
     def proxied(cls, stack: LocalStack) -> Iterator[Proxied]:
-        """Making clients takes longer than most tests."""
+        """Class scope: creating clients takes longer than most tests."""
         with (
             faulty(stack.moto.endpoint_url) as wire,
             closing(client_of(stack.moto.endpoint_url)) as direct,
@@ -351,7 +351,7 @@ class TestFaults:
         assert wire.requests.count("CreateMultipartUpload") == wire.requests.count("CompleteMultipartUpload")
 
     @pytest.mark.parametrize("data", [b"one", LARGE], ids=["whole", "parts"])
-    def test_conflicts_do_not_go_on_for_ever(self, wire: FaultyS3, store: S3ObjectStore, data: bytes) -> None:
+    def test_retries_of_conflicts_are_limited(self, wire: FaultyS3, store: S3ObjectStore, data: bytes) -> None:
         for operation in ("PutObject", "CompleteMultipartUpload"):
             wire.fail(operation, *[self.CONFLICT] * 10)
         with pytest.raises(StoreUnavailable, match="conflicting write"):
@@ -382,7 +382,9 @@ class TestFaults:
     )
 
     @pytest.mark.parametrize("fault", TROUBLE, ids=str)
-    def test_trouble_is_never_an_absence(self, wire: FaultyS3, store: S3ObjectStore, fault: Fault) -> None:
+    def test_a_failure_never_looks_like_an_absent_object(
+        self, wire: FaultyS3, store: S3ObjectStore, fault: Fault
+    ) -> None:
         for operation in ("ListObjectsV2", "GetObject", "PutObject", "CreateMultipartUpload", "DeleteObjects"):
             wire.fail(operation, *[fault] * 10)
         for call in every_call(store, stat=False):
@@ -402,7 +404,7 @@ class TestFaults:
         assert self.stored() == {}
 
     @pytest.mark.parametrize("fault", [Answer(500, ""), Answer(403, ""), Lose()], ids=str)
-    def test_stat_in_trouble(self, wire: FaultyS3, store: S3ObjectStore, fault: Fault) -> None:
+    def test_stat_with_faults(self, wire: FaultyS3, store: S3ObjectStore, fault: Fault) -> None:
         wire.fail("HeadObject", fault)
         with pytest.raises(StoreUnavailable, match=KEY):
             store.stat(KEY)
@@ -414,7 +416,7 @@ class TestFaults:
     @pytest.mark.parametrize(
         ("operation", "data"), [("PutObject", b"one"), ("CompleteMultipartUpload", LARGE)], ids=["whole", "parts"]
     )
-    def test_a_lost_answer_may_have_worked(
+    def test_a_put_whose_answer_is_lost_may_have_succeeded(
         self, wire: FaultyS3, store: S3ObjectStore, operation: str, data: bytes
     ) -> None:
         wire.fail(operation, Lose())
@@ -457,7 +459,7 @@ class TestFaults:
         assert self.uploads() == []
         assert self.stored() == {}
 
-    def test_refused_deletes_are_named(self, wire: FaultyS3, store: S3ObjectStore) -> None:
+    def test_failed_deletes_are_named(self, wire: FaultyS3, store: S3ObjectStore) -> None:
         put(store, KEY)
 
         def refuse(parsed: dict[str, Any], **_: object) -> None:
@@ -469,7 +471,7 @@ class TestFaults:
         ):
             store.delete_many([KEY, "b"])
 
-    def test_a_listing_that_breaks_off_is_not_a_short_one(self, wire: FaultyS3, store: S3ObjectStore) -> None:
+    def test_a_listing_that_fails_is_not_a_short_one(self, wire: FaultyS3, store: S3ObjectStore) -> None:
         for number in range(4):
             put(store, f"k/{number}")
         wire.fail("ListObjectsV2", None, Answer(503, "SlowDown"))
@@ -483,9 +485,7 @@ class TestFaults:
             list(store.list("k/"))
 
     @pytest.mark.parametrize("fault", [Cut(0), Cut(3), Garble()], ids=str)
-    def test_a_small_body_that_comes_wrong_is_asked_for_again(
-        self, wire: FaultyS3, store: S3ObjectStore, fault: Fault
-    ) -> None:
+    def test_a_small_corrupt_body_is_requested_again(self, wire: FaultyS3, store: S3ObjectStore, fault: Fault) -> None:
         put(store, KEY, b"123456789")
         wire.fail("GetObject", fault, fault)
         assert get(store, KEY) == b"123456789"
@@ -493,7 +493,7 @@ class TestFaults:
         with pytest.raises(StoreUnavailable, match=KEY):
             store.open(KEY)
 
-    def test_a_large_body_that_is_cut_goes_on_where_it_stopped(self, wire: FaultyS3) -> None:
+    def test_a_large_truncated_body_is_resumed(self, wire: FaultyS3) -> None:
         put(self.through(self.direct), KEY, LARGE)
         with closing(open_object(self.impatient, self.bucket, KEY, small_bytes=MIB)) as file:
             faults = [Cut(0), Cut(1), Cut(100_000), Hang(), Answer(503, "SlowDown"), Cut(70_000), None, Lose()]
@@ -506,16 +506,16 @@ class TestFaults:
     @pytest.mark.parametrize(
         "fault", [Cut(0), Lose(), Answer(500, "InternalError"), Answer(403, "AccessDenied")], ids=str
     )
-    def test_a_large_body_that_never_comes(self, wire: FaultyS3, fault: Fault) -> None:
+    def test_a_large_body_that_never_arrives(self, wire: FaultyS3, fault: Fault) -> None:
         put(self.through(self.direct), KEY, LARGE)
         with closing(open_object(self.client, self.bucket, KEY, small_bytes=MIB)) as file:
             wire.fail("GetObject", *[fault] * 30)
             with pytest.raises(StoreUnavailable, match=KEY):
                 file.read(10)
             wire.fail("GetObject")
-            assert file.read(10) == LARGE[:10]  # the file is as it was
+            assert file.read(10) == LARGE[:10]  # the file's position is unchanged
 
-    def test_connections_are_used_again(self, wire: FaultyS3) -> None:
+    def test_connections_are_reused(self, wire: FaultyS3) -> None:
         put(self.through(self.direct), KEY, LARGE)
         with closing(open_object(self.client, self.bucket, KEY, small_bytes=MIB)) as file:
             while file.read(100_000):
@@ -523,7 +523,7 @@ class TestFaults:
         assert wire.requests.count("GetObject") > 5
         assert wire.connections <= 1
 
-    def test_reading_on_takes_ever_fewer_requests(self, wire: FaultyS3) -> None:
+    def test_sequential_reads_take_fewer_and_fewer_requests(self, wire: FaultyS3) -> None:
         put(self.through(self.direct), KEY, LARGE)
         with closing(open_object(self.client, self.bucket, KEY, small_bytes=MIB)) as file:
             while file.read(1000):
@@ -558,7 +558,7 @@ def test_secrets_are_not_shown() -> None:
     assert "token=" not in shown
 
 
-def test_options_that_contradict_are_refused() -> None:
+def test_contradictory_options_are_rejected() -> None:
     with pytest.raises(ValueError, match="KMS"):
         S3PutOptions(kms_key_id="k")
     with pytest.raises(ValueError, match="KMS"):
@@ -580,12 +580,12 @@ def test_parts_cover_the_body_and_are_few_enough(size_bytes: int, part_size_byte
 
 
 @given(st.binary(max_size=50), st.integers(0, 60), st.integers(0, 60), st.data())
-def test_a_slice_is_the_file_of_its_bytes(data: bytes, start: int, length: int, choose: st.DataObject) -> None:
+def test_a_slice_behaves_like_a_file_of_its_bytes(data: bytes, start: int, length: int, choose: st.DataObject) -> None:
     whole = BytesIO(data)
     same = BytesIO(data[start : start + length])
     part = Slice(whole, start, len(same.getbuffer()))
     for _ in range(10):
-        whole.seek(choose.draw(st.integers(0, 50)))  # others move it
+        whole.seek(choose.draw(st.integers(0, 50)))  # other readers move the position
         if choose.draw(st.booleans()):
             offset, whence = choose.draw(
                 st.one_of(st.tuples(st.integers(0, 60), st.just(0)), st.tuples(st.integers(-10, 0), st.just(2)))

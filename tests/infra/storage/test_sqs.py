@@ -52,7 +52,7 @@ def drain(queue: SqsQueue) -> list[QueueMessage]:
 @pytest.mark.integration
 class TestOnMoto:
     @pytest.mark.parametrize("by", ["name", "url"])
-    def test_messages_come_and_are_deleted(self, client: SQSClient, url: str, by: str) -> None:
+    def test_messages_are_received_and_deleted(self, client: SQSClient, url: str, by: str) -> None:
         queue = SqsQueue(client, url if by == "url" else url.rpartition("/")[2])
         for number in range(25):
             client.send_message(QueueUrl=url, MessageBody=f"body {number}")
@@ -72,7 +72,7 @@ class TestOnMoto:
             client.send_message(QueueUrl=url, MessageBody=f"body {number}")
         assert [len(SqsQueue(client, url).receive(NOW)) for _ in range(3)] == [10, 2, 0]
 
-    def test_what_is_not_deleted_comes_again(self, client: SQSClient, url: str) -> None:
+    def test_an_undeleted_message_is_redelivered(self, client: SQSClient, url: str) -> None:
         client.send_message(QueueUrl=url, MessageBody="body")
         (first,) = SqsQueue(client, url).receive(NOW)
         client.change_message_visibility(QueueUrl=url, ReceiptHandle=first.receipt, VisibilityTimeout=0)
@@ -83,7 +83,7 @@ class TestOnMoto:
         ("wait", "asked"),
         [(-1.0, 0), (0.4, 0), (1.0, 1), (20.0, 20), (3600.0, 20)],
     )
-    def test_waits_are_what_sqs_takes(self, client: SQSClient, url: str, wait: float, asked: int) -> None:
+    def test_waits_are_within_the_limits_of_sqs(self, client: SQSClient, url: str, wait: float, asked: int) -> None:
         sent: list[Any] = []
         client.meta.events.register(
             "provide-client-params.sqs.ReceiveMessage", lambda params, **_: sent.append(params["WaitTimeSeconds"])
@@ -92,7 +92,7 @@ class TestOnMoto:
         SqsQueue(client, url).receive(timedelta(seconds=wait))
         assert sent == [asked]
 
-    def test_refused_deletes_are_named_and_the_others_done(self, client: SQSClient, url: str) -> None:
+    def test_failed_deletes_are_named_and_the_others_succeed(self, client: SQSClient, url: str) -> None:
         for number in range(12):
             client.send_message(QueueUrl=url, MessageBody=f"body {number}")
         queue = SqsQueue(client, url)
@@ -104,7 +104,7 @@ class TestOnMoto:
         assert left["Attributes"]["ApproximateNumberOfMessagesNotVisible"] == "0"
 
     @pytest.mark.parametrize("by", ["name", "url"])
-    def test_a_missing_queue_says_so(self, client: SQSClient, url: str, by: str) -> None:
+    def test_a_missing_queue_is_reported(self, client: SQSClient, url: str, by: str) -> None:
         missing = f"{url}-not" if by == "url" else "no-such-queue"
         queue = SqsQueue(client, missing)
         message = QueueMessage(message_id="m", receipt="r", body="")
@@ -112,7 +112,7 @@ class TestOnMoto:
             with pytest.raises(QueueUnavailable, match=f"{missing}.*the queue does not exist"):
                 call()
 
-    def test_a_queue_made_later_is_found(self, client: SQSClient, unique: Callable[[str], str]) -> None:
+    def test_a_queue_created_later_is_found(self, client: SQSClient, unique: Callable[[str], str]) -> None:
         name = unique("later")
         queue = SqsQueue(client, name)
         with pytest.raises(QueueUnavailable):

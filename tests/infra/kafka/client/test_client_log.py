@@ -1,4 +1,4 @@
-"""The Kafka client's lines: events with a field, not a flood."""
+"""The Kafka client's log lines become events with a field, and their number is limited."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from infra.kafka.client.log import client_log
 from infra.runtime.log_fields import COUNT, REASON
 
 
-def test_lines_become_events_and_a_flood_becomes_a_count(
+def test_lines_become_events_and_suppressed_lines_are_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
@@ -29,6 +29,6 @@ def test_lines_become_events_and_a_flood_becomes_a_count(
     ]
 
 
-def test_what_we_decided_on_is_not_told_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_about_gapless_delivery_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     client_log.warning("CONFWARN [x]: Configuration property enable.gapless.guarantee is experimental: When set …")
     assert caplog.records == []

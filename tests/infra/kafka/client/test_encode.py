@@ -42,7 +42,7 @@ def rows(draw: st.DrawFn, *, most: int = 30) -> list[Row]:
 
 
 class Queue:
-    """A client's queue that takes a given number of records, then is full until it is emptied."""
+    """A client's queue that accepts a given number of records, and is then full until it is emptied."""
 
     def __init__(self, rooms: Sequence[int], *, refuses: int | None = None) -> None:
         self.taken: list[tuple[object, ...]] = []
@@ -83,24 +83,24 @@ def calls(given_rows: Sequence[Row]) -> list[tuple[object, ...]]:
 
 @settings(deadline=None)
 @given(rows(), st.lists(st.integers(0, 6), max_size=10), st.integers(0, 10), st.integers(0, 1000))
-def test_every_record_once_and_in_order_whatever_the_queue_does(
+def test_every_record_is_sent_once_and_in_order_with_any_queue(
     given_rows: list[Row], rooms: list[int], skip: int, piece_bytes: int
 ) -> None:
     queue = Queue(rooms)
-    batch = batch_of(given_rows).slice(skip)  # offsets into the buffers are not zero
+    batch = batch_of(given_rows).slice(skip)  # a slice, whose offsets into the buffers are not zero
     for piece in pieces(batch, piece_bytes=piece_bytes):
         assert send(piece, produce=queue.produce, partition=PLACE, report=report, wait_for_room=queue.wait_for_room)
     assert queue.taken == calls(given_rows[skip:])
 
 
-def test_giving_up_leaves_a_first_part() -> None:
+def test_giving_up_leaves_the_first_records_queued() -> None:
     some = [row(n, b"%d" % n) for n in range(10)]
     queue = Queue([4])
     assert not send(batch_of(some), produce=queue.produce, partition=PLACE, report=report, wait_for_room=lambda: False)
     assert queue.taken == calls(some[:4])
 
 
-def test_a_record_refused_for_good_is_raised_and_nothing_follows_it() -> None:
+def test_a_permanently_rejected_record_raises_and_no_record_follows() -> None:
     some = [row(n, b"%d" % n) for n in range(10)]
     queue = Queue([3, 2], refuses=7)
     with pytest.raises(KafkaException):
@@ -118,7 +118,7 @@ def test_pieces_are_bounded_in_records_and_bytes() -> None:
 
 @settings(deadline=None)
 @given(st.lists(INT64, min_size=1), st.sampled_from([0, 1000, 10**12, LATEST]), st.sampled_from([0, 3_600_000, LATEST]))
-def test_unsupported_timestamps_are_those_the_target_changes_or_refuses(
+def test_unsupported_timestamps_are_those_the_target_changes_or_rejects(
     stamps: list[int], before_max_ms: int, after_max_ms: int
 ) -> None:
     def bad(stamp: int) -> bool:
@@ -155,7 +155,7 @@ def test_clamped_timestamps_are_within_and_the_others_untouched(stamps: list[int
             assert now == (min(max(before, low), high) or 1)
 
 
-def test_there_must_be_something_to_clamp_to() -> None:
+def test_an_invalid_range_for_clamping_is_rejected() -> None:
     for low, high in ((5, 4), (-5, 0), (0, 0)):
         with pytest.raises(ValueError, match="range"):
             clamp_timestamps(batch_of([row(0)]), low, high)

@@ -1,4 +1,4 @@
-"""Which librdkafka properties are refused: the client says so, for all of them at once, and nothing connects."""
+"""The client itself reports rejected librdkafka properties, all of them at once, and no connection is made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from infra.kafka.client.property_check import KNOWN, problems
 from infra.settings.secrets import is_secret
 
 
-def test_every_unknown_one_with_the_nearest_name() -> None:
+def test_every_unknown_property_is_reported_with_the_nearest_name() -> None:
     given = {"sasl.mechanisme": "PLAIN", "bootstrap.servers": "a:1", "session.timeout": "5", "gruop.id": "g"}
     assert dict(problems(given)) == {
         "sasl.mechanisme": "unknown to the Kafka client (did you mean 'sasl.mechanism'?)",
@@ -30,7 +30,7 @@ def test_every_unknown_one_with_the_nearest_name() -> None:
         ("log.connection.close", "maybe", "Expected bool"),
     ],
 )
-def test_a_value_that_it_does_not_take(name: str, value: str, why: str) -> None:
+def test_an_invalid_value_is_rejected(name: str, value: str, why: str) -> None:
     [(found, what)] = problems({name: value})
     assert found == name
     assert what.startswith("the Kafka client refuses it: ")
@@ -41,13 +41,13 @@ def test_a_value_that_it_does_not_take(name: str, value: str, why: str) -> None:
 @pytest.mark.parametrize(
     "name", ["error_cb", "stats_cb", "oauth_cb", "throttle_cb", "on_commit", "default.topic.config"]
 )
-def test_what_only_a_program_can_give_is_unknown_in_a_file(name: str) -> None:
+def test_properties_that_only_a_program_can_set_are_unknown(name: str) -> None:
     [(_, what)] = problems({name: "x"})
     assert what.startswith("unknown to the Kafka client")
 
 
-def test_what_is_suggested_is_taken_by_the_client() -> None:
-    """Not its value: what is asked is whether there is such a property."""
+def test_suggested_names_are_known_to_the_client() -> None:
+    """The value does not matter: the check is that the property exists."""
     refused = dict(problems(dict.fromkeys(KNOWN, "\x01")))
     assert [name for name, what in refused.items() if what.startswith("unknown")] == []
 
@@ -57,7 +57,7 @@ def test_a_secret_is_never_in_the_message(name: str) -> None:
     assert not any("hunter2" in what for _, what in problems({name: "hunter2"}))
 
 
-def test_no_client_is_made() -> None:
+def test_no_client_is_created() -> None:
     before = threading.active_count()
     assert list(problems({"bootstrap.servers": "127.0.0.1:1", "client.id": "x"})) == []
     assert threading.active_count() == before
@@ -80,6 +80,6 @@ def test_members_learn_of_new_partitions_within_the_interval_that_the_client_all
     }
 
 
-def test_a_refresh_that_the_file_names_is_kept() -> None:
+def test_a_configured_refresh_interval_is_kept() -> None:
     given = {"topic.metadata.refresh.interval.ms": "-1"}
     assert refreshed(given, timedelta(seconds=30)) == given

@@ -13,11 +13,14 @@ from infra.kafka.client.topic_configs import AFTER, BEFORE, DIFFERENCE, NO_LIMIT
         ({}, (NO_LIMIT, NO_LIMIT)),
         ({BEFORE: "5", AFTER: "6"}, (5, 6)),  # Kafka 4
         ({DIFFERENCE: "7"}, (7, 7)),  # before 3.6
-        ({BEFORE: str(NO_LIMIT), AFTER: str(NO_LIMIT), DIFFERENCE: "7"}, (7, 7)),  # between: not set, so the old counts
+        (
+            {BEFORE: str(NO_LIMIT), AFTER: str(NO_LIMIT), DIFFERENCE: "7"},
+            (7, 7),
+        ),  # between: the new configs are not set, so the old one applies
         ({BEFORE: "9", AFTER: str(NO_LIMIT), DIFFERENCE: "7"}, (9, 7)),
     ],
 )
-def test_limits_by_the_names_of_each_kafka(configs: Mapping[str, str], limits: tuple[int, int]) -> None:
+def test_limits_by_the_names_of_each_kafka_version(configs: Mapping[str, str], limits: tuple[int, int]) -> None:
     assert limits_ms(configs) == limits
 
 
@@ -25,10 +28,10 @@ def test_limits_by_the_names_of_each_kafka(configs: Mapping[str, str], limits: t
     ("configs", "older"),
     [
         ({"retention.ms": "1"}, None),
-        ({BEFORE: "5", AFTER: "6"}, None),  # one setting cannot say both
+        ({BEFORE: "5", AFTER: "6"}, None),  # one config cannot express two limits
         ({BEFORE: "5", "retention.ms": "1"}, {DIFFERENCE: "5", "retention.ms": "1"}),
         ({BEFORE: "5", AFTER: "5"}, {DIFFERENCE: "5"}),
     ],
 )
-def test_what_an_older_kafka_is_told(configs: Mapping[str, str], older: Mapping[str, str] | None) -> None:
+def test_configs_for_an_older_kafka(configs: Mapping[str, str], older: Mapping[str, str] | None) -> None:
     assert for_older(configs) == older

@@ -37,7 +37,7 @@ def nobody() -> KafkaAdmin:
 
 
 @pytest.mark.integration
-def test_a_topic_is_made_once_and_shown(admin: KafkaAdmin, topic_name: str) -> None:
+def test_a_topic_is_created_once_and_visible(admin: KafkaAdmin, topic_name: str) -> None:
     configs = {"retention.ms": "-1"}
     assert admin.create_topic(topic_name, partitions=3, replication_factor=1, configs=configs)
     assert not admin.create_topic(topic_name, partitions=5, replication_factor=1, configs={})
@@ -59,7 +59,7 @@ def test_a_creation_that_is_only_checked_creates_nothing(admin: KafkaAdmin, topi
 
 
 def test_a_broker_that_names_no_live_broker_does_not_end_the_process() -> None:
-    """In a process of its own: describe_cluster of librdkafka 2.16 aborts it."""
+    """Runs in a process of its own: describe_cluster of librdkafka 2.16 would abort it."""
     command = [sys.executable, "-m", "tests.infra.forged_broker"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "_PARTIAL" in done.stdout) == (0, True), done.stdout + done.stderr
@@ -67,7 +67,7 @@ def test_a_broker_that_names_no_live_broker_does_not_end_the_process() -> None:
 
 @pytest.mark.integration
 def test_topic_ids_are_fit_for_keys(admin: KafkaAdmin, unique: Callable[[str], str]) -> None:
-    """The client prints them with "+" and "/": about one in five has a slash."""
+    """The client prints topic ids with "+" and "/": about one in five has a slash."""
     names = [unique("topic") for _ in range(15)]
     for name in names:
         admin.create_topic(name, configs={}, **ONE)
@@ -83,7 +83,7 @@ def test_changing_a_setting_leaves_the_others(admin: KafkaAdmin, topic_name: str
     admin.create_topic(topic_name, configs={"retention.ms": "5000"}, **ONE)
     admin.alter_configs(topic_name, {"cleanup.policy": "compact"})
     admin.alter_configs(topic_name, {})
-    # the controller has it; the broker that is asked may learn of it a moment later
+    # the controller has it; the queried broker may learn of it a moment later
     assert wait_until(lambda: admin.configs(topic_name)["cleanup.policy"] == "compact", timedelta(seconds=20))
     assert admin.configs(topic_name)["retention.ms"] == "5000"
 
@@ -122,7 +122,7 @@ def test_offsets_by_time_end_at_the_high_watermark(stack: LocalStack, admin: Kaf
 
 
 @pytest.mark.integration
-def test_what_does_not_exist_is_left_out_or_named(admin: KafkaAdmin, topic_name: str) -> None:
+def test_missing_topics_are_left_out_or_named(admin: KafkaAdmin, topic_name: str) -> None:
     assert admin.describe([topic_name]) == {}
     assert admin.describe([]) == {}
     with pytest.raises(TargetError, match=f"{topic_name}: there is no such topic"):
@@ -133,7 +133,7 @@ def test_what_does_not_exist_is_left_out_or_named(admin: KafkaAdmin, topic_name:
 
 
 @pytest.mark.integration
-def test_a_refusal_says_why(admin: KafkaAdmin, topic_name: str) -> None:
+def test_a_rejection_has_the_reason(admin: KafkaAdmin, topic_name: str) -> None:
     with pytest.raises(TargetError, match="INVALID_REPLICATION_FACTOR"):
         admin.create_topic(topic_name, partitions=1, replication_factor=9, configs={})
     with pytest.raises(TargetError, match="TOPIC_EXCEPTION"):
@@ -154,6 +154,6 @@ def test_a_refusal_says_why(admin: KafkaAdmin, topic_name: str) -> None:
         (lambda admin: admin.watermarks([TopicPartition("orders", 3)]), "list offsets of orders/3"),
     ],
 )
-def test_no_broker_is_no_answer(nobody: KafkaAdmin, call: Callable[[KafkaAdmin], object], doing: str) -> None:
+def test_calls_without_a_broker_fail(nobody: KafkaAdmin, call: Callable[[KafkaAdmin], object], doing: str) -> None:
     with pytest.raises(BrokerUnavailable, match=doing):
         call(nobody)

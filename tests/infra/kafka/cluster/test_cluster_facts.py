@@ -1,4 +1,4 @@
-"""Groups and logs of a real cluster, seen from outside."""
+"""Facts about groups and logs of a real cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def properties(cluster: Cluster) -> dict[str, str]:
 
 @pytest.mark.integration
 class TestGroups:
-    def test_a_group_that_never_was(self, cluster: Cluster, unique: Callable[[str], str]) -> None:
+    def test_an_unknown_group(self, cluster: Cluster, unique: Callable[[str], str]) -> None:
         groups, name = KafkaGroups(properties(cluster), properties(cluster)), unique("group")
         assert (groups.facts(name).members, groups.committed(name, [SOME])) == (0, {})
 
@@ -86,7 +86,7 @@ class TestProbe:
             producer.abort_transaction()
         assert wait_until(lambda: probe.ends([here])[here].stable == 9, PATIENCE)
 
-    def test_where_nothing_is_read_there_is_no_stamp(self, cluster: Cluster, topic_name: str) -> None:
+    def test_partitions_without_a_record_have_no_timestamp(self, cluster: Cluster, topic_name: str) -> None:
         here, there = cluster.create(topic_name, 2)
         cluster.put(topic_name, None, b"x")
         probe = KafkaLogProbe(properties(cluster), read_within=timedelta(seconds=3))

@@ -1,4 +1,4 @@
-"""Whether a target partition holds committed records: what only a real broker shows."""
+"""Whether a target partition holds committed records, on a real broker."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def transactions(cluster: Cluster, name: str) -> Iterator[Producer]:
 
 
 def write(producer: Producer, partition: TopicPartition, count: int) -> None:
-    """In a transaction that stays open."""
+    """Produce in a transaction that stays open."""
     producer.begin_transaction()
     for n in range(count):
         producer.produce(partition.topic, b"%d" % n, b"k", partition.partition)
     producer.flush()
 
 
-def test_what_counts_is_a_committed_record(
+def test_only_a_committed_record_counts(
     cluster: Cluster, partitions: Sequence[TopicPartition], unique: Callable[[str], str]
 ) -> None:
     empty, plain, aborted, committed, behind, cut = partitions
@@ -75,14 +75,14 @@ def test_what_counts_is_a_committed_record(
     assert found == {empty: EMPTY, plain: FULL, aborted: EMPTY, committed: FULL, behind: FULL, cut: FULL}
 
 
-def test_what_was_deleted_is_no_record(cluster: Cluster, unique: Callable[[str], str]) -> None:
+def test_a_deleted_record_does_not_count(cluster: Cluster, unique: Callable[[str], str]) -> None:
     (partition,) = cluster.create(unique("target"))
     cluster.put(partition.topic, None, b"x")
     cluster.cut(partition.topic)
     assert records(cluster).look([partition]) == {partition: EMPTY}
 
 
-def test_an_open_transaction_is_waited_for_and_not_for_ever(
+def test_the_wait_for_an_open_transaction_is_limited(
     cluster: Cluster, partitions: Sequence[TopicPartition], unique: Callable[[str], str]
 ) -> None:
     opened, beside = partitions[:2]
@@ -90,12 +90,12 @@ def test_an_open_transaction_is_waited_for_and_not_for_ever(
         write(producer, opened, 1)
         found = records(cluster, read_within=2).look([opened, beside])
         assert (found[opened].holds_records, found[beside]) == (None, EMPTY)
-        assert "a transaction that is open" in found[opened].why
+        assert "an open transaction" in found[opened].why
         producer.abort_transaction()
     assert records(cluster).look([opened]) == {opened: EMPTY}
 
 
-def test_a_cluster_that_is_away_is_no_answer(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
+def test_an_unreachable_cluster_raises(cluster: Cluster, partitions: Sequence[TopicPartition]) -> None:
     asked = records(cluster)
     with cluster.frozen(), pytest.raises(BrokerUnavailable):
         asked.look(partitions)

@@ -1,4 +1,4 @@
-"""Why no broker can be reached: the client's lines (copied from real ones) in, a verdict out."""
+"""Why no broker can be reached, according to the client's log lines (copied from real ones)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from infra.kafka.cluster.groups import KafkaGroups
 from infra.kafka.cluster.unreachable import SETTLING, Failure, Unreachable, parse_failure
 from infra.runtime.log_fields import NEXT
 
-AT_ONCE = 20.0  # seconds on a busy machine; it takes two, and a call gets 30
+AT_ONCE = 20.0  # seconds, on a busy machine; the call takes two, and its timeout is 30
 HEAD = "FAIL [rdkafka#producer-1] [thrd:{0}/bootstrap]: {0}/bootstrap: "
 
 LINES = [
@@ -56,7 +56,7 @@ LINES = [
     (
         "[::1]:9092",
         "Disconnected: connection closed by peer: receive 0 after POLLIN (after 0ms in state APIVERSION_QUERY)",
-        "TLS or SASL wanted",
+        "TLS or SASL expected",
         False,
     ),
     (
@@ -86,7 +86,7 @@ LINES = [
 def test_a_line_names_broker_reason_and_remedy(broker: str, line: str, advice: str, is_lasting: bool) -> None:
     found = parse_failure(HEAD.format(broker) + line)
     assert found is not None
-    assert found == parse_failure(f"{broker}/bootstrap: {line}")  # as an error's text
+    assert found == parse_failure(f"{broker}/bootstrap: {line}")  # the text of an error
     assert found.broker == broker.rpartition("//")[2]
     assert found.reason == line.partition(" (after")[0]
     assert advice in found.advice
@@ -94,11 +94,11 @@ def test_a_line_names_broker_reason_and_remedy(broker: str, line: str, advice: s
 
 
 @pytest.mark.parametrize("line", ["", "CONFWARN [rdkafka#producer-1] [thrd:app]: something", "REQTMOUT of nothing"])
-def test_other_lines_tell_of_nothing(line: str) -> None:
+def test_other_lines_are_ignored(line: str) -> None:
     assert parse_failure(line) is None
 
 
-def test_an_error_is_told_without_the_client_s_code() -> None:
+def test_the_text_of_an_error_lacks_the_client_s_code() -> None:
     connection = AdminConnection({"bootstrap.servers": "127.0.0.1:1"}, timeout=timedelta(seconds=30))
     answer: Future[None] = Future()
     answer.set_exception(KafkaException(KafkaError(KafkaError._TRANSPORT)))
@@ -107,7 +107,9 @@ def test_an_error_is_told_without_the_client_s_code() -> None:
     assert "_TRANSPORT" not in str(caught.value)
 
 
-def test_while_it_waits_it_says_for_how_long(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_warning_while_waiting_has_the_timeout(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(admin_connection, "FIRST_CONTACT", timedelta())
     monkeypatch.setattr(admin_connection, "GRACE", timedelta())
     connection = AdminConnection({"bootstrap.servers": "127.0.0.1:1"}, timeout=timedelta(milliseconds=500))
@@ -119,7 +121,7 @@ def test_while_it_waits_it_says_for_how_long(caplog: pytest.LogCaptureFixture, m
 
 EVENTS = st.lists(
     st.tuples(
-        st.floats(0, 5),  # seconds since the one before
+        st.floats(0, 5),  # seconds since the previous event
         st.one_of(
             st.tuples(st.just("failed"), st.sampled_from("abc"), st.booleans()),
             st.tuples(st.just("down")),
@@ -132,10 +134,10 @@ EVENTS = st.lists(
 
 @given(events=EVENTS, asked=st.floats(0, 20), patience=st.floats(0.1, 30))
 @settings(max_examples=300, deadline=None)
-def test_a_call_ends_early_only_when_everything_is_down(
+def test_a_call_ends_early_only_when_all_brokers_are_down(
     events: list[tuple[float, tuple[object, ...]]], asked: float, patience: float
 ) -> None:
-    """The model: what was said since the last answer decides."""
+    """Checked against a model: events since the last answer decide."""
     known, down, said, now = Unreachable("somewhere:1"), False, dict[str, tuple[bool, float]](), 0.0
     for wait, event in events:
         now += wait
@@ -173,7 +175,7 @@ def test_many_brokers_are_counted_not_listed() -> None:
 
 @pytest.fixture
 def closed_port() -> Iterator[int]:
-    """Nothing listens there, and nobody else gets it."""
+    """A port without a listener, which no other process can take."""
     with closing(socket.socket()) as taken:
         taken.bind(("127.0.0.1", 0))
         yield taken.getsockname()[1]
@@ -197,7 +199,7 @@ def test_a_port_without_a_listener_is_named_within_the_first_contact(closed_port
     assert time.monotonic() - began < AT_ONCE
 
 
-def test_a_group_is_not_asked_for_again_when_no_broker_is_there(closed_port: int) -> None:
+def test_a_request_for_a_group_is_not_repeated_without_a_broker(closed_port: int) -> None:
     began = time.monotonic()
     servers = {"bootstrap.servers": f"127.0.0.1:{closed_port}"}
     with pytest.raises(BrokerUnavailable, match=r"describe group g: .*Connection refused"):

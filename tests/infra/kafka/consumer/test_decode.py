@@ -17,7 +17,7 @@ from tests.contracts.consumer import check
 
 Headers = list[tuple[str, bytes | None]]
 EOF = KafkaError._PARTITION_EOF
-CREATE, APPEND, NO_STAMP = 1, 2, 0  # librdkafka's numbers
+CREATE, APPEND, NO_STAMP = 1, 2, 0  # librdkafka's numbers of timestamp types
 INT64 = st.integers(-(2**63), 2**63 - 1)
 DATA = st.none() | st.binary(max_size=20)
 PAIRS = st.tuples(st.text(max_size=5), DATA)
@@ -35,7 +35,7 @@ def message(
     timestamp: tuple[int, int] = (CREATE, 1),
     epoch: int | None = 3,
 ) -> Message[bytes, bytes]:
-    """A real message of the client, as `consume` makes it."""
+    """A real message of the client, as `consume` returns it."""
     return Message(
         topic=topic,
         partition=partition,
@@ -94,12 +94,12 @@ def test_every_field_of_every_record_is_in_its_run(rows: list[dict[str, Any]]) -
 
 @settings(deadline=None)
 @given(streams())
-def test_a_partition_has_one_run_however_its_records_are_interleaved(rows: list[dict[str, Any]]) -> None:
+def test_a_partition_has_one_run_for_any_interleaving_of_records(rows: list[dict[str, Any]]) -> None:
     found = [run.partition for run in runs([message(**row) for row in rows])]
     assert len(found) == len(set(found))
 
 
-def test_errors_cut_the_records_of_their_partition_and_only_its_last_end_counts() -> None:
+def test_errors_split_the_records_of_their_partition_and_only_the_last_eof_counts() -> None:
     end, later = (Message(topic="t", partition=0, offset=at, error=KafkaError(EOF)) for at in (3, 9))
     gone = Message(topic="t", partition=0, offset=4, error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
     dead = Message(error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
@@ -121,7 +121,7 @@ def test_errors_cut_the_records_of_their_partition_and_only_its_last_end_counts(
     assert sorted(run.count for run in runs(messages) if isinstance(run, Run)) == [1, 1, 3]
 
 
-def test_an_end_with_nothing_behind_it_stays() -> None:
+def test_a_partition_eof_without_later_records_is_kept() -> None:
     end = Message(topic="t", partition=0, offset=3, error=KafkaError(EOF))
     gone = Message(topic="t", partition=0, offset=4, error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
     codes = [item[1].code() for _, item in items([end, gone]) if isinstance(item, tuple)]
@@ -142,7 +142,7 @@ def test_the_schema_is_exact_without_headers_too() -> None:
 
 
 @pytest.mark.parametrize("enabled", [True, False])
-def test_garbage_collection_is_left_as_it_was(enabled: bool) -> None:
+def test_the_state_of_garbage_collection_is_restored(enabled: bool) -> None:
     (gc.enable if enabled else gc.disable)()
     try:
         list(runs([message(1, headers=[("a", b"b")])]))

@@ -25,7 +25,7 @@ IMPATIENT = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "200"}
 
 @dataclass(slots=True)
 class Owner:
-    """What a listener was told, added up."""
+    """A listener that tracks which partitions it owns."""
 
     owned: set[TopicPartition] = field(default_factory=set)
     told: list[str] = field(default_factory=list)
@@ -90,7 +90,7 @@ def drive(*placements: KafkaPlacement, until: Callable[[], object]) -> list[Cons
 
 
 @pytest.mark.integration
-def test_partitions_are_shared_out_and_taken_over(
+def test_partitions_are_distributed_and_taken_over(
     make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str
 ) -> None:
     a, b, first, second = Owner(), Owner(), make(), make()
@@ -123,7 +123,7 @@ def test_nothing_is_fetched(
 
 
 @pytest.mark.integration
-def test_what_a_listener_raises_comes_out_of_poll(
+def test_an_exception_of_a_listener_is_reported_by_poll(
     make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str
 ) -> None:
     owner, placement = Owner(fail=True), make()
@@ -136,11 +136,11 @@ def test_what_a_listener_raises_comes_out_of_poll(
 
 
 @pytest.mark.integration
-def test_the_fence_is_there_while_a_partition_is_being_taken(
+def test_the_fence_is_available_during_a_revocation(
     make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str
 ) -> None:
-    """Whoever asks for it holds the lock that the revocation waits for, and the client may let nobody else in until the
-    revocation has returned: both would wait for ever (seen)."""
+    """The caller of `fence` holds the lock that the revocation waits for, and the client may block all calls until the
+    revocation has returned: both would wait forever (seen)."""
     answers: list[object] = []
     in_time: list[bool] = []
 
@@ -167,24 +167,24 @@ def test_the_fence_is_there_while_a_partition_is_being_taken(
 def test_a_member_without_a_generation_has_no_fence(
     make: Callable[[], KafkaPlacement], partitions: set[TopicPartition], topic_name: str
 ) -> None:
-    """The broker accepts such a fence, whoever owns the partitions: see test_transactions."""
+    """The broker would accept such a fence, whichever member owns the partitions: see test_transactional."""
     owner, placement = Owner(), make()
     assert placement.fence() is None
     placement.subscribe([topic_name], owner)
     placement.poll(timedelta())
-    assert placement.fence() is None, "it asks to join, or has not asked yet"
+    assert placement.fence() is None, "it is joining, or has not tried to join yet"
     drive(placement, until=lambda: owner.owned == partitions)
     assert placement.fence() is not None
-    placement._member.client.unsubscribe()  # as the client leaves by itself
+    placement._member.client.unsubscribe()  # the client leaves the group by itself
     drive(placement, until=lambda: owner.owned == set())
     placement.poll(TURN)
-    # under KIP-848 a member keeps its id for its whole life, and its epoch is one that the broker refuses
+    # under KIP-848 a member keeps its id as long as it exists, with an epoch that the broker rejects
     assert (placement.fence() is None) == (placement._member.client.memberid() is None)
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.long), "consumer"])
-def test_a_group_that_is_not_for_this_principal_is_told(
+def test_a_group_without_permission_is_reported(
     stack: LocalStack, partitions: set[TopicPartition], topic_name: str, unique: Callable[[str], str], protocol: str
 ) -> None:
     principal, group = Principal(stack.brokers["a"], unique("worker")), unique("group")
@@ -205,13 +205,13 @@ def test_a_group_that_is_not_for_this_principal_is_told(
 
 
 @pytest.mark.integration
-def test_a_member_ends_when_its_client_has_what_it_does_not_know_of(
+def test_a_member_ends_when_its_client_has_an_unknown_assignment(
     make: Callable[[], KafkaPlacement],
     partitions: set[TopicPartition],
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The client refuses what a callback asks for, and assigns by itself: nobody would work on these partitions."""
+    """The client rejects a callback's request and assigns by itself: no member would work on these partitions."""
 
     class Refuses(Consumer):
         def incremental_assign(self, partitions: object) -> None:
@@ -220,18 +220,18 @@ def test_a_member_ends_when_its_client_has_what_it_does_not_know_of(
     monkeypatch.setattr("infra.kafka.consumer.group_member.Consumer", Refuses)
     owner, placement = Owner(), make()
     placement.subscribe([topic_name], owner)
-    with pytest.raises(OwnershipLost, match=rf"_STATE.*{topic_name}/0.*nothing.*start the process again"):
+    with pytest.raises(OwnershipLost, match=rf"_STATE.*{topic_name}/0.*nothing.*restart the process"):
         drive(placement, until=lambda: owner.owned)
 
 
 @pytest.mark.integration
-def test_a_member_ends_when_it_was_not_told_of_a_loss(
+def test_a_member_ends_when_it_was_not_notified_of_a_loss(
     make: Callable[[], KafkaPlacement],
     partitions: set[TopicPartition],
     topic_name: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It would write partitions that are another's. Whoever listens hears that they are lost before the end."""
+    """It would write to partitions of another member. The listener is notified of the loss before the member ends."""
 
     class Deaf(Consumer):
         def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
@@ -250,6 +250,6 @@ def test_a_member_ends_when_it_was_not_told_of_a_loss(
     assert (a.owned, a.told[-1]) == (set(), "lost")
 
 
-def test_the_isolation_level_is_not_for_changing() -> None:
+def test_the_isolation_level_cannot_be_changed() -> None:
     with pytest.raises(ConfigError, match=r'isolation\.level" = "read_uncommitted": must be "read_committed"'):
         KafkaPlacement({"isolation.level": "read_uncommitted"}, group_id="g")

@@ -1,4 +1,4 @@
-"""A command in the place of the workers, on a real broker: none of them has a claimed partition before it is over."""
+"""A command claims partitions on a real broker: no worker is assigned a claimed partition before the claim ends."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.infra.kafka.consumer.test_placement import PATIENCE, Owner, drive
 
 pytestmark = pytest.mark.integration
 
-SHORT = timedelta(seconds=4)  # longer than a first rebalance takes
+SHORT = timedelta(seconds=4)  # longer than the first rebalance
 
 
 class Group:
@@ -62,7 +62,7 @@ def group(request: pytest.FixtureRequest, stack: LocalStack, unique: Callable[[s
         yield Group(Cluster(stack.brokers["a"]), unique, request.param, around)
 
 
-def test_a_worker_that_starts_meanwhile_reads_the_seed(group: Group) -> None:
+def test_a_worker_that_starts_during_a_claim_reads_the_seed(group: Group) -> None:
     key = CheckpointKey(SourcePartition("a", "t", 0), group.partitions[0].topic)
     seed = Checkpoint(5, "id", T0, Author.SEED)
     editor, store = group.editor(), group.store()
@@ -81,7 +81,7 @@ def test_a_worker_that_starts_meanwhile_reads_the_seed(group: Group) -> None:
 
 
 @pytest.mark.long
-def test_a_worker_that_came_first_keeps_its_partitions(group: Group) -> None:
+def test_a_worker_that_started_first_keeps_its_partitions(group: Group) -> None:
     placement, owner = group.worker()
     drive(placement, until=lambda: owner.owned == set(group.partitions))
     with (

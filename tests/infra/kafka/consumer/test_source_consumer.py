@@ -33,7 +33,7 @@ from tests.fakes.kafka_consumer import FakeBroker, FakeRecord, FakeSourceConsume
 from tests.infra.kafka_wire import WireRecord, produce
 from tests.infra.log_files import lose_tails
 
-IMPATIENT = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "200"}  # soon told of a rebalance
+IMPATIENT = {"session.timeout.ms": "1500", "heartbeat.interval.ms": "200"}  # soon notified of a rebalance
 
 
 class FakeWorld(World):
@@ -84,7 +84,7 @@ class FakeWorld(World):
 
 
 class ClientTransaction:
-    """Over when its marker is in the log, so that offsets behind it are known: the client is answered before."""
+    """Ends once its marker is in the log, so that later offsets are known: the client gets its answer before that."""
 
     def __init__(self, producer: Producer, high: Callable[[], int]) -> None:
         self._producer, self._high = producer, high
@@ -168,17 +168,19 @@ class BrokerWorld(World):
             future.result(30)
 
     def elect(self, *partitions: TopicPartition) -> None:
-        """Of every partition: the only broker goes and comes back."""
+        """Move the leadership of every partition: the only broker restarts."""
         self.broker.kill()
         self.broker.start()
-        self.admin.describe({partition.topic for partition in partitions})  # else its offsets are of the leader before
+        self.admin.describe(
+            {partition.topic for partition in partitions}
+        )  # else its offsets are those of the previous leader
 
     def truncate(self, ends: Mapping[TopicPartition, int]) -> None:
         lose_tails(self.broker, ends)
-        self._producer = self._new_producer()  # the sequence of the one before is broken
+        self._producer = self._new_producer()  # the sequence of the previous producer is broken
 
     def compact_soon(self) -> None:
-        """The cleaner looks every 15 s by default."""
+        """The log cleaner runs every 15 s by default."""
         backoff = ConfigEntry("log.cleaner.backoff.ms", "200", incremental_operation=AlterConfigOpType.SET)
         brokers = self._client.list_topics(timeout=30).brokers
         asked = [ConfigResource(ResourceType.BROKER, str(node), incremental_configs=[backoff]) for node in brokers]
@@ -195,7 +197,7 @@ class BrokerWorld(World):
         return KafkaSourceConsumer(properties, group_id=group_id, **(defaults | options))
 
     def rebalance(self, consumer: SourceConsumer) -> None:
-        """It comes by itself."""
+        """The rebalance happens by itself."""
 
 
 class TestFakeSourceConsumer(ConsumerContract):
@@ -232,8 +234,8 @@ class TestKafkaSourceConsumer(ConsumerContract):
         world.close()
 
     @pytest.mark.long  # two restarts of the broker
-    def test_a_hole_at_the_end_is_no_truncation(self, world: World) -> None:
-        super().test_a_hole_at_the_end_is_no_truncation(world)
+    def test_a_hole_at_the_end_is_not_a_truncation(self, world: World) -> None:
+        super().test_a_hole_at_the_end_is_not_a_truncation(world)
 
     @pytest.mark.parametrize("examples", [2, pytest.param(40, marks=pytest.mark.long)])
     def test_any_mix_of_pauses_seeks_and_moves(self, world: World, examples: int) -> None:
@@ -249,7 +251,7 @@ class TestKafkaSourceConsumerOfTheNewProtocol(TestKafkaSourceConsumer):
 
 
 def drive(*members: Member, until: Callable[[], object]) -> None:
-    """Poll all of them by turns: a rebalance needs every member."""
+    """Poll all members in turn: a rebalance needs every member."""
     deadline = Deadline(PATIENCE)
     while not until():
         assert not deadline.expired, [(m.consumer.assignment(), m.listener.told) for m in members]
@@ -259,7 +261,7 @@ def drive(*members: Member, until: Callable[[], object]) -> None:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_second_member_takes_only_what_must_move(
+def test_a_second_member_is_assigned_only_the_partitions_that_must_move(
     stack: LocalStack, unique: Callable[[str], str], protocol: str
 ) -> None:
     world = BrokerWorld(stack.brokers["a"], unique, protocol=protocol)
@@ -276,7 +278,7 @@ def test_a_second_member_takes_only_what_must_move(
         first, second = members
         first.consumer.subscribe([topic], first.listener)
         drive(first, until=lambda: first.consumer.assignment() == partitions)
-        # a reading that was broken and taken anew by the client is no reason for the group to move anything
+        # when the client unassigns and assigns a partition locally, the group does not rebalance
         broken = min(partitions)
         first.consumer.start(broken, 99)
         drive(first, until=lambda: first.of(PartitionFailed))
@@ -304,7 +306,7 @@ def test_compaction_leaves_holes(world: BrokerWorld) -> None:
         cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.001", max_compaction_lag_ms="1"
     )
     world.compact_soon()
-    stamps = count(1, 10_000)  # a segment rolls by the stamps of its records
+    stamps = count(1, 10_000)  # a log segment rolls by the timestamps of its records
     for number in range(6):
         world.append_row(p, key=b"same", value=b"%d" % number, timestamp_ms=next(stamps))
     deadline = Deadline(timedelta(seconds=40))
@@ -312,7 +314,7 @@ def test_compaction_leaves_holes(world: BrokerWorld) -> None:
     while not compacted and not deadline.expired:
         world.append_row(
             p, key=b"roll", value=b"x", timestamp_ms=next(stamps)
-        )  # the cleaner leaves the segment alone that is written to
+        )  # the cleaner skips the active log segment
         (high,) = (marks.high for marks in world.admin.watermarks([p]).values())
         consumer = world.member()
         member = Member(world, consumer, Listener(consumer))
@@ -326,7 +328,7 @@ def test_compaction_leaves_holes(world: BrokerWorld) -> None:
 
 
 @pytest.mark.integration
-def test_records_that_come_by_turns_make_one_run_of_each_partition(world: BrokerWorld) -> None:
+def test_interleaved_records_make_one_run_per_partition(world: BrokerWorld) -> None:
     partitions = world.topic(partitions=5)
     consumer = world.member()
     member = Member(world, consumer, Listener(consumer, None))
@@ -350,7 +352,7 @@ def test_records_that_come_by_turns_make_one_run_of_each_partition(world: Broker
 
 
 @pytest.mark.integration
-def test_a_poll_waits_a_little_for_more(world: BrokerWorld) -> None:
+def test_a_poll_lingers_for_more_records(world: BrokerWorld) -> None:
     (p,) = world.topic()
     consumer = world.member(linger=timedelta(seconds=1))
     member = Member(world, consumer, Listener(consumer))
@@ -368,8 +370,8 @@ def test_a_poll_waits_a_little_for_more(world: BrokerWorld) -> None:
 
 
 @pytest.mark.integration
-def test_a_pause_has_little_fetched_again(world: BrokerWorld) -> None:
-    """The client drops what it holds when it pauses; what it had to fetch again is counted by itself."""
+def test_few_records_are_fetched_again_after_a_pause(world: BrokerWorld) -> None:
+    """The client drops its fetched messages when it pauses; its own statistics count what it fetches again."""
     (p,) = world.topic()
     count, pauses = 40_000, 10
     world.append(p, *[bytes(500)] * count)
@@ -393,7 +395,7 @@ def test_a_pause_has_little_fetched_again(world: BrokerWorld) -> None:
         seen = len(statistics)
         member.until(lambda: len(statistics) > seen + 1)
         fetched = statistics[-1]["topics"][p.topic]["partitions"]["0"]["rxmsgs"]
-        assert fetched < 2 * count, f"{fetched} records were fetched"  # 3.8 times as many, if a pause drops them
+        assert fetched < 2 * count, f"{fetched} records were fetched"  # 3.8 times as many if a pause drops them
     finally:
         consumer.close(PATIENCE)
 
@@ -425,8 +427,8 @@ def test_a_header_that_cannot_be_decoded_stops_the_partition_there(world: Broker
 
 
 @pytest.mark.integration
-def test_what_the_clients_own_call_loses_is_read_again(world: BrokerWorld) -> None:
-    """A signal's exception leaves `consume` in place of the record that it had in hand."""
+def test_records_lost_by_the_clients_own_call_are_read_again(world: BrokerWorld) -> None:
+    """A signal's exception is raised by `consume`, and the record that it had taken from the queue is lost."""
     (p,) = world.topic()
     consumer = world.member()
     member = Member(world, consumer, Listener(consumer))
@@ -455,7 +457,7 @@ def test_what_the_clients_own_call_loses_is_read_again(world: BrokerWorld) -> No
 
 
 @pytest.mark.integration
-def test_a_commit_refused_by_the_broker_is_a_failure_not_an_exception(world: BrokerWorld) -> None:
+def test_a_commit_rejected_by_the_broker_is_a_failure_not_an_exception(world: BrokerWorld) -> None:
     (p,) = world.topic()
     consumer = world.member()
     member = Member(world, consumer, Listener(consumer))
@@ -478,7 +480,7 @@ def test_a_commit_refused_by_the_broker_is_a_failure_not_an_exception(world: Bro
 
 
 @pytest.mark.integration
-def test_a_frozen_broker_holds_nobody_up(stack: LocalStack, world: BrokerWorld) -> None:
+def test_a_frozen_broker_blocks_no_call(stack: LocalStack, world: BrokerWorld) -> None:
     (p,) = world.topic()
     consumer = world.member()
     short = timedelta(seconds=0.5)
@@ -502,7 +504,7 @@ def test_a_frozen_broker_holds_nobody_up(stack: LocalStack, world: BrokerWorld) 
 
 
 @pytest.mark.integration
-def test_a_replaced_static_member_says_that_it_is_over(world: BrokerWorld) -> None:
+def test_a_replaced_static_member_ends(world: BrokerWorld) -> None:
     (p,) = world.topic()
     static = {"group.instance.id": world.unique("instance")}
     old, new = (world.member(group="static", properties=static) for _ in range(2))
@@ -512,7 +514,7 @@ def test_a_replaced_static_member_says_that_it_is_over(world: BrokerWorld) -> No
         members[0].until(old.assignment)
         new.subscribe([p.topic], members[1].listener)
         members[1].until(new.assignment)
-        with pytest.raises(OwnershipLost, match="start the process again"):
+        with pytest.raises(OwnershipLost, match="restart the process"):
             members[0].until(lambda: False)
         assert members[0].listener.told[-1] == ("lost", frozenset({p}))
         assert old.assignment() == frozenset()
@@ -523,7 +525,7 @@ def test_a_replaced_static_member_says_that_it_is_over(world: BrokerWorld) -> No
 
 @pytest.mark.integration
 @pytest.mark.long
-def test_lost_partitions_are_told_as_lost(world: BrokerWorld) -> None:
+def test_lost_partitions_are_reported_as_lost(world: BrokerWorld) -> None:
     (p,) = world.topic()
     consumer = world.member(properties=IMPATIENT | {"max.poll.interval.ms": "1500"})
     member = Member(world, consumer, Listener(consumer, fail_in={"lost"}))
@@ -542,8 +544,8 @@ def test_lost_partitions_are_told_as_lost(world: BrokerWorld) -> None:
 
 @pytest.mark.integration
 @pytest.mark.long
-def test_a_subscription_changed_after_a_loss_comes_into_force(world: BrokerWorld) -> None:
-    """It waits for the group: the client may abort the whole process if it is changed while joining again."""
+def test_a_subscription_changed_after_a_loss_takes_effect(world: BrokerWorld) -> None:
+    """The change waits for the group: the client may abort the process if it changes during a rejoin."""
     (p,), (q,) = world.topic(), world.topic()
     consumer = world.member(properties=IMPATIENT | {"max.poll.interval.ms": "1500"})
     member = Member(world, consumer, Listener(consumer))
@@ -567,14 +569,14 @@ def test_a_subscription_changed_after_a_loss_comes_into_force(world: BrokerWorld
         ({"group.protocol": "consumer", "session.timeout.ms": "1"}, '"session.timeout.ms": belongs to the broker'),
     ],
 )
-def test_settings_that_break_a_guarantee_are_refused(properties: dict[str, str], problem: str) -> None:
+def test_properties_that_break_a_guarantee_are_rejected(properties: dict[str, str], problem: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(problem)):
         KafkaSourceConsumer(properties, group_id="g", isolation_level="read_committed", memory_bytes=1 << 20)
 
 
 @pytest.mark.parametrize("memory_bytes", [1, 1 << 20, 256 << 20, 1 << 40])
 @pytest.mark.parametrize("brokers", [1, 300])
-def test_any_budget_is_one_the_client_takes(memory_bytes: int, brokers: int) -> None:
+def test_the_client_accepts_any_memory_budget(memory_bytes: int, brokers: int) -> None:
     consumer = KafkaSourceConsumer(
         {}, group_id="g", isolation_level="read_committed", memory_bytes=memory_bytes, brokers=brokers
     )

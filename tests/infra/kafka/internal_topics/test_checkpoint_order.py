@@ -1,4 +1,4 @@
-"""Order per key in the checkpoint topic, whatever becomes of its partition count: on a real broker, by every writer."""
+"""Order per key in the checkpoint topic when its partition count changes, with every writer, on a real broker."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ pytestmark = pytest.mark.integration
 
 AT = datetime(2026, 3, 4, tzinfo=UTC)
 MIB = 1 << 20
-FOREIGN = 60_000  # records of others
+FOREIGN = 60_000  # foreign records
 KEYS = 20
 GROWN = 3  # partitions
 
 
 class Topic:
-    """A checkpoint topic, and whoever writes to it."""
+    """A checkpoint topic and its writers."""
 
     def __init__(self, cluster: Cluster, name: str, target: Sequence[TopicPartition]) -> None:
         self.cluster, self.name, self.target = cluster, name, target
@@ -71,7 +71,7 @@ class Topic:
         return closing(KafkaCheckpointStore(self._properties | {"fetch.wait.max.ms": 50}, self.name))
 
     def positions(self) -> dict[int, int | str]:
-        """As somebody reads them who begins now, with the records of all partitions fetched side by side."""
+        """Read by a new reader that fetches the records of all partitions interleaved."""
         with self.store() as store:
             found = store.read()
         return {k.source.partition: w.next_offset if isinstance(w, Checkpoint) else str(w) for k, w in found.items()}
@@ -93,8 +93,8 @@ def topic(stack: LocalStack, unique: Callable[[str], str]) -> Topic:
 
 
 @pytest.mark.parametrize("guarantee", [pytest.param("at_least_once", marks=pytest.mark.long), "transactional"])
-def test_a_topic_that_grew_mixes_up_no_positions(topic: Topic, guarantee: str) -> None:
-    """An operator's seed, what was delivered since, and a topic that grew in between; others' records in front."""
+def test_positions_stay_correct_in_a_topic_that_grew(topic: Topic, guarantee: str) -> None:
+    """An operator's seed, deliveries after it, and a topic that grew in between; foreign records come first."""
     with topic.cluster.producer(**{"linger.ms": 50, "queue.buffering.max.messages": FOREIGN + 1}) as others:
         for n in range(FOREIGN):
             others.produce(topic.name, b"%d" % n, b"foreign-%d" % n, 0)
@@ -106,7 +106,7 @@ def test_a_topic_that_grew_mixes_up_no_positions(topic: Topic, guarantee: str) -
         topic.deliver(writer, 200)
         assert set(running.read().values()) == {Checkpoint(200, "id", AT, writer.author)}
         topic.grow()
-        writer.close(timedelta(seconds=5))  # a client that learns of the new partitions at once
+        writer.close(timedelta(seconds=5))  # a client that learns of new partitions at once
         topic.deliver(writer, 500)
         with topic.editor() as editor:
             for number in range(KEYS):
@@ -117,7 +117,7 @@ def test_a_topic_that_grew_mixes_up_no_positions(topic: Topic, guarantee: str) -
         assert topic.positions() == dict.fromkeys(range(KEYS), 500)
 
 
-def test_an_owners_word_is_found_in_a_topic_that_grew(topic: Topic) -> None:
+def test_an_owner_record_is_found_in_a_topic_that_grew(topic: Topic) -> None:
     with (
         topic.store() as first_reads,
         topic.store() as second_reads,
@@ -134,7 +134,7 @@ def test_an_owners_word_is_found_in_a_topic_that_grew(topic: Topic) -> None:
             first_word.confirm()
 
 
-def test_records_of_ours_are_in_the_first_partition_only(topic: Topic) -> None:
+def test_our_records_are_in_the_first_partition_only(topic: Topic) -> None:
     topic.grow()
     with topic.at_least_once() as writer:
         topic.deliver(writer, 1)

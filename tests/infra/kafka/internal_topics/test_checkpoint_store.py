@@ -1,4 +1,4 @@
-"""The checkpoint store: the contract, and what only a real topic does."""
+"""The checkpoint store: the contract, and behaviour that only a real topic has."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ class TestKafkaCheckpointStore(CheckpointContract):
     @pytest.fixture
     def topic(self, cluster: Cluster, unique: Callable[[str], str]) -> str:
         self._topic = unique("checkpoint")
-        cluster.create(self._topic, configs={"cleanup.policy": "compact,delete"})  # delete: so that tests may cut it
+        cluster.create(
+            self._topic, configs={"cleanup.policy": "compact,delete"}
+        )  # delete: so that tests may delete records
         return self._topic
 
     @pytest.fixture
@@ -119,7 +121,7 @@ class TestKafkaCheckpointStore(CheckpointContract):
         assert (store.parked(), store.claims()) == ({}, CLAIMS[1:])
         editor.close()
 
-    def test_notes_are_read_anew_with_the_log(self, store: KafkaCheckpointStore, cluster: Cluster, topic: str) -> None:
+    def test_notes_are_read_again_with_the_log(self, store: KafkaCheckpointStore, cluster: Cluster, topic: str) -> None:
         cluster.put(topic, encode_parked_key(key(0)), encode_parked(PARKED))
         store.read()
         assert store.parked() == {key(0): PARKED}
@@ -127,12 +129,12 @@ class TestKafkaCheckpointStore(CheckpointContract):
         store.read()
         assert store.parked() == {}
 
-    def test_a_reading_that_breaks_off_is_no_word_on_the_notes(
+    def test_an_incomplete_read_does_not_change_the_notes(
         self, store: KafkaCheckpointStore, cluster: Cluster, topic: str, unique: Callable[[str], str]
     ) -> None:
         cluster.put(topic, encode_parked_key(key(0)), encode_parked(PARKED))
         store.read()
-        cluster.cut(topic)  # so that all is read anew
+        cluster.cut(topic)  # so that the whole log is read again
         with cluster.producer(**{"transactional.id": unique("tx")}) as producer:
             producer.init_transactions()
             producer.begin_transaction()
@@ -161,9 +163,9 @@ class TestKafkaCheckpointStore(CheckpointContract):
             producer.produce(topic, encode(checkpoint(9)), encode_key(key(0)), 0)
             producer.flush()
             producer.abort_transaction()
-        assert store.read() == {key(0): checkpoint(7)}  # the log ends with what is no record
+        assert store.read() == {key(0): checkpoint(7)}  # the log ends with a transaction marker
 
-    def test_a_commit_behind_an_open_transaction_is_waited_for(
+    def test_a_read_waits_for_a_commit_after_an_open_transaction(
         self, store: KafkaCheckpointStore, cluster: Cluster, topic: str, unique: Callable[[str], str]
     ) -> None:
         with (
@@ -183,7 +185,7 @@ class TestKafkaCheckpointStore(CheckpointContract):
             opened.abort_transaction()
             assert store.read() == {key(2): checkpoint(2)}
 
-    def test_a_cut_log_is_read_anew(self, store: KafkaCheckpointStore, cluster: Cluster, topic: str) -> None:
+    def test_a_truncated_log_is_read_again(self, store: KafkaCheckpointStore, cluster: Cluster, topic: str) -> None:
         self.put(key(0), checkpoint(1))
         assert store.read() == {key(0): checkpoint(1)}
         self.put(key(1), checkpoint(2))
@@ -191,7 +193,7 @@ class TestKafkaCheckpointStore(CheckpointContract):
         self.put(key(2), checkpoint(3))
         assert store.read() == {key(2): checkpoint(3)}
 
-    def test_another_life_of_the_topic_is_read_anew(
+    def test_another_incarnation_of_the_topic_is_read_again(
         self, store: KafkaCheckpointStore, cluster: Cluster, topic: str
     ) -> None:
         self.put(key(0), checkpoint(1))
@@ -202,9 +204,7 @@ class TestKafkaCheckpointStore(CheckpointContract):
         self.put(key(1), checkpoint(6))
         assert store.read() == {key(1): checkpoint(6)}
 
-    def test_one_partition_is_read_and_no_other(
-        self, store: KafkaCheckpointStore, cluster: Cluster, topic: str
-    ) -> None:
+    def test_only_one_partition_is_read(self, store: KafkaCheckpointStore, cluster: Cluster, topic: str) -> None:
         self.put(key(0), checkpoint(1))
         assert store.read() == {key(0): checkpoint(1)}
         cluster.add_partition(topic, 3)
@@ -215,10 +215,10 @@ class TestKafkaCheckpointStore(CheckpointContract):
 
 
 @pytest.mark.integration
-def test_a_topic_that_is_not_for_this_principal_is_a_refusal(
+def test_a_topic_without_permission_is_a_target_error(
     stack: LocalStack, unique: Callable[[str], str], topic_name: str
 ) -> None:
-    """Time does not mend it, so it is not taken for a broker that is away."""
+    """Waiting does not help, so it does not count as an unreachable broker."""
     broker = stack.brokers["b"]
     principal = Principal(broker, unique("worker"))
     store = KafkaCheckpointStore({**principal.properties, "log_level": 0}, topic_name)
@@ -234,7 +234,7 @@ def test_a_topic_that_is_not_for_this_principal_is_a_refusal(
         assert store.read() == {key(0): checkpoint(7)}
 
 
-def test_an_unreachable_broker_takes_no_record() -> None:
+def test_a_write_without_a_reachable_broker_raises() -> None:
     editor = KafkaCheckpointEditor(
         {"bootstrap.servers": "127.0.0.1:9", "log_level": 0}, "topic", write_within=timedelta(milliseconds=300)
     )

@@ -1,4 +1,4 @@
-"""The internal topics: what is made, what is refused, and why."""
+"""The internal topics: created if missing, checked if present."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GOOD_CHECKPOINTS = {"cleanup.policy": "compact", "retention.ms": "604800000"}
 
 @dataclass(slots=True)
 class Topics:
-    """The part of a ClusterAdmin that is asked."""
+    """The part of a ClusterAdmin that is used."""
 
     existing: dict[str, Mapping[str, str]] = field(default_factory=dict)
     shapes: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ def ensure(topics: Topics, retention: timedelta = HOUR) -> None:
     )
 
 
-def test_missing_topics_are_made_and_then_found_good(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_topics_are_created_and_then_pass_the_check(caplog: pytest.LogCaptureFixture) -> None:
     topics = Topics()
     ensure(topics)
     assert topics.shapes == {"events": (1, 3), "checkpoints": (1, 3)}
@@ -69,18 +69,18 @@ def test_missing_topics_are_made_and_then_found_good(caplog: pytest.LogCaptureFi
         ({"cleanup.policy": "delete", "retention.ms": "0"}, "retention.ms is 0, shorter"),
     ],
 )
-def test_an_event_log_that_would_drop_events_is_refused(events: Mapping[str, str], said: str) -> None:
+def test_an_event_log_that_would_drop_events_is_rejected(events: Mapping[str, str], said: str) -> None:
     with pytest.raises(TargetError, match=f"events: .*{said}"):
         ensure(Topics({"events": events, "checkpoints": GOOD_CHECKPOINTS}))
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete", "delete, compact", ""])
-def test_a_checkpoint_topic_that_would_forget_is_refused(policy: str) -> None:
+def test_a_checkpoint_topic_that_would_lose_positions_is_rejected(policy: str) -> None:
     with pytest.raises(TargetError, match=r"checkpoints: .*set it to 'compact' alone"):
         ensure(Topics({"events": GOOD_EVENTS, "checkpoints": {"cleanup.policy": policy}}))
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(TargetError) as raised:
         ensure(Topics({"events": {"cleanup.policy": "compact", "retention.ms": "1"}, "checkpoints": {}}))
     for said in ("'compact'", "retention.ms is 1", "checkpoints: cleanup.policy is None"):

@@ -1,4 +1,4 @@
-"""The event log: the contract, and what only a real topic does."""
+"""The event log: the contract, and behaviour that only a real topic has."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class TestKafkaEventLog(EventLogContract):
         opened: list[KafkaEventLog] = []
 
         def open_log(*, check_every: timedelta = timedelta(minutes=5), patience: timedelta = PATIENCE) -> KafkaEventLog:
-            # a reader that fetches little ahead, so that there is something it can lose
+            # a reader that fetches little ahead, so that it can lose its position
             little = {"queued.min.messages": 1, "queued.max.messages.kbytes": 1, "max.partition.fetch.bytes": 1000}
             quick = {
                 "log_level": 0,
@@ -126,7 +126,7 @@ class TestKafkaEventLog(EventLogContract):
         found = read(log, 20)
         assert sorted(map(repr, found)) == sorted(map(repr, events))
 
-    def test_another_life_of_the_topic_is_noticed(
+    def test_another_incarnation_of_the_topic_is_noticed(
         self, open_log: Callable[..., KafkaEventLog], cluster: Cluster, topic: str
     ) -> None:
         log = open_log(check_every=timedelta(milliseconds=50))
@@ -137,7 +137,9 @@ class TestKafkaEventLog(EventLogContract):
         log.publish([created(7)])
         assert created(7) in read(log, 1)
 
-    def test_trouble_loses_no_position(self, open_log: Callable[..., KafkaEventLog], cluster: Cluster) -> None:
+    def test_connection_problems_lose_no_position(
+        self, open_log: Callable[..., KafkaEventLog], cluster: Cluster
+    ) -> None:
         log, other = open_log(), open_log(patience=SOON)
         log.start()
         log.publish([created(0)])
@@ -150,11 +152,11 @@ class TestKafkaEventLog(EventLogContract):
             assert list(other.poll(timedelta())) == []
         log.publish([created(2)])
         seen = early + read(log, 2 - len(early))
-        while seen[-1:] != [created(2)]:  # the one that was given up may have been under way
+        while seen[-1:] != [created(2)]:  # the abandoned record may have been in flight
             seen += read(log, 1)
         assert seen in ([created(0), created(2)], [created(0), created(1), created(2)])
 
-    def test_what_came_while_the_broker_restarted_is_read(
+    def test_events_written_during_a_broker_restart_are_read(
         self, open_log: Callable[..., KafkaEventLog], cluster: Cluster
     ) -> None:
         log = open_log()
@@ -169,10 +171,10 @@ class TestKafkaEventLog(EventLogContract):
 
 
 @pytest.mark.integration
-def test_a_right_to_read_that_is_lost_loses_no_position(
+def test_a_lost_read_permission_loses_no_position(
     stack: LocalStack, unique: Callable[[str], str], topic_name: str
 ) -> None:
-    """It is told once, nothing is listed for it, and events that came meanwhile are read when it is back."""
+    """It is logged once, causes no listing, and later events are read once the permission is back."""
     broker = stack.brokers["b"]
     Cluster(broker).create(topic_name)
     principal = Principal(broker, unique("worker"))

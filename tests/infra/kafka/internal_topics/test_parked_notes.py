@@ -1,4 +1,4 @@
-"""Notes of parked partitions: on a fake what is written when, and one real thread."""
+"""Notes of parked partitions: what is written when, on a fake, and with one real thread."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_parked_then_going(target: FakeTarget, notes: BackgroundParkedReporter) 
     assert target.parked == {key(1): parked(None)}
 
 
-def test_the_last_word_wins(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
+def test_the_last_state_wins(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     notes.parked(key(0), parked(1))
     notes.going(key(0))
     notes.parked(key(0), parked(2))
@@ -54,7 +54,7 @@ def test_the_last_word_wins(target: FakeTarget, notes: BackgroundParkedReporter)
     assert target.edits == ["park"]
 
 
-def test_saying_it_with_every_attempt_writes_it_once(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
+def test_reporting_it_with_every_attempt_writes_it_once(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     for attempt in range(3):
         notes.parked(key(0), parked(since=HOUR * attempt))
         assert notes.write()
@@ -62,7 +62,7 @@ def test_saying_it_with_every_attempt_writes_it_once(target: FakeTarget, notes: 
     assert target.parked == {key(0): parked()}, "since the first attempt"
 
 
-def test_since_is_of_this_record(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
+def test_since_is_the_first_attempt_at_this_record(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     notes.parked(key(0), parked(7))
     notes.write()
     notes.parked(key(0), parked(7, "another reason", since=HOUR))
@@ -73,7 +73,7 @@ def test_since_is_of_this_record(target: FakeTarget, notes: BackgroundParkedRepo
     assert target.parked == {key(0): parked(9, since=HOUR)}
 
 
-def test_a_released_partition_that_still_cannot_go_on_says_so_again(
+def test_a_released_partition_that_still_cannot_continue_is_reported_again(
     target: FakeTarget, notes: BackgroundParkedReporter
 ) -> None:
     notes.parked(key(0), parked())
@@ -84,7 +84,7 @@ def test_a_released_partition_that_still_cannot_go_on_says_so_again(
     assert target.parked == {key(0): parked(since=HOUR)}
 
 
-def test_progress_of_a_new_owner_removes_what_the_old_one_said(
+def test_progress_of_a_new_owner_removes_the_note_of_the_old_one(
     target: FakeTarget, notes: BackgroundParkedReporter
 ) -> None:
     notes.parked(key(0), parked())
@@ -104,11 +104,11 @@ def test_progress_is_written_only_where_there_is_a_note(target: FakeTarget, note
     assert target.edits == []
 
 
-def test_a_partition_that_comes_back_is_looked_at_again(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
+def test_a_partition_that_comes_back_is_checked_again(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     notes.going(key(0))
     notes.write()
     notes.left(key(0))
-    target.parked[key(0)] = parked()  # the owner in between
+    target.parked[key(0)] = parked()  # the intermediate owner
     notes.going(key(0))
     notes.write()
     assert target.parked == {}
@@ -130,7 +130,7 @@ def test_a_partition_that_has_a_position_is_not_parked_without_one(
     assert target.parked == {key(0): parked(7), key(1): parked(7)}
 
 
-def test_what_was_not_written_of_a_partition_that_left_never_is(
+def test_unwritten_notes_of_a_revoked_partition_are_dropped(
     target: FakeTarget, notes: BackgroundParkedReporter
 ) -> None:
     target.away = True
@@ -142,9 +142,7 @@ def test_what_was_not_written_of_a_partition_that_left_never_is(
     assert target.parked == {}
 
 
-def test_what_is_waited_for_is_written_once_and_goes_with_progress(
-    target: FakeTarget, notes: BackgroundParkedReporter
-) -> None:
+def test_a_wait_is_written_once_and_removed_by_progress(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     for _ in range(3):
         notes.waiting(key(0), Waiting(7, AT))
         notes.waiting(key(1), Waiting(0, AT, is_beginning=True))
@@ -159,7 +157,9 @@ def test_what_is_waited_for_is_written_once_and_goes_with_progress(
     assert target.waiting[key(0)] == Waiting(9, AT + HOUR)
 
 
-def test_a_wait_that_is_over_before_it_is_written_never_is(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
+def test_a_wait_that_ends_before_it_is_written_is_never_written(
+    target: FakeTarget, notes: BackgroundParkedReporter
+) -> None:
     target.away = True
     for partition in range(2):
         notes.waiting(key(partition), Waiting(7, AT))
@@ -171,7 +171,7 @@ def test_a_wait_that_is_over_before_it_is_written_never_is(target: FakeTarget, n
     assert (target.waiting, target.edits) == ({}, [])
 
 
-def test_the_next_owner_removes_what_the_one_before_waited_for(
+def test_the_next_owner_removes_the_wait_of_the_previous_one(
     target: FakeTarget, notes: BackgroundParkedReporter
 ) -> None:
     notes.waiting(key(0), Waiting(7, AT))
@@ -184,7 +184,7 @@ def test_the_next_owner_removes_what_the_one_before_waited_for(
     assert target.waiting == {}
 
 
-def test_while_the_target_is_away_words_wait(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
+def test_states_wait_while_the_target_is_unreachable(target: FakeTarget, notes: BackgroundParkedReporter) -> None:
     notes.parked(key(0), parked(1))
     target.away = True
     assert not notes.write()
@@ -195,7 +195,7 @@ def test_while_the_target_is_away_words_wait(target: FakeTarget, notes: Backgrou
     assert target.parked == {key(0): parked(2)}
 
 
-def test_a_word_said_while_another_is_written_is_written_next(target: FakeTarget) -> None:
+def test_a_state_reported_during_a_write_is_written_next(target: FakeTarget) -> None:
     class Slow(FakeEditor):
         def park(self, key: CheckpointKey, parked: Parked | None) -> None:
             super().park(key, parked)

@@ -26,12 +26,12 @@ def fates(abort: Abort) -> Mapping[TopicPartition, FailureKind]:
     return {failure.partition: failure.fate for failure in blamed(abort, BatchSizes())}
 
 
-def test_who_is_named_is_to_blame_and_nobody_else() -> None:
+def test_only_the_named_partitions_are_the_cause() -> None:
     abort = Abort(partitions=[ONE, OTHER], failures={ONE: DENIED, OTHER: PURGED})
     assert fates(abort) == {ONE: FailureKind.DENIED, OTHER: FailureKind.RETRY_NOW}
 
 
-def test_a_cause_that_names_nobody_is_looked_for_topic_by_topic() -> None:
+def test_a_cause_without_a_partition_is_searched_by_topic() -> None:
     purged = dict.fromkeys([ONE, TWO, OTHER], PURGED)
     assert set(fates(Abort(partitions=[ONE, TWO, OTHER], failures=purged, cause=DENIED)).values()) == {
         FailureKind.APART
@@ -41,12 +41,12 @@ def test_a_cause_that_names_nobody_is_looked_for_topic_by_topic() -> None:
     assert all("allow WRITE" in failure.reason for failure in blamed(one, BatchSizes()))
 
 
-def test_the_group_s_generation_is_no_topic_s_fault() -> None:
+def test_a_stale_generation_is_not_attributed_to_a_topic() -> None:
     abort = Abort(partitions=[ONE, OTHER], cause=KafkaError(KafkaError.ILLEGAL_GENERATION))
     assert set(fates(abort).values()) == {FailureKind.RETRY_LATER}
 
 
-def test_who_is_not_acknowledged_is_stalled() -> None:
+def test_unacknowledged_partitions_are_stalled() -> None:
     late = Abort(partitions=[ONE, OTHER], failures={OTHER: PURGED}, stalled="late")
     assert fates(late) == {ONE: FailureKind.RETRY_NOW, OTHER: FailureKind.STALLED}
     nothing = Abort(partitions=[ONE, OTHER], failures={ONE: PURGED, OTHER: PURGED}, stalled="late")
@@ -55,7 +55,7 @@ def test_who_is_not_acknowledged_is_stalled() -> None:
     assert set(fates(alone).values()) == {FailureKind.STALLED}
 
 
-def test_the_writer_is_nobody_s_fault() -> None:
+def test_a_rejected_writer_is_not_attributed_to_a_partition() -> None:
     with pytest.raises(WriterRefused, match="IDEMPOTENT_WRITE"):
         fates(Abort(partitions=[ONE], cause=KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)))
 
@@ -74,7 +74,7 @@ def aborts(draw: st.DrawFn) -> Abort:
 
 
 @given(aborts())
-def test_everybody_has_one_answer_and_somebody_waits(abort: Abort) -> None:
+def test_every_partition_has_one_failure_and_one_of_them_waits(abort: Abort) -> None:
     try:
         found = blamed(abort, BatchSizes())
     except WriterRefused:
@@ -85,10 +85,10 @@ def test_everybody_has_one_answer_and_somebody_waits(abort: Abort) -> None:
     assert [failure.partition for failure in found] == list(abort.partitions)
     given = {failure.fate for failure in found}
     named = {p for p, error in abort.failures.items() if error.code() not in SECONDARY}
-    if given == {FailureKind.RETRY_NOW}:  # the same once more would be a loop: it is smaller batches that are tried
+    if given == {FailureKind.RETRY_NOW}:  # repeating the same would loop: smaller batches are tried instead
         assert all(abort.failures[p].code() == KafkaError.MSG_SIZE_TOO_LARGE for p in named)
         assert named
-    if FailureKind.APART in given:  # nor would this end, if there were nothing to take apart
+    if FailureKind.APART in given:  # with a single topic this would loop, too
         assert given == {FailureKind.APART}
         assert len({p.topic for p in abort.partitions}) > 1
     if named and not abort.stalled:

@@ -1,4 +1,4 @@
-"""Delivery to a target: the contract, and what only a real broker does."""
+"""At-least-once delivery: the contract, and behaviour that only a real broker has."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class TestFakeTargetWithTransactions(TestFakeTarget):
     exactly_once = True
 
 
-def test_what_guarantees_rest_on_cannot_be_configured_away() -> None:
+def test_pinned_properties_cannot_be_overridden() -> None:
     with pytest.raises(ConfigError, match=r'"acks"(.|\n)*|"enable.idempotence"'):
         producer_properties({"acks": "1", "enable.idempotence": False, "linger.ms": 5}, memory_bytes=MIB)
     made = producer_properties({"acks": "all", "enable.idempotence": "true", "linger.ms": 5}, memory_bytes=64 * MIB)
@@ -143,7 +143,7 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
         assert down.is_set()
         assert cluster.records(partitions[0]) == expected(run)
 
-    def test_a_queue_of_few_records_refuses_none_for_good(
+    def test_a_queue_of_few_records_rejects_none_permanently(
         self, make: Callable[..., AtLeastOnceWriter], partitions: Sequence[TopicPartition], cluster: Cluster
     ) -> None:
         run = run_of(partitions[0], [row(o, b"%d" % o, headers=[("h", b"%d" % o)]) for o in range(1000)])
@@ -158,7 +158,7 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
         assert make(memory_bytes=100_000, linger_ms=0).deliver([run], should_stop=never) == []
         assert cluster.records(partitions[0]) == expected(run)
 
-    def test_batches_shrink_to_what_a_topic_takes(
+    def test_batches_shrink_to_the_limit_of_the_topic(
         self, make: Callable[..., AtLeastOnceWriter], cluster: Cluster, unique: Callable[[str], str]
     ) -> None:
         small = cluster.create(unique("small"), 1, {"max.message.bytes": "3000", "retention.ms": "-1"})[0]
@@ -172,7 +172,7 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
         ]
         assert cluster.records(small) == expected(run)
 
-    def test_a_record_too_large_for_the_topic_is_for_good(
+    def test_a_record_too_large_for_the_topic_is_rejected_permanently(
         self, make: Callable[..., AtLeastOnceWriter], cluster: Cluster, unique: Callable[[str], str]
     ) -> None:
         small = cluster.create(unique("small"), 1, {"max.message.bytes": "3000", "retention.ms": "-1"})[0]
@@ -185,9 +185,9 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
             FailureKind.REJECTED,
         ]
         assert "max.message.bytes" in tries[-1][0].reason
-        assert [r.value for r in cluster.records(small)] == [b"v"]  # nothing behind the one that was refused
+        assert [r.value for r in cluster.records(small)] == [b"v"]  # nothing after the rejected record
 
-    def test_a_record_too_large_for_the_client_is_for_good(
+    def test_a_record_too_large_for_the_client_is_rejected_permanently(
         self, make: Callable[..., AtLeastOnceWriter], partitions: Sequence[TopicPartition], cluster: Cluster
     ) -> None:
         bad = run_of(partitions[0], [row(0), row(1, bytes(60_000)), row(2)])
@@ -200,7 +200,7 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
         assert cluster.records(partitions[1]) == expected(good)
         assert self.checkpoints() == {good.key: good.checkpoint}
 
-    def test_an_unknown_topic_may_come_yet(
+    def test_an_unknown_topic_may_still_appear(
         self, make: Callable[..., AtLeastOnceWriter], partitions: Sequence[TopicPartition], unique: Callable[[str], str]
     ) -> None:
         absent, good = run_of(TopicPartition(unique("absent"), 0), [row(0)]), run_of(partitions[0], [row(0)])
@@ -218,10 +218,10 @@ class TestAtLeastOnceWriter(BrokerTargetContract):
         for _ in range(2):
             with pytest.raises(WriterRefused, match=r"checkpoint topic absent-\S+ does not exist"):
                 writer.deliver([run], should_stop=never)
-        assert cluster.records(partitions[0]) == expected(run), "asked for before anything was sent again"
+        assert cluster.records(partitions[0]) == expected(run), "checked before anything was sent again"
         writer.close(timedelta())
 
-    def test_the_broker_stamps_where_the_topic_says_so(
+    def test_the_broker_sets_timestamps_if_configured_for_the_topic(
         self, make: Callable[..., AtLeastOnceWriter], cluster: Cluster, unique: Callable[[str], str]
     ) -> None:
         stamped = cluster.create(unique("stamped"), 1, {"message.timestamp.type": "LogAppendTime"})[0]

@@ -1,6 +1,6 @@
-"""What both writers make of rights that a real cluster does not give: who is to blame, and what becomes of the others.
+"""Missing permissions on a real cluster, with both writers: what is rejected, and what happens to the other partitions.
 
-Ingress as a whole, by the same causes: tests/processes/test_refused_by_target.py.
+The same causes with ingress as a whole: tests/processes/test_refused_by_target.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GUARANTEES = pytest.mark.parametrize("guarantee", ["exactly-once", "at-least-onc
 
 
 class Target:
-    """A cluster with two topics and a checkpoint topic, and a principal that may write to one topic and describe
+    """A cluster with two topics and a checkpoint topic, and a principal with WRITE on one topic and DESCRIBE on
     all."""
 
     def __init__(self, stack: LocalStack, unique: Callable[[str], str]) -> None:
@@ -73,17 +73,17 @@ def target(stack: LocalStack, unique: Callable[[str], str]) -> Target:
 def fates(
     writer: TargetWriter, *partitions: TopicPartition, fence: object = None
 ) -> Mapping[TopicPartition, FailureKind]:
-    """Of a call with one run for each."""
+    """The failures of a call with one run for each partition."""
     runs = [run_of(partition, [row(0)]) for partition in partitions]
     return {f.partition: f.fate for f in writer.deliver(runs, should_stop=never, fence=fence)}
 
 
 @GUARANTEES
-def test_a_topic_without_the_right_to_write(target: Target, guarantee: str) -> None:
+def test_a_topic_without_write_permission(target: Target, guarantee: str) -> None:
     good, bad = target.good[0], target.bad[0]
     with target.writer(guarantee) as writer:
         found = fates(writer, good, bad)
-        if guarantee == "exactly-once":  # the client says of no topic that it is to blame
+        if guarantee == "exactly-once":  # the client names no topic as the cause
             assert found == {good: FailureKind.APART, bad: FailureKind.APART}
         else:
             assert found.pop(bad) is FailureKind.DENIED
@@ -100,7 +100,7 @@ def test_a_topic_without_the_right_to_write(target: Target, guarantee: str) -> N
 
 
 @GUARANTEES
-def test_a_checkpoint_topic_without_the_right_to_write(target: Target, guarantee: str) -> None:
+def test_a_checkpoint_topic_without_write_permission(target: Target, guarantee: str) -> None:
     target.principal.forbid(TOPIC, target.checkpoints, WRITE)
     with target.writer(guarantee) as writer:
         for _ in range(2):
@@ -114,7 +114,7 @@ def test_a_checkpoint_topic_without_the_right_to_write(target: Target, guarantee
 
 @pytest.mark.long
 @GUARANTEES
-def test_a_checkpoint_topic_that_is_gone(target: Target, guarantee: str) -> None:
+def test_a_deleted_checkpoint_topic(target: Target, guarantee: str) -> None:
     with target.writer(guarantee) as writer:
         assert fates(writer, *target.good) == {}
         target.cluster.delete(target.checkpoints)
@@ -128,14 +128,14 @@ def test_a_checkpoint_topic_that_is_gone(target: Target, guarantee: str) -> None
 
 
 def delivered(writer: TargetWriter, partitions: Sequence[TopicPartition]) -> bool:
-    """A topic that was just made may be known to one broker and not to the client."""
+    """A topic that was just created may be known to one broker but not to the client."""
     try:
         return fates(writer, *partitions) == {}
     except WriterRefused:
         return False
 
 
-def test_a_transactional_id_without_the_right_to_write(target: Target) -> None:
+def test_a_transactional_id_without_write_permission(target: Target) -> None:
     with target.writer("exactly-once") as writer:
         target.principal.forbid(TRANSACTIONAL_ID, target.id, WRITE, prefixed=True)
         for _ in range(2):
@@ -143,7 +143,7 @@ def test_a_transactional_id_without_the_right_to_write(target: Target) -> None:
                 fates(writer, target.good[0])
         target.principal.allow(TRANSACTIONAL_ID, target.id, WRITE, prefixed=True)
         assert fates(writer, target.good[0]) == {}
-        target.principal.forbid(TRANSACTIONAL_ID, target.id, WRITE, prefixed=True)  # now that its producer has begun
+        target.principal.forbid(TRANSACTIONAL_ID, target.id, WRITE, prefixed=True)  # after its producer has started
         with pytest.raises(WriterRefused, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED"):
             fates(writer, target.good[0])
         target.principal.allow(TRANSACTIONAL_ID, target.id, WRITE, prefixed=True)
@@ -161,7 +161,7 @@ def test_a_transaction_timeout_above_the_broker_s_limit(target: Target) -> None:
     assert target.records(target.good[0]) == []
 
 
-def test_a_group_without_the_right_to_read(target: Target, unique: Callable[[str], str]) -> None:
+def test_a_group_without_read_permission(target: Target, unique: Callable[[str], str]) -> None:
     group, topic = unique("group"), target.good[0].topic
     with ExitStack() as around:
         placement = KafkaPlacement(target.cluster.properties, group_id=group)  # type: ignore[arg-type]
@@ -179,8 +179,8 @@ def test_a_group_without_the_right_to_read(target: Target, unique: Callable[[str
     assert target.records(target.good[0]) == [b"v"]
 
 
-def test_a_partition_is_read_without_a_right_on_any_group(target: Target) -> None:
-    """The client asks for the coordinator of a group that it never joins; its refusals are no progress either."""
+def test_a_partition_is_read_without_permission_on_any_group(target: Target) -> None:
+    """The client looks up the coordinator of a group that it never joins; its errors are no progress either."""
     partition = target.good[0]
     target.cluster.put(partition.topic, b"k", b"v")
     target.principal.allow(TOPIC, partition.topic, READ)

@@ -31,7 +31,7 @@ PATIENCE = timedelta(seconds=40)
 
 
 class Owner:
-    """A listener that only notes what it has."""
+    """A listener that only tracks its partitions."""
 
     def __init__(self) -> None:
         self.owned: set[TopicPartition] = set()
@@ -88,7 +88,7 @@ class TestTransactionalWriter(BrokerTargetContract):
     def join(
         self, cluster: Cluster, partitions: Sequence[TopicPartition], unique: Callable[[str], str]
     ) -> Iterator[Callable[..., tuple[KafkaPlacement, Owner]]]:
-        """Another member of one group on the partitions' topic."""
+        """Another member of the group on the partitions' topic."""
         group, made = unique("group"), list[KafkaPlacement]()
 
         def join(**properties: str) -> tuple[KafkaPlacement, Owner]:
@@ -107,7 +107,7 @@ class TestTransactionalWriter(BrokerTargetContract):
 
     # --- what a transaction adds ---
 
-    def test_a_refused_run_takes_the_others_along_but_not_down(
+    def test_a_rejected_run_aborts_the_others_which_are_retried(
         self, writer: TargetWriter, partitions: Sequence[TopicPartition]
     ) -> None:
         bad, good = self.refused(run_of(partitions[0], [row(0)])), run_of(partitions[1], [row(0)])
@@ -115,7 +115,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         assert failures == {partitions[0]: FailureKind.REJECTED, partitions[1]: FailureKind.RETRY_NOW}
         assert (self.read(partitions[1], 0), self.checkpoints()) == ([], {})
 
-    def test_nothing_is_seen_of_a_transaction_before_its_end(
+    def test_a_transaction_is_invisible_before_its_end(
         self, make: Callable[..., TransactionalWriter], partitions: Sequence[TopicPartition]
     ) -> None:
         run = run_of(partitions[0], [row(0), row(1)])
@@ -131,7 +131,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         assert writer.deliver([run], should_stop=never) == []
         assert self.read(partitions[0], 2) == expected(run)
 
-    def test_a_second_process_of_one_name_fences_the_first(
+    def test_a_second_process_with_the_same_id_fences_the_first(
         self, make: Callable[..., TransactionalWriter], partitions: Sequence[TopicPartition]
     ) -> None:
         older, younger = (make(name="same" + partitions[0].topic, exclusive=False) for _ in range(2))
@@ -146,7 +146,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         assert self.read(partitions[0], 3) == expected(first, second, third)
 
     @pytest.mark.long
-    def test_who_was_taken_over_from_cannot_take_it_back(
+    def test_a_replaced_process_cannot_take_the_id_back(
         self,
         make: Callable[..., TransactionalWriter],
         partitions: Sequence[TopicPartition],
@@ -154,7 +154,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         checkpoint_topic: str,
         unique: Callable[[str], str],
     ) -> None:
-        """Without a group: it was frozen, say, its producer failed meanwhile, and a new one has the id once more."""
+        """Without a group: for example, a frozen process whose producer failed, and whose new one has the id again."""
         name = unique("restore")
         with ExitStack() as around:
 
@@ -170,23 +170,23 @@ class TestTransactionalWriter(BrokerTargetContract):
             assert younger.deliver([second], should_stop=never) == []
             older.close(timedelta())
             zombie, third = run_of(partitions[0], [row(2)]), run_of(partitions[0], [row(3)])
-            with pytest.raises(OwnershipLost, match="another process has begun"):
+            with pytest.raises(OwnershipLost, match="another process has started"):
                 older.deliver([zombie], should_stop=never)
-            # which has fenced the younger one's producer, and not the younger one
+            # this has fenced the younger process's producer, but not the process
             deadline = Deadline(PATIENCE)
             while self.checkpoints()[third.key] != third.checkpoint and not deadline.expired:
                 with suppress(BrokerUnavailable):
                     younger.deliver([third], should_stop=never)
             assert self.read(partitions[0], 3) == expected(first, second, third)
 
-    def test_a_transaction_that_its_owner_left_is_over_by_its_timeout(
+    def test_an_abandoned_transaction_ends_by_its_timeout(
         self,
         make: Callable[..., TransactionalWriter],
         partitions: Sequence[TopicPartition],
         cluster: Cluster,
         checkpoint_topic: str,
     ) -> None:
-        """Read up to the checkpoint topic's end: the answer comes when nothing is pending any more."""
+        """Read up to the checkpoint topic's end, which waits until no transaction is pending."""
         done = run_of(partitions[0], [row(0)])
         assert make().deliver([done], should_stop=never) == []
         left = Producer(
@@ -203,7 +203,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         with closing(store):
             assert store.read() == {done.key: done.checkpoint}
 
-    def test_batches_shrink_to_what_a_topic_takes(
+    def test_batches_shrink_to_the_limit_of_the_topic(
         self, make: Callable[..., TransactionalWriter], cluster: Cluster, unique: Callable[[str], str]
     ) -> None:
         small = cluster.create(unique("small"), 1, {"max.message.bytes": "3000", "retention.ms": "-1"})[0]
@@ -234,7 +234,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         partitions: Sequence[TopicPartition],
         protocol: str,
     ) -> None:
-        """The snapshot taken with the look at ownership is refused; a fresh one would be taken."""
+        """A fence from the time of the ownership check is rejected; a new one would be accepted."""
         first, mine = join(group_protocol=protocol)
         self.drive(first, until=lambda: mine.owned == set(partitions))
         snapshot = first.fence()
@@ -248,17 +248,17 @@ class TestTransactionalWriter(BrokerTargetContract):
         assert failure.fate is FailureKind.RETRY_LATER
         assert "GENERATION" in failure.reason.upper() or "EPOCH" in failure.reason.upper()
         assert expected(late)[0] not in self.read(gone, 0)
-        # which is why the snapshot goes with a look at who owns what that is no older
+        # therefore a fence must not be newer than the ownership check
         self.drive(first, second, until=lambda: writer.deliver([late], should_stop=never, fence=first.fence()) == [])
 
-    def test_a_fence_of_no_generation_would_be_no_fence(
+    def test_a_fence_without_a_generation_would_not_fence(
         self,
         make: Callable[..., TransactionalWriter],
         join: Callable[..., tuple[KafkaPlacement, Owner]],
         partitions: Sequence[TopicPartition],
     ) -> None:
-        """The premise of `KafkaPlacement.fence`: a broker accepts it while another member owns the partition. A member
-        id without a generation, or a generation without a member id, is refused."""
+        """The premise of `KafkaPlacement.fence`: a broker accepts such a fence while another member owns the partition.
+        It rejects a member id without a generation, and a generation without a member id."""
         owning, owner = join()
         self.drive(owning, until=lambda: owner.owned == set(partitions))
         outside, _ = join()
@@ -275,14 +275,14 @@ class TestTransactionalWriter(BrokerTargetContract):
             [failure] = make().deliver([run_of(partitions[0], [row(1)])], should_stop=never, fence=made_up)
             assert failure.fate is FailureKind.RETRY_LATER
 
-    def test_an_answer_that_never_comes_is_not_waited_for(
+    def test_a_call_that_never_returns_is_abandoned(
         self,
         make: Callable[..., TransactionalWriter],
         join: Callable[..., tuple[KafkaPlacement, Owner]],
         partitions: Sequence[TopicPartition],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """What the client does when it lost the connection to the group's coordinator: nothing, for ever."""
+        """After losing the connection to the group's coordinator, the client never answers."""
         placement, owner = join()
         self.drive(placement, until=lambda: owner.owned == set(partitions))
         never_comes = threading.Event()
@@ -303,13 +303,13 @@ class TestTransactionalWriter(BrokerTargetContract):
         assert self.read(partitions[0], 2) == expected(run)
         never_comes.set()
 
-    def test_the_next_owner_waits_for_what_is_pending(
+    def test_the_next_owner_waits_for_pending_transactions(
         self,
         join: Callable[..., tuple[KafkaPlacement, Owner]],
         partitions: Sequence[TopicPartition],
         cluster: Cluster,
     ) -> None:
-        """No answer while another's transaction holds the partition; under read_uncommitted there would be one."""
+        """No answer while another transaction has a pending offset; under read_uncommitted there would be one."""
         placement, owner = join()
         self.drive(placement, until=lambda: owner.owned == set(partitions))
         with cluster.producer(**{"transactional.id": partitions[0].topic}) as producer:
@@ -324,7 +324,7 @@ class TestTransactionalWriter(BrokerTargetContract):
 
             asking = threading.Thread(target=ask)
             asking.start()
-            assert not answered.wait(0.5)  # without a pending transaction it takes milliseconds
+            assert not answered.wait(0.5)  # takes milliseconds without a pending transaction
             producer.commit_transaction(20)
             asking.join(PATIENCE.total_seconds())
             assert answered.is_set()
@@ -344,7 +344,7 @@ class TestTransactionalWriter(BrokerTargetContract):
         writer.close(timedelta())
 
 
-def test_what_guarantees_rest_on_cannot_be_configured_away() -> None:
+def test_pinned_properties_cannot_be_overridden() -> None:
     with pytest.raises(ConfigError, match=r'"enable.idempotence"'):
         transactional_properties(
             {"enable.idempotence": False}, memory_bytes=MIB, transaction_timeout=timedelta(seconds=30)
