@@ -27,7 +27,8 @@ from replicator.restore.progress import RestoreOutcome
 from replicator.restore.restore import ConflictKind, Options, Restore, TargetOptions
 from replicator.selection import Selection
 from replicator.verify.report import entry_of, line_of
-from replicator.verify.spark_task import TARGET, VerifyScope, VerifyTask, on_spark
+from replicator.verify.scope import TARGET, VerifyScope
+from replicator.verify.spark_task import VerifyTask, on_spark
 from replicator.verify.verify import Verification
 
 if TYPE_CHECKING:

@@ -6,10 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from datetime import datetime
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,11 +40,10 @@ from replicator.terminal.output import (
 )
 
 if TYPE_CHECKING:
-    from formats.segment import Segment
     from replicator.config import Config
-    from replicator.verify.proven import Proven
+    from replicator.verify.report import Report
+    from replicator.verify.verify import Verification
 
-SAVE_EVERY = 30.0  # seconds; the file is written whole
 KEY_VARIABLE = "REPLICATOR_REPORT_KEY"
 
 
@@ -95,14 +91,11 @@ def verify(  # noqa: PLR0917 -- options of a command
     Reports are chained digests, signed when $REPLICATOR_REPORT_KEY is set. Exit code 3 when anything is not as it
     should be.
     """
-    from formats.segment import parse_key
-    from infra.runtime.lifecycle import SystemClock
     from infra.settings.units import parse_duration
-    from replicator.services.wiring import program
-    from replicator.verify.proven import load_proven, save_proven
+    from replicator.verify.proven import ProvenObjects
     from replicator.verify.report import line_of
-    from replicator.verify.report import report as report_of
-    from replicator.verify.spark_task import ARCHIVE, DIRECT, SOURCE, TARGET, VerifyScope, VerifyTask, here, on_spark
+    from replicator.verify.scope import ARCHIVE, DIRECT, SOURCE, TARGET, VerifyScope
+    from replicator.verify.verify import Verification
 
     key = os.environ.get(KEY_VARIABLE, "").encode()
     if check_report is not None:
@@ -115,92 +108,52 @@ def verify(  # noqa: PLR0917 -- options of a command
     chosen = selected(
         settings, topics or ["^.*"], region, rename, partition, offsets, from_, until, incarnation, transforms=()
     )
-    entries: list[Mapping[str, Any]] = []
-    began = SystemClock().now()
-    looks = [
+    scopes = [
         *([VerifyScope(kind=ARCHIVE, read_again_after=parsed(parse_duration, read_again))] if archive else []),
         *([VerifyScope(kind=SOURCE, cluster=load_config(source))] if source is not None and not direct else []),
         *([VerifyScope(kind=TARGET, cluster=load_config(target))] if target is not None and not direct else []),
         *([VerifyScope(kind=DIRECT, cluster=load_config(target), beside=load_config(source))] if direct else []),
     ]
-    if not looks:
+    if not scopes:
         raise typer.BadParameter("--no-archive leaves nothing to look at: say --source, --target, or both")
     on = spark_if(spark, settings)
-    proven = load_proven(state) if state is not None else {}
-    saved_at = time.monotonic()
-    with bars(quiet=as_json) as begin, _kept(state, proven):
-        for look in looks:
-            told = begin(f"{look.kind}, partitions")
-            found = (
-                here(settings, chosen, look, proven, told)
-                if on is None
-                else on_spark(on, VerifyTask(settings, chosen, look), proven, told)
+    proven = ProvenObjects.of(state)
+    with Verification(settings, chosen) as verification:
+        with bars(quiet=as_json) as begin:
+            found = verification.run(
+                scopes,
+                proven=proven,
+                spark=on,
+                key=key,
+                progress=lambda scope: begin(f"{scope.kind}, partitions"),
+                on_entry=lambda entry: None if as_json else print_text(line_of(entry)),
             )
-            for entry, read in found:
-                entries.append(entry)
-                proven.update(read)
-                for name in (*entry.get("corrupt", ()), *entry.get("unsettled", ())):
-                    proven.pop(parse_key("", name), None)
-                if not as_json:
-                    print_text(line_of(entry))
-                if state is not None and read and time.monotonic() - saved_at > SAVE_EVERY:
-                    save_proven(state, proven)  # a run of hours that is stopped was not for nothing
-                    saved_at = time.monotonic()
-    if record:
-        _record(settings, entries, began)
-    said = report_of(entries, SystemClock().now(), program=program(), key=key)
+        if record:
+            _record(verification, found, settings)
     if report is not None:
-        report.write_text(json.dumps(said, indent=1, ensure_ascii=False), encoding="utf-8")
+        report.write_text(json.dumps(found.content, indent=1, ensure_ascii=False), encoding="utf-8")
     if as_json:
-        print_json(said)
+        print_json(found.content)
     else:
-        bad = sum(not entry["equal"] for entry in said["entries"])
-        result = (
-            "everything is as it should be" if said["equal"] else f"{bad} of {len(entries)} are not as they should be"
-        )
-        if any(entry.get("corrupt") for entry in entries):
+        if found.has_corrupt:
             print_text(REMEDY)
-        print_text(f"{result}; chain {said['chain'][:16]}, {'signed' if key else 'not signed'}")
-    if not said["equal"]:
+        print_text(found.summary)
+    if not found.is_equal:
         raise typer.Exit(DIFFERENCES)
 
 
-@contextmanager
-def _kept(state: Path | None, proven: Mapping[Segment, Proven]) -> Iterator[None]:
-    """Saved whole at the end, however that comes."""
-    from replicator.verify.proven import save_proven
+def _record(verification: Verification, found: Report, settings: Config) -> None:
+    """For `status`. Whoever may only read is told, and nothing else changes by it."""
+    from infra.archive.proofs import proven_prefix
 
     try:
-        yield
-    finally:
-        if state is not None:
-            save_proven(state, proven)
-
-
-def _record(settings: Config, entries: Sequence[Mapping[str, Any]], at: datetime) -> None:
-    """For `status`. Whoever may only read is told, and nothing else changes by it."""
-    from formats.segment import parse_source
-    from infra.archive.proofs import Proof, ProofStore, proven_prefix
-    from infra.runtime.lifecycle import Stop
-    from replicator.services.wiring import archive_objects
-
-    found = {
-        parse_source(entry["source"]): Proof(
-            at=at, next_offset=entry["offsets"][1] + 1 if entry["offsets"] else 0, is_whole=entry["equal"]
+        verification.record(found)
+    except ReplicatorError as error:
+        where = f"s3://{settings.s3.bucket}/{proven_prefix(settings.s3.prefix, settings.region)}*"
+        complain(
+            f"`status` will not know of this proof: {error}. Allow s3:GetObject, s3:PutObject and s3:DeleteObject "
+            f"on {where}, or say --no-record"
         )
-        for entry in entries
-        if entry["kind"] == "archive"
-    }
-    with ExitStack() as opened:
-        objects = archive_objects(settings.s3, Stop(), opened)
-        try:
-            ProofStore(objects, settings.s3.prefix, settings.region).record(found)
-        except ReplicatorError as error:
-            where = f"s3://{settings.s3.bucket}/{proven_prefix(settings.s3.prefix, settings.region)}*"
-            complain(
-                f"`status` will not know of this proof: {error}. Allow s3:GetObject, s3:PutObject and s3:DeleteObject "
-                f"on {where}, or say --no-record"
-            )
 
 
 def _check(file: Path, key: bytes) -> None:

@@ -7,14 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from replicator.selection import Selection
+    from replicator.verify.proven import ProvenObjects
+    from replicator.verify.report import Report
+    from replicator.verify.scope import VerifyScope
     from replicator.verify.verify import Verification
 
 _HOMES = {
+    "ProvenObjects": "replicator.verify.proven",
+    "Report": "replicator.verify.report",
     "Selection": "replicator.selection",
     "Verification": "replicator.verify.verify",
+    "VerifyScope": "replicator.verify.scope",
 }
 
-__all__ = ["Selection", "Verification"]
+__all__ = ["ProvenObjects", "Report", "Selection", "Verification", "VerifyScope"]
 
 
 def __getattr__(name: str) -> Any:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 from formats.errors import ConfigError, DataError
 from formats.segment import Segment, SourcePartition, parse_key
+
+SAVE_EVERY = 30.0  # seconds; the file is written whole
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,3 +77,40 @@ def save_proven(path: Path, proven: Mapping[Segment, Proven]) -> None:
     new = path.with_name(f"{path.name}.new")
     new.write_text(json.dumps({"proven": encode_proven(proven)}, indent=0), encoding="utf-8")
     new.replace(path)  # whole, or as it was
+
+
+@dataclass(slots=True)
+class ProvenObjects:
+    """What was proven, with the file that keeps it for the next verification; without one for this one only."""
+
+    path: Path | None = None
+    objects: dict[Segment, Proven] = field(default_factory=dict)
+    _saved_at: float = field(default_factory=monotonic)
+
+    @staticmethod
+    def of(path: Path | None) -> ProvenObjects:
+        """Raises ConfigError for a file that says nothing."""
+        return ProvenObjects(path, {} if path is None else load_proven(path))
+
+    def add(self, entry: Mapping[str, Any], read: Mapping[Segment, Proven]) -> None:
+        """`entry`: of the report. What it finds corrupt, or not settled, counts as proven no more."""
+        self.objects.update(read)
+        for name in (*entry.get("corrupt", ()), *entry.get("unsettled", ())):
+            self.objects.pop(parse_key("", name), None)
+
+    def save_if_due(self) -> None:
+        if monotonic() - self._saved_at > SAVE_EVERY:
+            self._save()
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Saved whole at the end, however that comes."""
+        try:
+            yield
+        finally:
+            self._save()
+
+    def _save(self) -> None:
+        if self.path is not None:
+            save_proven(self.path, self.objects)
+            self._saved_at = monotonic()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from hashlib import blake2b
 from typing import Any
@@ -23,6 +24,38 @@ from replicator.verify.verifier import ArchiveVerdict, SourceVerdict, TargetVerd
 VERSION = 1
 
 Verdict = ArchiveVerdict | SourceVerdict | TargetVerdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """`content`: as it is written, and checked later."""
+
+    content: Mapping[str, Any]
+    begun_at: datetime
+
+    @property
+    def entries(self) -> Sequence[Mapping[str, Any]]:
+        entries: Sequence[Mapping[str, Any]] = self.content["entries"]
+        return entries
+
+    @property
+    def is_equal(self) -> bool:
+        """Everything is as it should be."""
+        return bool(self.content["equal"])
+
+    @property
+    def has_corrupt(self) -> bool:
+        return any(entry.get("corrupt") for entry in self.entries)
+
+    @property
+    def summary(self) -> str:
+        """One line for people."""
+        bad = sum(not entry["equal"] for entry in self.entries)
+        result = "everything is as it should be"
+        if not self.is_equal:
+            result = f"{bad} of {len(self.entries)} are not as they should be"
+        signed = "not signed" if self.content["signature"] is None else "signed"
+        return f"{result}; chain {self.content['chain'][:16]}, {signed}"
 
 
 def report(found: Sequence[Mapping[str, Any]], at: datetime, *, program: str, key: bytes = b"") -> Mapping[str, Any]:

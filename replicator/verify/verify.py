@@ -1,8 +1,8 @@
 """Verification, put together: what the command and users of Python call.
 
 with Verification(load("replicator.toml"), Selection(region="us-east-1", topics=[TopicPattern("^.*")])) as verification:
-    for verdict in verification.archive():
-        print(verdict.source, verdict.is_whole)
+    report = verification.run()
+    print(report.is_equal, json.dumps(report.content))
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from formats.coverage import joined
 from formats.errors import TargetError
 from formats.int_range import IntRange
 from formats.records.align import alongside
 from formats.records.scope import RecordFilter
-from formats.segment import OffsetRange, Segment, SourcePartition
+from formats.segment import OffsetRange, Segment, SourcePartition, parse_source
+from infra.archive.proofs import Proof, ProofStore
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer.partition_reader import read_partition
@@ -26,23 +27,25 @@ from infra.runtime.lifecycle import Closing, Stop, SystemClock
 from replicator.config import Config
 from replicator.restore.planner import sources_of, with_earlier_forks
 from replicator.selection import Selection
-from replicator.services.archive import open_archive
-from replicator.verify.proven import Proven
+from replicator.services.archive import archive_in
+from replicator.services.wiring import archive_objects, program
+from replicator.verify.proven import Proven, ProvenObjects, proven_by_source
+from replicator.verify.report import Report, report
+from replicator.verify.scope import ARCHIVE, Found, Progress, VerifyScope, copied_as, no_progress
 from replicator.verify.verifier import ArchiveVerdict, SourceVerdict, TargetVerdict, Verifier
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-from replicator.verify.proven import proven_by_source
+    from infra.spark.driver import SparkSettings
 
-__all__ = ["Selection", "Verification"]
+__all__ = ["Report", "Selection", "Verification", "VerifyScope", "copied_as"]
 
 OTHER_NAME = "if it has another name there, say so with --rename"
 WRONG_FILE = "is it the file of the region that writes this archive?"
 THREADS = 2  # each decodes; more would only take memory
 
 T = TypeVar("T")
-Progress = Callable[[int, int], None]  # done, total
 
 
 class Verification(Closing):
@@ -52,7 +55,8 @@ class Verification(Closing):
         """`config` names the archive."""
         self.selection, self._config = selection, config
         self._opened, self._clock = ExitStack(), SystemClock()
-        self._archive = open_archive(config, stop or Stop(), self._opened)
+        self._objects = archive_objects(config.s3, stop or Stop(), self._opened)
+        self._archive = archive_in(self._objects, config)
         self._verifier = Verifier(stored=self._archive, clock=self._clock)
         self._pool = ThreadPoolExecutor(THREADS, "verify")
         self._opened.callback(self._pool.shutdown, wait=False, cancel_futures=True)
@@ -71,12 +75,62 @@ class Verification(Closing):
         extents = self._pool.map(lambda s: joined(i.segment.offsets for i in self._archive.segments.list(s)), sources)
         return {source: extent.next_offset or 0 for source, extent in zip(sources, extents, strict=True)}
 
+    def run(
+        self,
+        scopes: Sequence[VerifyScope] = (VerifyScope(kind=ARCHIVE),),
+        *,
+        proven: ProvenObjects | None = None,
+        spark: SparkSettings | None = None,
+        key: bytes = b"",
+        progress: Callable[[VerifyScope], Progress] = lambda _: no_progress,
+        on_entry: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    ) -> Report:
+        """Scope by scope. `proven`: objects that were proven before, and those that are from now on; `spark`:
+        None: in this process; `key`: signs the report; `on_entry`: gets the entry of each partition when it is known.
+        Raises ConfigError when nothing of what is named is stored; StoreUnavailable, BrokerUnavailable."""
+        proven = ProvenObjects() if proven is None else proven
+        begun_at = self._clock.now()
+        entries: list[Mapping[str, Any]] = []
+        with proven.kept():
+            for scope in scopes:
+                for entry, read in self._found(scope, proven.objects, spark, progress(scope)):
+                    entries.append(entry)
+                    proven.add(entry, read)
+                    on_entry(entry)
+                    if read:
+                        proven.save_if_due()  # a run of hours that is stopped was not for nothing
+        content = report(entries, self._clock.now(), program=program(), key=key)
+        return Report(content=content, begun_at=begun_at)
+
+    def record(self, found: Report) -> None:
+        """What was proven of the archive, in the bucket, for `status`. Raises StoreUnavailable."""
+        proofs = {
+            parse_source(entry["source"]): Proof(
+                at=found.begun_at,
+                next_offset=entry["offsets"][1] + 1 if entry["offsets"] else 0,
+                is_whole=entry["equal"],
+            )
+            for entry in found.entries
+            if entry["kind"] == ARCHIVE
+        }
+        ProofStore(self._objects, self._config.s3.prefix, self._config.region).record(proofs)
+
+    def _found(
+        self, scope: VerifyScope, proven: Mapping[Segment, Proven], spark: SparkSettings | None, told: Progress
+    ) -> Iterator[Found]:
+        if spark is not None:
+            from replicator.verify.spark_task import VerifyTask, on_spark  # noqa: PLC0415 -- it is built on this
+
+            return on_spark(spark, VerifyTask(self._config, self.selection, scope), proven, told)
+        by_source = proven_by_source(proven)
+        return self.each(lambda s: scope.at(self, s, by_source.get(s, {})), told, of=scope.sources(self))
+
     def archive(
         self,
         proven: Mapping[Segment, Proven] | None = None,
         *,
         read_again_after: timedelta | None = None,
-        told: Progress = lambda done, total: None,  # noqa: ARG005
+        told: Progress = no_progress,
     ) -> Iterator[ArchiveVerdict]:
         """By itself, partition by partition. `proven`: objects that need no look before `read_again_after`."""
         by_source = proven_by_source(proven or {})
@@ -151,7 +205,7 @@ class Verification(Closing):
     def each(
         self,
         verdict: Callable[[SourcePartition], T],
-        told: Progress = lambda done, total: None,  # noqa: ARG005
+        told: Progress = no_progress,
         *,
         of: Collection[SourcePartition] | None = None,
     ) -> Iterator[T]:
@@ -190,13 +244,3 @@ def _absent(admin: KafkaAdmin, cluster: Config, partition: TopicPartition, remed
     if facts is not None:
         return f"{where} has {facts.partition_count} partitions of {partition.topic}, and not {partition.partition}"
     return f"{where} has no topic {partition.topic}: {remedy}"
-
-
-def copied_as(selection: Selection, source: SourcePartition, cluster: Config) -> str:
-    """What the topic of `source` is called in `cluster`: as the selection renames it, else as ingress of that file
-    delivers it, else as it is."""
-    if not selection.renaming.decides(source.topic) and cluster.ingress is not None:
-        delivered = cluster.ingress.source_of(source.region, source.topic)
-        if delivered is not None:
-            return delivered.destination(source.topic, source.incarnation)
-    return selection.renaming(source.topic)

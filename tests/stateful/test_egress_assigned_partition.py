@@ -10,7 +10,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from egress.assigned_partition import (
     STOPPED_RETRY,
-    STOPPED_RETRY_LIMIT,
     Abandoned,
     AssignedPartition,
     Contested,
@@ -141,9 +140,9 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
         assert state.ask_at is not None
         pause = state.ask_at - self.now
         if isinstance(before, Stopped) and before.reason == reason:
-            assert pause == min(STOPPED_RETRY * 2**before.times, STOPPED_RETRY_LIMIT)
+            assert pause == min(STOPPED_RETRY.first * 2**before.times, STOPPED_RETRY.limit)
         else:
-            assert pause == STOPPED_RETRY
+            assert pause == STOPPED_RETRY.first
 
     @rule()
     def find_a_contradiction(self) -> None:

@@ -21,7 +21,8 @@ from infra.spark.driver import SparkSettings
 from replicator.drill import Drill
 from replicator.restore.restore import Options, Restore
 from replicator.selection import Renaming, Selection
-from replicator.verify.spark_task import ARCHIVE, VerifyScope, VerifyTask, on_spark
+from replicator.verify.scope import ARCHIVE, VerifyScope
+from replicator.verify.spark_task import VerifyTask, on_spark
 from tests.fakes.kafka_target import target_records
 from tests.integration.crossing import Crossing
 from tests.integration.on_spark import PATIENCE, QUICK, killing_one, pages_of

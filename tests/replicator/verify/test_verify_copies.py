@@ -11,7 +11,7 @@ from formats.segment import OffsetRange, SourcePartition
 from formats.topic_selection import TopicPattern
 from replicator.config import from_mapping
 from replicator.selection import Renaming, Selection
-from replicator.verify.verify import copied_as
+from replicator.verify.scope import copied_as
 from tests.processes.harness import to_toml
 from tests.replicator.restore.history import Archive, History, Stored
 from tests.replicator.restore.place import Commands, Place

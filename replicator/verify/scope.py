@@ -1,0 +1,79 @@
+"""What a verification is about: the archive by itself, or beside one or two clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from formats.int_range import IntRange
+from formats.segment import Segment, SourcePartition
+from replicator.config import Config
+from replicator.selection import Selection
+from replicator.verify.proven import Proven
+from replicator.verify.report import entry_of
+
+if TYPE_CHECKING:
+    from replicator.verify.verify import Verification
+
+ARCHIVE, SOURCE, TARGET, DIRECT = "archive", "source", "target", "direct"
+
+Progress = Callable[[int, int], None]  # done, total
+Found = tuple[Mapping[str, Any], Mapping[Segment, Proven]]  # the entry of a partition, and what was proven for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyScope:
+    """At what; and beside which cluster, unless it is the archive alone. `beside`: of DIRECT, the source's."""
+
+    kind: str
+    cluster: Config | None = None
+    beside: Config | None = None
+    read_again_after: timedelta | None = None
+
+    def __post_init__(self) -> None:
+        if (self.kind == ARCHIVE) != (self.cluster is None):
+            raise ValueError(f"{self.kind}: {ARCHIVE} has no cluster, all others need one")
+        if (self.kind == DIRECT) != (self.beside is not None):
+            raise ValueError(f"{self.kind}: two clusters are for {DIRECT}, which needs them")
+
+    def sources(self, verification: Verification) -> Sequence[SourcePartition]:
+        """What is looked at. Raises as `Verification.sources` does."""
+        return verification.all_sources() if self.kind == ARCHIVE else verification.sources()
+
+    def at(
+        self,
+        verification: Verification,
+        source: SourcePartition,
+        proven: Mapping[Segment, Proven],
+        delivered: IntRange | None = None,
+    ) -> Found:
+        """`delivered`: offsets that a TARGET was given by a restore of the selection; None: those that are selected,
+        delivered by whoever."""
+        if self.cluster is None:
+            verdict = verification.archived_whole(source, proven, self.read_again_after)
+            return entry_of(verdict), verdict.read
+        if self.kind == SOURCE:
+            return entry_of(verification.same_as_source(source, self.cluster)), {}
+        selection = verification.selection
+        is_restored = delivered is not None
+        topic = selection.renaming(source.topic) if is_restored else copied_as(selection, source, self.cluster)
+        if self.beside is not None:
+            direct = verification.source_as_target(source, self.beside, self.cluster, topic)
+            return {**entry_of(direct), "kind": DIRECT}, {}
+        return entry_of(verification.same_as_target(source, self.cluster, topic, offsets=delivered)), {}
+
+
+def no_progress(_done: int, _total: int) -> None:
+    """Nobody is shown it."""
+
+
+def copied_as(selection: Selection, source: SourcePartition, cluster: Config) -> str:
+    """What the topic of `source` is called in `cluster`: as the selection renames it, else as ingress of that file
+    delivers it, else as it is."""
+    if not selection.renaming.decides(source.topic) and cluster.ingress is not None:
+        delivered = cluster.ingress.source_of(source.region, source.topic)
+        if delivered is not None:
+            return delivered.destination(source.topic, source.incarnation)
+    return selection.renaming(source.topic)
