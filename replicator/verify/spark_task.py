@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from formats.int_range import IntRange
 from formats.segment import Segment, SourcePartition, parse_source
+from infra.runtime.progress import Progress
 from replicator.config import Config
 from replicator.selection import Selection
 from replicator.services.wiring import for_workers
 from replicator.verify.proven import Proven, decode_proven, encode_proven, proven_by_source
 from replicator.verify.report import entry_of
-from replicator.verify.verify import Progress, Verification, copied_as
+from replicator.verify.verify import Verification, copied_as
 
 if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings

@@ -20,9 +20,11 @@ from formats.records.align import alongside
 from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.contracts.cluster import TopicPartition
+from infra.kafka.client.topic_configs import TopicConfigs
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer.partition_reader import read_partition
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
+from infra.runtime.progress import Progress, no_progress
 from replicator.config import Config
 from replicator.restore.planner import sources_of, with_earlier_forks
 from replicator.selection import Selection
@@ -42,7 +44,6 @@ WRONG_FILE = "is it the file of the region that writes this archive?"
 THREADS = 2  # each decodes; more would only take memory
 
 T = TypeVar("T")
-Progress = Callable[[int, int], None]  # done, total
 
 
 class Verification(Closing):
@@ -76,7 +77,7 @@ class Verification(Closing):
         proven: Mapping[Segment, Proven] | None = None,
         *,
         read_again_after: timedelta | None = None,
-        told: Progress = lambda done, total: None,  # noqa: ARG005
+        told: Progress = no_progress,
     ) -> Iterator[ArchiveVerdict]:
         """By itself, partition by partition. `proven`: objects that need no look before `read_again_after`."""
         by_source = proven_by_source(proven or {})
@@ -111,7 +112,7 @@ class Verification(Closing):
         if extent.start is not None and extent.next_offset is not None:
             low, end = max(marks.low, extent.start), min(marks.high, extent.next_offset) - 1
             held = OffsetRange(low, end) if low <= end else None
-        compacted = "compact" in admin.configs(source.topic).get("cleanup.policy", "")
+        compacted = TopicConfigs(admin.configs(source.topic)).is_compacted
         bounds = (held.start, held.next_offset) if held is not None else (0, 0)
         records = read_partition(properties, topic, *bounds)
         return self._verifier.beside_source(source, topic, held, records, source_compacted=compacted)
@@ -151,7 +152,7 @@ class Verification(Closing):
     def each(
         self,
         verdict: Callable[[SourcePartition], T],
-        told: Progress = lambda done, total: None,  # noqa: ARG005
+        told: Progress = no_progress,
         *,
         of: Collection[SourcePartition] | None = None,
     ) -> Iterator[T]:
