@@ -79,7 +79,7 @@ class ControlStore:
                 found.append(parse_incarnation(path))
         return found
 
-    def later_lives(self, region: str, topic: str) -> Sequence[str]:
+    def later_ids(self, region: str, topic: str) -> Sequence[str]:
         """Ids of the incarnations of `topic` that have a path beside its plain one, by one listing."""
         prefix = place_key(self.prefix, region, later_paths(topic))
         return [item.key[len(prefix) :] for item in self.objects.list(prefix)]
