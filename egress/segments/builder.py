@@ -27,6 +27,7 @@ from egress.segments.spool import Spool, as_binary
 from egress.topics.incarnation_check import Confirm
 from formats.errors import DataError, TargetError, TransientError
 from formats.footer import SegmentFooter, SegmentOrigin
+from formats.records.statistics import first_timestamp_ms
 from formats.registry import SegmentFormat, SegmentWriter
 from formats.segment import LEVEL_STREAMING, OffsetRange, Segment, SourcePartition
 from infra.archive.upload import Uploader
@@ -132,7 +133,7 @@ class SegmentBuilder:
                 source, start, self._spool.file(), SerialExecutor(self._encoders)
             )
         if building.oldest_ms is None:
-            building.oldest_ms = int(run.batch.column(1)[0].value)
+            building.oldest_ms = first_timestamp_ms(run.batch)
         building.pending.append(run.batch)
         building.pending_bytes += run.size_bytes
         building.leader_epoch = run.last_leader_epoch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from formats.records.statistics import first_offset, last_offset
 from infra.contracts.consumer import Run
 
 
@@ -9,21 +10,21 @@ def split(run: Run, room: int) -> tuple[Run, Run | None]:
     """The first `room` records, and the others if there are any. Sizes are shared out by count."""
     if run.count <= room:
         return run, None
-    offsets = run.batch.column(0)
+    head_batch, rest_batch = run.batch.slice(0, room), run.batch.slice(room)
     head_bytes = run.size_bytes * room // run.count
     head = Run(
         run.partition,
-        run.batch.slice(0, room),
+        head_batch,
         run.first_offset,
-        offsets[room - 1].as_py(),
+        last_offset(head_batch),
         room,
         head_bytes,
         run.last_leader_epoch,
     )
     rest = Run(
         run.partition,
-        run.batch.slice(room),
-        offsets[room].as_py(),
+        rest_batch,
+        first_offset(rest_batch),
         run.last_offset,
         run.count - room,
         run.size_bytes - head_bytes,

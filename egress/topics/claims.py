@@ -194,7 +194,7 @@ def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, c
     looks within minutes. Raises TargetError when there is no such topic, and what store and cluster raise.
     """
     facts, cluster_id = facts_of(admin, topic)
-    later = control.later_lives(region, topic)
+    later = control.later_ids(region, topic)
     plain = control.place(region, topic)
     number = len(later) + (plain is not None)
     name = facts.topic_id or generated_id(cluster_id, number)
@@ -242,5 +242,5 @@ def _adopt(topic: str) -> str:
 
 def _lives(control: ControlStore, region: str, topic: str) -> int:
     """How many lives of that name were filed."""
-    later = len(control.later_lives(region, topic))
+    later = len(control.later_ids(region, topic))
     return later + (control.place(region, topic) is not None)

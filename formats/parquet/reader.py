@@ -26,7 +26,7 @@ from formats.parquet.footer_json import RowGroup
 from formats.parquet.guarded_file import DECODE_ERRORS, Window, read_range, size_of
 from formats.records.digest import digest_of
 from formats.records.schema import SCHEMA
-from formats.records.statistics import after, edges, rises
+from formats.records.statistics import after, first_offset, last_offset, rises
 from formats.registry import SegmentReader
 from formats.segment import Segment
 
@@ -160,7 +160,7 @@ class ParquetSegmentReader:
             self._window.show(0, b"")
         if digest != group.digest:
             raise CorruptSegment(name, found=f"records with digest {digest.whole}", wanted=group.digest.whole)
-        span = edges(batches[0])[0], edges(batches[-1])[1]
+        span = first_offset(batches[0]), last_offset(batches[-1])
         if span != (group.first_offset, group.last_offset) or not all(map(rises, batches)):
             raise CorruptSegment(
                 name, found=f"offsets {span} or unordered", wanted=(group.first_offset, group.last_offset)

@@ -24,7 +24,7 @@ from formats.parquet.reader import open_parquet, seal
 from formats.records.digest import EMPTY, combine, digest_of
 from formats.records.gather import gathered
 from formats.records.schema import SCHEMA
-from formats.records.statistics import SegmentStatistics, cut, edges, record_bytes, rises
+from formats.records.statistics import SegmentStatistics, cut, edges, first_offset, last_offset, record_bytes, rises
 from formats.registry import SegmentReader
 from formats.segment import Segment
 
@@ -128,8 +128,8 @@ class ParquetSegmentWriter:
             self._facts.update(batch, sizes)
         stored_bytes, stored_crc = self._sink.take()
         group = RowGroup(
-            first_offset=edges(batches[0])[0],
-            last_offset=edges(batches[-1])[1],
+            first_offset=first_offset(batches[0]),
+            last_offset=last_offset(batches[-1]),
             stored_bytes=stored_bytes,
             stored_crc=stored_crc,
             digest=digest_of(batches),

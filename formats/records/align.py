@@ -15,7 +15,7 @@ from formats.footer import Digest
 from formats.records.compare import equal_column, first_difference
 from formats.records.digest import Digester
 from formats.records.schema import SCHEMA
-from formats.records.statistics import edges
+from formats.records.statistics import edges, first_offset
 
 COMPARED = tuple(name for name in SCHEMA.names if name not in ("offset", "timestamp_type"))
 
@@ -79,7 +79,7 @@ def alongside(first: Iterator[pa.RecordBatch], second: Iterator[pa.RecordBatch])
         same += where
         one, other = a.slice(where, 1), b.slice(where, 1)
         column = next(name for name in COMPARED if not equal_column(name, one, other))
-        difference = Difference(first_offset=edges(one)[0], second_offset=edges(other)[0], column=column)
+        difference = Difference(first_offset=first_offset(one), second_offset=first_offset(other), column=column)
     return Alongside(same=same, first=ours.side(), second=theirs.side(), difference=difference)
 
 
@@ -113,7 +113,7 @@ class _Reading:
     @property
     def at(self) -> int | None:
         """Offset of the next record at hand."""
-        return edges(self._batch)[0] if self._batch is not None and self._batch.num_rows else None
+        return first_offset(self._batch) if self._batch is not None and self._batch.num_rows else None
 
     def take(self, count: int) -> pa.RecordBatch:
         assert self._batch is not None

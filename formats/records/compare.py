@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from formats.records.digest import counts
 from formats.records.schema import SCHEMA
-from formats.records.statistics import after, edges
+from formats.records.statistics import after, first_offset, last_offset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,12 +100,12 @@ class _Stream:
     @property
     def first_offset(self) -> int:
         assert self._batch is not None
-        return edges(self._batch)[0]
+        return first_offset(self._batch)
 
     @property
     def last_offset(self) -> int:
         assert self._batch is not None
-        return edges(self._batch)[1]
+        return last_offset(self._batch)
 
     def take(self, next_offset: int) -> pa.RecordBatch:
         """Records of the batch at hand below `next_offset`."""

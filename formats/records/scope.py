@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from formats.footer import SegmentFooter
 from formats.int_range import ANY_OFFSET, ANY_TIME, INT64_MAX, IntRange
-from formats.records.statistics import edges, within
+from formats.records.statistics import first_offset, within
 from formats.segment import OffsetRange
 
 
@@ -27,7 +27,7 @@ class RecordFilter:
 
     def is_past(self, batch: pa.RecordBatch) -> bool:
         """Whether everything from this batch on lies behind the offsets wanted. Not for an empty one."""
-        return edges(batch)[0] > self.offsets.high
+        return first_offset(batch) > self.offsets.high
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The records of `batch` that are wanted; often itself."""

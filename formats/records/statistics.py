@@ -51,10 +51,28 @@ class SegmentStatistics:
         self.max_timestamp_ms = high if self.max_timestamp_ms is None else max(high, self.max_timestamp_ms)
 
 
+def first_offset(batch: pa.RecordBatch) -> int:
+    """Of a batch that is not empty; so of all four."""
+    return int(batch.column("offset")[0].as_py())
+
+
+def last_offset(batch: pa.RecordBatch) -> int:
+    return int(batch.column("offset")[-1].as_py())
+
+
+def first_timestamp_ms(batch: pa.RecordBatch) -> int:
+    """Any int64: datetimes do not reach as far."""
+    return int(batch.column("timestamp")[0].value)
+
+
+def last_timestamp_ms(batch: pa.RecordBatch) -> int:
+    """Of the last record, which need not be the newest."""
+    return int(batch.column("timestamp")[-1].value)
+
+
 def edges(batch: pa.RecordBatch) -> tuple[int, int]:
     """First and last offset of a batch that is not empty."""
-    offsets = batch.column("offset")
-    return offsets[0].as_py(), offsets[-1].as_py()
+    return first_offset(batch), last_offset(batch)
 
 
 def rises(batch: pa.RecordBatch) -> bool:
@@ -85,7 +103,7 @@ def records_within(batches: Iterable[pa.RecordBatch], offsets: OffsetRange) -> I
         part = within(batch, offsets)
         if part.num_rows:
             yield part
-        if edges(batch)[1] >= offsets.end:
+        if last_offset(batch) >= offsets.end:
             return
 
 

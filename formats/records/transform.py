@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from formats.errors import ConfigError, TransformFailed
 from formats.records.schema import SCHEMA
-from formats.records.statistics import edges
+from formats.records.statistics import first_offset, last_offset
 from formats.segment import SourcePartition
 
 _TOLD = (ImportError, AttributeError, ValueError)  # which say enough
@@ -53,7 +53,7 @@ class Transform:
         return bool(self.steps)
 
     def _step(self, step: Step, batch: pa.RecordBatch, source: SourcePartition) -> pa.RecordBatch:
-        where = f"{step.name}, for {source} offsets {edges(batch)[0]} to {edges(batch)[1]}"
+        where = f"{step.name}, for {source} offsets {first_offset(batch)} to {last_offset(batch)}"
         try:
             answer = step.function(batch, source)
         except Exception as error:  # a user's code may raise anything

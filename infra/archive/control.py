@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -73,16 +73,14 @@ class ControlStore:
 
     def claimed(self, region: str) -> Sequence[Incarnation]:
         """Every incarnation whose path was claimed, by one listing; foreign keys are left out."""
-        found: list[Incarnation] = []
-        for path in self.places(region):
-            with contextlib.suppress(MalformedKey):
-                found.append(parse_incarnation(path))
-        return found
+        return _incarnations(self.places(region))
 
-    def later_lives(self, region: str, topic: str) -> Sequence[str]:
-        """Ids of the incarnations of `topic` that have a path beside its plain one, by one listing."""
-        prefix = place_key(self.prefix, region, later_paths(topic))
-        return [item.key[len(prefix) :] for item in self.objects.list(prefix)]
+    def later_ids(self, region: str, topic: str) -> Sequence[str]:
+        """Ids of the incarnations of `topic` that have a path beside its plain one, by one listing; foreign keys are
+        left out."""
+        folder = places_prefix(self.prefix, region)
+        listed = self.objects.list(place_key(self.prefix, region, later_paths(topic)))
+        return [one.id for one in _incarnations(item.key[len(folder) :] for item in listed)]
 
     def occupied(self, region: str, place: str) -> bool:
         """Whether anything is stored in a place, claimed or not, by one request."""
@@ -288,6 +286,14 @@ class ControlStore:
     def _read(self, key: str) -> bytes:
         with closing(self.objects.open(key)) as file:
             return file.read()
+
+
+def _incarnations(paths: Iterable[str]) -> Sequence[Incarnation]:
+    found: list[Incarnation] = []
+    for path in paths:
+        with contextlib.suppress(MalformedKey):
+            found.append(parse_incarnation(path))
+    return found
 
 
 @contextlib.contextmanager

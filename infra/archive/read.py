@@ -12,7 +12,7 @@ from formats.coverage import SegmentSlice, joined, parts, uncovered
 from formats.errors import SegmentNotFound
 from formats.read_splits import ReadSplit
 from formats.records.scope import RecordFilter
-from formats.records.statistics import edges, records_within
+from formats.records.statistics import last_offset, records_within
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.archive import Archive
 
@@ -40,7 +40,7 @@ class SplitReader:
                 for batch in self._records(part):
                     if (wanted := self.scope.of(batch)).num_rows:
                         yield wanted
-                    next_offset = edges(batch)[1] + 1
+                    next_offset = last_offset(batch) + 1
             except SegmentNotFound:
                 gone.add(part.segment)  # never asked for again, so this ends
                 left = [OffsetRange(next_offset, part.offsets.end), *(later.offsets for later in waiting)]

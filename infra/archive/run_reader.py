@@ -11,6 +11,7 @@ from formats.errors import ReplicatorError
 from formats.footer import SegmentFooter
 from formats.int_range import INT64_MAX, IntRange
 from formats.records.scope import RecordFilter
+from formats.records.statistics import last_offset
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
 
@@ -87,12 +88,6 @@ def anything(_footer: SegmentFooter) -> None:
     pass
 
 
-def _end(batch: RecordBatch) -> int:
-    offset = batch.column(0)[-1].as_py()
-    assert isinstance(offset, int)
-    return offset
-
-
 @dataclass(frozen=True, slots=True)
 class SegmentRunReader:
     """Safe to call from several threads; each iterator belongs to one. Of the records only those inside `scope` become
@@ -131,7 +126,7 @@ class SegmentRunReader:
                         wanted = self.change(self.scope.of(part), piece.segment.source)
                         if gathered.count and not gathered.has_room(wanted, most, self.max_bytes):
                             yield gathered.cut()
-                        gathered.add(wanted, _end(part))
+                        gathered.add(wanted, last_offset(part))
                         if gathered.passed >= MOST_PASSED:  # little of it is wanted: say how far it is all the same
                             yield gathered.cut()
                 gathered.next_offset = last + 1

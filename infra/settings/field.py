@@ -83,8 +83,12 @@ def of(field: dataclasses.Field[Any]) -> About:
 
 
 def settings_of(cls: type[DataclassInstance]) -> dict[str, dataclasses.Field[Any]]:
-    """The fields that a file can set, by name."""
-    return {field.name: field for field in dataclasses.fields(cls) if _KEY in field.metadata}
+    """The fields that a file can set, by name: those of the class itself, then what it inherits."""
+    inherited = {
+        field.name for base in cls.__bases__ if dataclasses.is_dataclass(base) for field in dataclasses.fields(base)
+    }
+    ordered = sorted(dataclasses.fields(cls), key=lambda field: field.name in inherited)
+    return {field.name: field for field in ordered if _KEY in field.metadata}
 
 
 def outside_limits(field: dataclasses.Field[Any], value: object) -> str | None:

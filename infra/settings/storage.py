@@ -17,19 +17,9 @@ _prefix = matching(r"([^/\s@]+(/[^/\s@]+)*)?", 'words between single slashes, no
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class S3Settings:
-    """A bucket and the prefix of an archive in it. Without keys, the AWS credential chain is asked."""
+class AwsSettings:
+    """Credentials of an AWS client, or of one for another server with the same API."""
 
-    bucket: str = field(metadata=about("bucket of the archive", check=not_blank))
-    prefix: str = field(
-        default="data", metadata=about("key prefix of the archive; may be empty; one archive per prefix", check=_prefix)
-    )
-    endpoint_url: str | None = field(
-        default=None, metadata=about("another S3 server than AWS's; default: AWS", check=http_url)
-    )
-    region_name: str | None = field(
-        default=None, metadata=about("AWS region of the bucket; default: the AWS environment's", check=not_blank)
-    )
     access_key_id: str | None = field(
         default=None, metadata=about("key of an AWS account; default: the AWS credential chain", check=not_blank)
     )
@@ -42,6 +32,30 @@ class S3Settings:
         default=None,
         repr=False,
         metadata=about("goes with temporary keys; only as ${ENV}", secret=True, check=not_blank),
+    )
+
+    def half_credentials(self) -> Iterator[Problem]:
+        if self.access_key_id is not None and self.secret_access_key is None:
+            yield "access_key_id", "needs secret_access_key; give both, or neither to use the AWS credential chain"
+        if self.secret_access_key is not None and self.access_key_id is None:
+            yield "secret_access_key", "needs access_key_id; give both, or neither to use the AWS credential chain"
+        if self.session_token is not None and self.access_key_id is None:
+            yield "session_token", "needs access_key_id and secret_access_key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class S3Settings(AwsSettings):
+    """A bucket and the prefix of an archive in it. Without keys, the AWS credential chain is asked."""
+
+    bucket: str = field(metadata=about("bucket of the archive", check=not_blank))
+    prefix: str = field(
+        default="data", metadata=about("key prefix of the archive; may be empty; one archive per prefix", check=_prefix)
+    )
+    endpoint_url: str | None = field(
+        default=None, metadata=about("another S3 server than AWS's; default: AWS", check=http_url)
+    )
+    region_name: str | None = field(
+        default=None, metadata=about("AWS region of the bucket; default: the AWS environment's", check=not_blank)
     )
     storage_class: str | None = field(
         default=None, metadata=about("of new segments, such as STANDARD_IA; default: the bucket's", check=not_blank)
@@ -75,7 +89,7 @@ class S3Settings:
     )
 
     def __post_init__(self) -> None:
-        enforce(self, [*_half_credentials(self), *self._contradictions()])
+        enforce(self, [*self.half_credentials(), *self._contradictions()])
 
     def _contradictions(self) -> Iterator[Problem]:
         if self.kms_key_id is not None and not (self.sse or "").startswith("aws:kms"):
@@ -83,7 +97,7 @@ class S3Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SqsSettings:
+class SqsSettings(AwsSettings):
     """The queue that a bucket's notifications arrive in."""
 
     queue: str = field(
@@ -95,19 +109,6 @@ class SqsSettings:
     region_name: str | None = field(
         default=None, metadata=about("AWS region of the queue; default: the AWS environment's", check=not_blank)
     )
-    access_key_id: str | None = field(
-        default=None, metadata=about("key of an AWS account; default: the AWS credential chain", check=not_blank)
-    )
-    secret_access_key: str | None = field(
-        default=None,
-        repr=False,
-        metadata=about("goes with access_key_id; only as ${ENV}", secret=True, check=not_blank),
-    )
-    session_token: str | None = field(
-        default=None,
-        repr=False,
-        metadata=about("goes with temporary keys; only as ${ENV}", secret=True, check=not_blank),
-    )
     wait: timedelta = field(
         default=timedelta(seconds=20),
         metadata=about(
@@ -118,13 +119,4 @@ class SqsSettings:
     )
 
     def __post_init__(self) -> None:
-        enforce(self, _half_credentials(self))
-
-
-def _half_credentials(settings: S3Settings | SqsSettings) -> Iterator[Problem]:
-    if settings.access_key_id is not None and settings.secret_access_key is None:
-        yield "access_key_id", "needs secret_access_key; give both, or neither to use the AWS credential chain"
-    if settings.secret_access_key is not None and settings.access_key_id is None:
-        yield "secret_access_key", "needs access_key_id; give both, or neither to use the AWS credential chain"
-    if settings.session_token is not None and settings.access_key_id is None:
-        yield "session_token", "needs access_key_id and secret_access_key"
+        enforce(self, self.half_credentials())

@@ -26,6 +26,7 @@ from pyspark.errors import PySparkException
 
 from formats.errors import PlanFailed, SparkUnavailable
 from infra.runtime.lifecycle import Closing
+from infra.runtime.progress import Progress, no_progress
 from infra.runtime.tuning import one_arena, tune
 from infra.spark.driver import SparkDriver, SparkSettings
 
@@ -48,7 +49,7 @@ class SparkRunner(Closing):
         work: Callable[[str], str],
         *,
         parallelism: int | None = None,
-        progress: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
+        progress: Progress = no_progress,
     ) -> list[str]:
         """The answers, in the order of `rows`. `work` is pickled: a module-level function, or a frozen dataclass.
 

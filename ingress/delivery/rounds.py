@@ -36,7 +36,8 @@ from formats.errors import (
     WriterRefused,
 )
 from formats.messages.delivery_checkpoint import Checkpoint, Skipped
-from infra.archive.run_reader import RunReader, SegmentRun
+from formats.records.statistics import last_offset, last_timestamp_ms
+from infra.archive.run_reader import RunReader
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun, TargetWriter, TimestampRule
 from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock, Stop
@@ -273,7 +274,7 @@ class Delivery:
             part.then = Failed(assignment, str(error), FailureKind.REJECTED)
         else:
             if checked.refused:
-                part.then = _Refusal(checked.refused, run.count, _last_offset(run))
+                part.then = _Refusal(checked.refused, run.count, last_offset(run.batches[-1]))
         if part.then is not None:
             part.ended = True
             return None
@@ -284,8 +285,8 @@ class Delivery:
         part.count += run.count
         part.size_bytes += run.size_bytes
         if run.batches:
-            part.last_offset = _last_offset(run)
-            part.newest_ms = run.batches[-1].column(1)[-1].value
+            part.last_offset = last_offset(run.batches[-1])
+            part.newest_ms = last_timestamp_ms(run.batches[-1])
         self._readings.next_run(reading, run)
         at = self.clock.now()
         checkpoint = Checkpoint(
@@ -364,9 +365,3 @@ class Delivery:
             self.metrics.observe("replication_latency_seconds", max(age, 0), **labels)
             self.metrics.observe("record_age_seconds", max(age - seconds, 0), **labels)
         log.debug("run_delivered", extra={log_fields.RECORDS: part.count, log_fields.BYTES: part.size_bytes})
-
-
-def _last_offset(run: SegmentRun) -> int:
-    offset = run.batches[-1].column(0)[-1].as_py()
-    assert isinstance(offset, int)
-    return offset

@@ -12,7 +12,7 @@ from formats.footer import SegmentFooter
 from formats.incarnation import parse_incarnation
 from formats.segment import SegmentInfo
 from infra.contracts.cluster import TopicFacts, TopicPartition, Watermarks
-from infra.kafka.client.topic_configs import NO_LIMIT
+from infra.kafka.client.topic_configs import NO_LIMIT, TopicConfigs
 from ingress.routing.succession import ArchivedIncarnation
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def against_settings(
 ) -> Iterator[Conflict]:
     """Of a destination as it is, or as it would be created; as far as `footers` tell of the records. `limits_ms`: how
     far before and after the broker's clock a record may be stamped."""
-    if "compact" in configs.get("cleanup.policy", "delete"):
+    if TopicConfigs(configs).is_compacted:
         why = f"{name} is compacted, so the broker does not keep all that is restored: set its "
         yield Conflict(what=ConflictKind.COMPACTED, why=f"{why}cleanup.policy to delete until you need it")
         keyless = sum(f.keyless_count or 0 for f in footers)
@@ -170,7 +170,7 @@ def against_settings(
             why=f"{why} now: raise its message.timestamp.before.max.ms and message.timestamp.after.max.ms",
         )
     retention_ms = int(configs.get("retention.ms", "-1"))
-    by_age = retention_ms >= 0 and "delete" in configs.get("cleanup.policy", "delete")
+    by_age = retention_ms >= 0 and TopicConfigs(configs).is_trimmed
     if by_age and oldest is not None and oldest < now_ms - retention_ms:
         why = f"retention.ms of {name} is {retention_ms}, and records are older: the broker would delete them"
         yield Conflict(what=ConflictKind.RETENTION, why=f"{why}: raise it, or set it to -1 until you need it")

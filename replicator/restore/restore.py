@@ -22,6 +22,7 @@ from infra.contracts.cluster import TopicPartition
 from infra.kafka.internal_topics.ensure import ensure_checkpoint_topic
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Closing, Deadline, Stop, SystemClock
+from infra.runtime.progress import no_progress
 from replicator.config import Config
 from replicator.restore.conflicts import ACCEPTED, ConflictKind
 from replicator.restore.new_partitions import NewPartitions, Settling
@@ -143,7 +144,7 @@ class Restore(Closing):
         self,
         plan: RestorePlan,
         told: Progress = lambda _: None,
-        told_on_spark: Callable[[int, int], None] = lambda done, total: None,  # noqa: ARG005
+        told_on_spark: Callable[[int, int], None] = no_progress,
     ) -> Sequence[RestoreOutcome]:
         """Carry `plan` out. Raises ConfigError when nothing is selected, TargetError when something speaks against it
         that is not accepted, OwnershipLost when the same restore was begun elsewhere, BrokerUnavailable,

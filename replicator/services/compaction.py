@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import random
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -36,6 +36,7 @@ from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
 from infra.runtime.log_fields import REASON
+from infra.runtime.progress import Progress, no_progress
 from infra.runtime.service import Service
 from infra.spark.driver import SparkSettings
 from infra.spark.runner import SparkRunner
@@ -45,8 +46,6 @@ from replicator.services.wiring import ServiceContext, archive_objects, for_work
 log = logging.getLogger(__name__)
 
 SHUTDOWN = timedelta(seconds=10)
-
-Progress = Callable[[int, int], None]
 
 
 class Compaction(Closing):
@@ -59,7 +58,7 @@ class Compaction(Closing):
         config: Config,
         *,
         execute: Execute | None = None,
-        progress: Progress = lambda done, total: None,  # noqa: ARG005
+        progress: Progress = no_progress,
         stop: Stop | None = None,
     ) -> None:
         """`stop` ends what runs, at any moment: nothing is lost by it. Raises ConfigError when the file has no

@@ -21,6 +21,7 @@ from formats.segment import Segment
 from infra.archive.upload import Uploader
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.client.properties import refreshed
+from infra.kafka.client.topic_configs import TopicConfigs
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.log_probe import KafkaLogProbe
 from infra.kafka.consumer.source_consumer import KafkaSourceConsumer
@@ -143,4 +144,4 @@ def _source_compacted(admin: KafkaAdmin, segment: Segment) -> bool:
     partition = TopicPartition(segment.source.topic, segment.source.partition)
     marks = admin.watermarks([partition]).get(partition)
     trimmed = marks is not None and marks.low > segment.offsets.start
-    return trimmed or "compact" in admin.configs(segment.source.topic).get("cleanup.policy", "")
+    return trimmed or TopicConfigs(admin.configs(segment.source.topic)).is_compacted

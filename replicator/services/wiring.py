@@ -23,6 +23,7 @@ from infra.runtime.prometheus import PrometheusMetrics
 from infra.runtime.retry import Retries, RetryPolicy
 from infra.runtime.service import Service
 from infra.runtime.threaded_service import ThreadedService
+from infra.settings.storage import AwsSettings
 from infra.storage.aws import ATTEMPTS, AwsCredentials
 from infra.storage.conditional_writes import ProvenObjectStore
 from infra.storage.metered import MeteredObjectStore
@@ -194,7 +195,7 @@ def for_workers(config: Config, *needed: str) -> Config:
     return replace(config, **left_out)
 
 
-def _credentials(settings: S3Settings | SqsSettings) -> AwsCredentials | None:
+def _credentials(settings: AwsSettings) -> AwsCredentials | None:
     if settings.access_key_id is None or settings.secret_access_key is None:
         return None
     return AwsCredentials(

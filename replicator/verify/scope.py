@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 ARCHIVE, SOURCE, TARGET, DIRECT = "archive", "source", "target", "direct"
 
-Progress = Callable[[int, int], None]  # done, total
 Found = tuple[Mapping[str, Any], Mapping[Segment, Proven]]  # the entry of a partition, and what was proven for it
 
 
@@ -63,10 +62,6 @@ class VerifyScope:
             direct = verification.source_as_target(source, self.beside, self.cluster, topic)
             return {**entry_of(direct), "kind": DIRECT}, {}
         return entry_of(verification.same_as_target(source, self.cluster, topic, offsets=delivered)), {}
-
-
-def no_progress(_done: int, _total: int) -> None:
-    """Nobody is shown it."""
 
 
 def copied_as(selection: Selection, source: SourcePartition, cluster: Config) -> str:

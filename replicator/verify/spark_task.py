@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 from formats.int_range import IntRange
 from formats.segment import Segment, SourcePartition, parse_source
+from infra.runtime.progress import Progress
 from replicator.config import Config
 from replicator.selection import Selection
 from replicator.services.wiring import for_workers
 from replicator.verify.proven import Proven, decode_proven, encode_proven, proven_by_source
-from replicator.verify.scope import Found, Progress, VerifyScope
+from replicator.verify.scope import Found, VerifyScope
 from replicator.verify.verify import Verification
 
 if TYPE_CHECKING:

@@ -167,7 +167,7 @@ class Verifier:
         waiting = unresolved(self.stored.control.forks(source), recorded, covered)
         if not waiting:
             return ()
-        later = (Incarnation(source.topic, one) for one in self.stored.control.later_lives(source.region, source.topic))
+        later = (Incarnation(source.topic, one) for one in self.stored.control.later_ids(source.region, source.topic))
         claims = (self.stored.control.place(source.region, incarnation.path) for incarnation in later)
         return () if any(claim and claim.forked_from == source.path for claim in claims) else waiting
 

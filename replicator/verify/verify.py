@@ -21,9 +21,11 @@ from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, Segment, SourcePartition, parse_source
 from infra.archive.proofs import Proof, ProofStore
 from infra.contracts.cluster import TopicPartition
+from infra.kafka.client.topic_configs import TopicConfigs
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.consumer.partition_reader import read_partition
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
+from infra.runtime.progress import Progress, no_progress
 from replicator.config import Config
 from replicator.restore.planner import sources_of, with_earlier_forks
 from replicator.selection import Selection
@@ -31,7 +33,7 @@ from replicator.services.archive import archive_in
 from replicator.services.wiring import archive_objects, program
 from replicator.verify.proven import Proven, ProvenObjects, proven_by_source
 from replicator.verify.report import Report, report
-from replicator.verify.scope import ARCHIVE, Found, Progress, VerifyScope, copied_as, no_progress
+from replicator.verify.scope import ARCHIVE, Found, VerifyScope, copied_as
 from replicator.verify.verifier import ArchiveVerdict, SourceVerdict, TargetVerdict, Verifier
 
 if TYPE_CHECKING:
@@ -165,7 +167,7 @@ class Verification(Closing):
         if extent.start is not None and extent.next_offset is not None:
             low, end = max(marks.low, extent.start), min(marks.high, extent.next_offset) - 1
             held = OffsetRange(low, end) if low <= end else None
-        compacted = "compact" in admin.configs(source.topic).get("cleanup.policy", "")
+        compacted = TopicConfigs(admin.configs(source.topic)).is_compacted
         bounds = (held.start, held.next_offset) if held is not None else (0, 0)
         records = read_partition(properties, topic, *bounds)
         return self._verifier.beside_source(source, topic, held, records, source_compacted=compacted)

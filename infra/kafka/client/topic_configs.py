@@ -1,16 +1,41 @@
-"""Topic configs that limit record timestamps, by the names of each Kafka version.
+"""Topic configs that decide what happens to a record: cleanup policies, and limits of timestamps.
 
-Kafka 3.6 introduced one config for the past and one for the future. Older brokers have one config for both; from 3.6 to
-3.9 it still applies where the new ones are not set; Kafka 4 has removed it.
+The limits of timestamps have different names by Kafka version. Kafka 3.6 introduced one config for the past and one
+for the future. Older brokers have one config for both; from 3.6 to 3.9 it still applies where the new ones are not set;
+Kafka 4 has removed it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 BEFORE, AFTER = "message.timestamp.before.max.ms", "message.timestamp.after.max.ms"
 DIFFERENCE = "message.timestamp.difference.max.ms"
 NO_LIMIT = 2**63 - 1
+CLEANUP_POLICY = "cleanup.policy"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfigs:
+    """Configs of a topic, as the broker reports them or as it is to be created; what is absent has Kafka's default."""
+
+    values: Mapping[str, str]
+
+    @property
+    def cleanup_policies(self) -> frozenset[str]:
+        policies = (policy.strip() for policy in self.values.get(CLEANUP_POLICY, "delete").split(","))
+        return frozenset(policy for policy in policies if policy)
+
+    @property
+    def is_compacted(self) -> bool:
+        """The broker does not keep every record, maybe beside deleting by age."""
+        return "compact" in self.cleanup_policies
+
+    @property
+    def is_trimmed(self) -> bool:
+        """The broker deletes records by their age, or by the size of their log, if its limits say so."""
+        return "delete" in self.cleanup_policies
 
 
 def limits_ms(configs: Mapping[str, str]) -> tuple[int, int]:

@@ -13,17 +13,18 @@ from datetime import timedelta
 
 from formats.errors import TargetError
 from infra.contracts.cluster import ClusterAdmin
+from infra.kafka.client.topic_configs import CLEANUP_POLICY, TopicConfigs
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.log_fields import NEXT, REASON, TOPIC
 
-POLICY, RETENTION, RETENTION_BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
+RETENTION, RETENTION_BYTES = "retention.ms", "retention.bytes"
 PARTITIONS = 1  # for a few events and checkpoints per second; more would only cost every reader more requests
 CHECKPOINT_PARTITION = 0
 """The only partition of the checkpoint topic that is written and read, regardless of the topic's partition count:
 records of one key are ordered only within a partition, and a key would move to another partition if the topic grew."""
 
 CHECKPOINTS: Mapping[str, str] = {
-    POLICY: "compact",
+    CLEANUP_POLICY: "compact",
     # small, short-lived log segments: only closed ones are compacted, and every new owner reads the whole topic
     "segment.bytes": str(16 << 20),
     "segment.ms": str(3_600_000),
@@ -44,7 +45,7 @@ def ensure_internal_topics(
     """Create missing topics and check existing ones. All instances may call this at the same time. Raises TargetError
     with every problem found, and BrokerUnavailable."""
     retention_ms = segment_events_retention // timedelta(milliseconds=1)
-    events = {POLICY: "delete", RETENTION: str(retention_ms), RETENTION_BYTES: "-1"}
+    events = {CLEANUP_POLICY: "delete", RETENTION: str(retention_ms), RETENTION_BYTES: "-1"}
     problems: list[str] = []
     if not _created(admin, segment_events_topic, replication_factor, events):
         problems += _events_problems(segment_events_topic, admin.configs(segment_events_topic), retention_ms)
@@ -78,11 +79,11 @@ def _created(admin: ClusterAdmin, topic: str, replication_factor: int, configs: 
 
 def _events_problems(topic: str, found: Mapping[str, str], retention_ms: int) -> list[str]:
     problems = []
-    policies = _policies(found)
+    policies = TopicConfigs(found).cleanup_policies
     if policies != {"delete"}:
         problems.append(
-            f"segment events topic {topic}: {POLICY} is {found.get(POLICY)!r}, so events that readers need would be "
-            f"dropped; set it to 'delete', or name another topic in ingress.segment_events_topic"
+            f"segment events topic {topic}: {CLEANUP_POLICY} is {found.get(CLEANUP_POLICY)!r}, so events that readers "
+            f"need would be dropped; set it to 'delete', or name another topic in ingress.segment_events_topic"
         )
     retention = int(found.get(RETENTION, "-1"))
     if 0 <= retention < retention_ms:
@@ -103,13 +104,10 @@ def _events_problems(topic: str, found: Mapping[str, str], retention_ms: int) ->
 
 
 def _checkpoint_problems(topic: str, found: Mapping[str, str]) -> list[str]:
-    if _policies(found) == {"compact"}:
+    if TopicConfigs(found).cleanup_policies == {"compact"}:
         return []
     return [
-        f"checkpoint topic {topic}: {POLICY} is {found.get(POLICY)!r}, so positions would be lost and records "
-        f"delivered again or skipped; set it to 'compact' alone, or name another topic in ingress.checkpoint_topic"
+        f"checkpoint topic {topic}: {CLEANUP_POLICY} is {found.get(CLEANUP_POLICY)!r}, so positions would be lost and "
+        f"records delivered again or skipped; set it to 'compact' alone, or name another topic in "
+        "ingress.checkpoint_topic"
     ]
-
-
-def _policies(found: Mapping[str, str]) -> set[str]:
-    return {policy.strip() for policy in found.get(POLICY, "delete").split(",") if policy.strip()}

@@ -59,6 +59,14 @@ def test_foreign_keys_are_left_out_of_the_sources(objects: Joining, name: str) -
     assert ControlStore(objects, "data").gap_sources("a") == [SOURCE]
 
 
+def test_foreign_keys_are_no_claims(objects: Joining) -> None:
+    for name in ("t", "t@id", "t@a@b", "t@", "t t", "tt@id"):
+        objects.put_new(f"data/a/_control/v1/places/{name}", io.BytesIO(b"{}"), 2)
+    control = ControlStore(objects, "data")
+    assert control.later_ids("a", "t") == ["id"]
+    assert list(map(str, control.claimed("a"))) == ["t", "t@id", "tt@id"]
+
+
 def test_what_is_never_there_is_an_error_in_the_end(objects: Joining) -> None:
     objects.gone = 1_000
     with pytest.raises(SegmentNotFound):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from infra.kafka.client.topic_configs import AFTER, BEFORE, DIFFERENCE, NO_LIMIT, for_older, limits_ms
+from infra.kafka.client.topic_configs import AFTER, BEFORE, DIFFERENCE, NO_LIMIT, TopicConfigs, for_older, limits_ms
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,19 @@ def test_limits_by_the_names_of_each_kafka_version(configs: Mapping[str, str], l
 )
 def test_configs_for_an_older_kafka(configs: Mapping[str, str], older: Mapping[str, str] | None) -> None:
     assert for_older(configs) == older
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_compacted", "is_trimmed"),
+    [
+        (None, False, True),
+        ("delete", False, True),
+        ("compact", True, False),
+        ("compact,delete", True, True),
+        ("delete, compact", True, True),
+        ("", False, False),
+    ],
+)
+def test_what_a_topic_drops(policy: str | None, is_compacted: bool, is_trimmed: bool) -> None:
+    configs = TopicConfigs({} if policy is None else {"cleanup.policy": policy})
+    assert (configs.is_compacted, configs.is_trimmed) == (is_compacted, is_trimmed)
