@@ -70,7 +70,7 @@ def fill(store: SegmentStore, *, partitions: int, segments: int, count: int) -> 
             headers = [[{"key": k, "value": v} for k, v in pairs or ()] for pairs in made.headers[at]]
             columns = [
                 pa.array(range(start, start + count), pa.int64()),
-                pa.array(made.stamps[at], pa.int64()).view(SCHEMA.field("timestamp").type),
+                pa.array(made.timestamps_ms[at], pa.int64()).view(SCHEMA.field("timestamp").type),
                 pa.repeat(pa.scalar(CREATE_TIME, pa.int8()), count),
                 pa.array(made.keys[at], pa.binary()),
                 pa.array(made.values[at], pa.binary()),

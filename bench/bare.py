@@ -31,7 +31,7 @@ def produce(spec: dict[str, Any]) -> dict[str, Any]:
     made = records(spec["kind"], spec["records"], spec["partitions"])
     producer, topic = Producer(spec["properties"]), spec["topic"]
     producer.list_topics(topic, timeout=30)  # connects, since our writer is connected when the clock starts
-    rows = zip(made.keys, made.values, made.headers, made.stamps, made.partitions, strict=True)
+    rows = zip(made.keys, made.values, made.headers, made.timestamps_ms, made.partitions, strict=True)
     began, cpu = time.monotonic(), time.process_time()
     for number, (key, value, headers, timestamp, partition) in enumerate(rows):
         while True:

@@ -18,7 +18,7 @@ Headers = list[tuple[str, str | bytes | None]] | None
 POOL = 49_999  # different records before they repeat: far beyond a codec's window; a prime, so that every partition
 # gets all of them
 RUN = 10_000  # consecutive records of one partition, as ingress produces them
-FIRST_STAMP_MS = 1_750_000_000_000
+FIRST_TIMESTAMP_MS = 1_750_000_000_000
 JSON_BYTES, SMALL_BYTES = 1024, 100
 
 _CITIES = ("Lisbon", "Rotterdam", "Gdansk", "Trieste", "Valencia", "Antwerp", "Piraeus", "Hamburg", "Marseille", "Cork")
@@ -49,7 +49,7 @@ class Records:
     values: list[bytes]
     keys: list[bytes | None]
     headers: list[Headers]
-    stamps: list[int]
+    timestamps_ms: list[int]
     partitions: list[int]
 
     @property
@@ -69,7 +69,7 @@ def records(kind: Kind, count: int, partitions: int) -> Records:
         values=([value for _, value, _ in pool] * copies)[:count],
         keys=([key for key, _, _ in pool] * copies)[:count],
         headers=([headers for _, _, headers in pool] * copies)[:count],
-        stamps=list(range(FIRST_STAMP_MS, FIRST_STAMP_MS + count)),
+        timestamps_ms=list(range(FIRST_TIMESTAMP_MS, FIRST_TIMESTAMP_MS + count)),
         partitions=_distributed(count, partitions),
     )
 
@@ -86,7 +86,7 @@ def _json(chance: random.Random) -> tuple[bytes | None, bytes, Headers]:
     trace = f"{chance.getrandbits(128):032x}"
     readings = ",".join(
         f'{{"channel":"{name}","value":{chance.gauss(mean, mean / 9):.3f},'
-        f'"quality":"{chance.choice(_QUALITIES)}","at":{FIRST_STAMP_MS + chance.randrange(10**9)}}}'
+        f'"quality":"{chance.choice(_QUALITIES)}","at":{FIRST_TIMESTAMP_MS + chance.randrange(10**9)}}}'
         for name, mean in _CHANNELS
     )
     text = (

@@ -163,16 +163,16 @@ class BrokerCluster:
         KafkaException."""
         kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
         # without a timeout: the client raises SystemError when it is given one (confluent-kafka 2.16.1)
-        asked = self._admin().elect_leaders(kind, [TopicPartition(topic, partition)])
+        election = self._admin().elect_leaders(kind, [TopicPartition(topic, partition)])
 
         def answered() -> bool:
-            if not asked.done():
+            if not election.done():
                 self._topics()  # the client may wait for a dead broker until it has newer metadata
-            return asked.done()
+            return election.done()
 
         if not wait_until(answered, ELECTED_WITHIN, interval=ASK_AGAIN):
             raise LocalStackError(f"no answer to an election of {topic}/{partition} within {ELECTED_WITHIN}")
-        for error in asked.result().values():
+        for error in election.result().values():
             if error is not None and error.code() != KafkaError.ELECTION_NOT_NEEDED:
                 raise KafkaException(error)
         if not wait_until(lambda: self.leader(topic, partition) is not None, IN_SYNC_WITHIN, interval=ASK_AGAIN):

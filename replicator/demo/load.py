@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 64 << 20
 PIECE_BYTES = 4 << 20
-FOR_EVER = str(2**63 - 1)
+NO_LIMIT = str(2**63 - 1)
 KEEPS_OLD_RECORDS = {
     "retention.ms": "-1",  # else the broker deletes records of 2013 within minutes
-    "message.timestamp.before.max.ms": FOR_EVER,
-    "message.timestamp.after.max.ms": FOR_EVER,
+    "message.timestamp.before.max.ms": NO_LIMIT,
+    "message.timestamp.after.max.ms": NO_LIMIT,
 }
 """Configs of a topic whose records have old timestamps."""
 

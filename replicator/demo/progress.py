@@ -56,5 +56,5 @@ class Observer:
 def _ends(admin: ClusterAdmin, topic: str, partitions: int) -> Mapping[int, int]:
     if topic not in admin.describe([topic]):  # a request for the offsets of an unknown topic takes the client long
         return {}
-    asked = [TopicPartition(topic, partition) for partition in range(partitions)]
-    return {where.partition: marks.high for where, marks in admin.watermarks(asked).items()}
+    requested = [TopicPartition(topic, partition) for partition in range(partitions)]
+    return {where.partition: marks.high for where, marks in admin.watermarks(requested).items()}

@@ -45,7 +45,7 @@ DEFAULTS: Mapping[str, object] = {
     "linger.ms": 10,  # full batches; no caller waits for a single record
     "compression.type": "lz4",  # the cheapest codec, on the client's own threads; saves the target's disks and network
     "batch.size": 1_000_000,
-    # a record larger than the broker's socket.request.max.bytes (100 MiB) would close the connection for ever
+    # the broker closes the connection on a request above its socket.request.max.bytes (100 MiB), on every retry
     "message.max.bytes": 100_000_000,
 }
 
@@ -181,7 +181,7 @@ class IdempotentProducer(Generic[Owner]):
         if (
             error.args[0].code() == KafkaError._FATAL
         ):  # `produce` is the first to raise it if no report was served since
-            self._died(error)
+            self._set_fatal(error)
         self.fail(owner, error.args[0])
 
     def fail(self, owner: Owner, error: KafkaError) -> None:
@@ -238,7 +238,7 @@ class IdempotentProducer(Generic[Owner]):
         try:
             error.code()  # raises, and thereby clears, an exception that the client left pending
         except SystemError as pending:
-            self._died(pending)
+            self._set_fatal(pending)
         self.fail(owner, error)
 
     def _guarded(self, call: Callable[[], object]) -> None:
@@ -246,9 +246,9 @@ class IdempotentProducer(Generic[Owner]):
         try:
             call()
         except (KafkaException, SystemError) as error:
-            self._died(error)
+            self._set_fatal(error)
 
-    def _died(self, raised: BaseException) -> None:
+    def _set_fatal(self, raised: BaseException) -> None:
         if self.fatal is not None:
             return
         # the client chains its own exception to the SystemError, except when a callback has cleared it

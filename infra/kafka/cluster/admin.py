@@ -87,8 +87,8 @@ class KafkaAdmin:
     def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
         found: dict[str, TopicFacts] = {}
         for some in _batches(names):
-            asked = self._client.describe_topics(TopicCollection(some), request_timeout=self._seconds)
-            for name, future in asked.items():
+            futures = self._client.describe_topics(TopicCollection(some), request_timeout=self._seconds)
+            for name, future in futures.items():
                 topic = self._answer_or_absent(future, f"describe topic {name}")
                 if topic is not None:
                     found[name] = TopicFacts(name, _topic_id(str(topic.topic_id or "")), len(topic.partitions))
@@ -98,8 +98,8 @@ class KafkaAdmin:
         doing, deadline = f"describe the settings of topic {topic}", Deadline(min(KNOWN_WITHIN, self._timeout))
         resource = ConfigResource(ResourceType.TOPIC, topic)
         while True:
-            asked = self._client.describe_configs([resource], request_timeout=self._seconds)
-            entries = self._answer_or_absent(asked[resource], doing, needs="DESCRIBE_CONFIGS")
+            futures = self._client.describe_configs([resource], request_timeout=self._seconds)
+            entries = self._answer_or_absent(futures[resource], doing, needs="DESCRIBE_CONFIGS")
             if entries is not None:
                 return {name: entry.value for name, entry in entries.items() if entry.value is not None}
             # any broker answers this request, also one that does not know yet of a topic that was just created
@@ -126,11 +126,11 @@ class KafkaAdmin:
         """False when the topic exists already: another instance may have just created it."""
         doing = f"create topic {name} of {partitions} partitions"
         topic = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=dict(configs))
-        asked = self._client.create_topics(
+        futures = self._client.create_topics(
             [topic], operation_timeout=self._seconds, request_timeout=self._seconds, validate_only=only_check
         )
         try:
-            self._connection.wait(asked[name], doing)
+            self._connection.wait(futures[name], doing)
         except KafkaException as error:
             if _unknown_limits(error) and (older := for_older(configs)) is not None:
                 return self._create(name, partitions, replicas, older, only_check=only_check)
@@ -146,8 +146,10 @@ class KafkaAdmin:
             ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in configs.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-        asked = self._client.incremental_alter_configs([resource], request_timeout=self._seconds)
-        self._answer(asked[resource], f"change the settings {sorted(configs)} of topic {topic}", needs="ALTER_CONFIGS")
+        futures = self._client.incremental_alter_configs([resource], request_timeout=self._seconds)
+        self._answer(
+            futures[resource], f"change the settings {sorted(configs)} of topic {topic}", needs="ALTER_CONFIGS"
+        )
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         lows = self._offsets(partitions, EARLIEST)
@@ -204,12 +206,12 @@ class KafkaAdmin:
     ) -> Mapping[TopicPartition, ListOffsetsResultInfo]:
         """Raises LeaderNotFound."""
         found: dict[TopicPartition, ListOffsetsResultInfo] = {}
-        asked = self._client.list_offsets(
+        futures = self._client.list_offsets(
             {ClientPartition(p.topic, p.partition): spec for p in partitions},
             isolation_level=isolation,
             request_timeout=self._seconds,
         )
-        for where, future in asked.items():
+        for where, future in futures.items():
             partition = TopicPartition(where.topic, where.partition)
             answer = self._answer_or_absent(future, f"list offsets of {partition}")
             if answer is not None:

@@ -46,8 +46,8 @@ class GroupOffsets:
             if self._client is None:
                 self._client = Consumer(dict(self._properties), logger=client_log)
             try:
-                asked = [ClientPartition(p.topic, p.partition) for p in partitions]
-                answers = self._client.committed(asked, timeout=limit.total_seconds())
+                requested = [ClientPartition(p.topic, p.partition) for p in partitions]
+                answers = self._client.committed(requested, timeout=limit.total_seconds())
                 self._client.poll(0)  # delivers its log lines
             except KafkaException as error:
                 raise translate(error, doing) from error

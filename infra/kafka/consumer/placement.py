@@ -74,12 +74,12 @@ class KafkaPlacement:
         """See Placement. The offsets themselves are not used: groups expire, are reset, and may be shared. But under
         `read_committed` the broker does not answer while a transaction of any member has a pending offset for one of
         the partitions (seen)."""
-        asked = [ClientPartition(p.topic, p.partition) for p in partitions]
+        requested = [ClientPartition(p.topic, p.partition) for p in partitions]
         try:
-            answered = self._member.client.committed(asked, timeout=ANSWER.total_seconds())
+            answers = self._member.client.committed(requested, timeout=ANSWER.total_seconds())
         except KafkaException as error:
             raise translate(error, f"offsets of {self._group_id}") from error
-        for each in answered:
+        for each in answers:
             if each.error is not None:
                 raise translate(each.error, f"offset of {self._group_id} for {each.topic}/{each.partition}")
 

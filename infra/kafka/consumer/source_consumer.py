@@ -142,14 +142,14 @@ class KafkaSourceConsumer:
         reason."""
         if not offsets:
             return
-        asked = [
+        positions = [
             ClientPartition(p.topic, p.partition, c.next_offset, metadata=c.metadata, leader_epoch=c.leader_epoch)
             if c.leader_epoch is not None
             else ClientPartition(p.topic, p.partition, c.next_offset, metadata=c.metadata)
             for p, c in offsets.items()
         ]
         try:
-            self._client.commit(offsets=asked, asynchronous=True)
+            self._client.commit(offsets=positions, asynchronous=True)
         except KafkaException as error:
             if wait is not None:
                 raise translate(error, f"commit offsets of group {self._group_id}", needs="READ") from error

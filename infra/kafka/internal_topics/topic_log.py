@@ -209,21 +209,21 @@ class TopicLog:
 
     def _describe(self) -> Future[TopicDescription]:
         seconds = self._answer_within.total_seconds()
-        asked = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=seconds)
-        return asked[self._topic]
+        futures = self._admin.describe_topics(TopicCollection([self._topic]), request_timeout=seconds)
+        return futures[self._topic]
 
     def _partitions(self, description: TopicDescription) -> list[int]:
         """The partitions to read, in order."""
         return sorted(p.id for p in description.partitions if self._partition in (None, p.id))
 
     def _offsets(self, description: TopicDescription, spec: OffsetSpec) -> Mapping[int, int]:
-        asked = self._admin.list_offsets(
+        futures = self._admin.list_offsets(
             {TopicPartition(self._topic, p): spec for p in self._partitions(description)},
             isolation_level=IsolationLevel.READ_UNCOMMITTED,
             request_timeout=self._answer_within.total_seconds(),
         )
         within = self._answer_within + ANSWERS_WITHIN
-        return {partition.partition: answer_of(each, self._admin, within).offset for partition, each in asked.items()}
+        return {partition.partition: answer_of(each, self._admin, within).offset for partition, each in futures.items()}
 
 
 def _leader_moves(error: BaseException) -> bool:

@@ -44,7 +44,7 @@ def blamed(abort: Abort, sizes: BatchSizes) -> Sequence[RunFailed]:
         found = {p: _failure(abort, p, error, sizes) for p, error in named.items()}
         if abort.stalled:
             found |= {p: _stalled(p, abort) for p in abort.failures.keys() - named.keys()}
-        return [found.get(p) or _innocent(p, abort) for p in abort.partitions]
+        return [found.get(p) or _unaffected(p, abort) for p in abort.partitions]
     if (refused := refuses_writer(abort.cause, "deliver")) is not None:
         raise refused
     if abort.cause is not None and abort.cause.code() in FENCED:
@@ -52,7 +52,7 @@ def blamed(abort: Abort, sizes: BatchSizes) -> Sequence[RunFailed]:
     if abort.stalled:
         unacknowledged = abort.failures.keys()
         if 0 < len(unacknowledged) < len(abort.partitions):
-            return [_stalled(p, abort) if p in unacknowledged else _innocent(p, abort) for p in abort.partitions]
+            return [_stalled(p, abort) if p in unacknowledged else _unaffected(p, abort) for p in abort.partitions]
     if abort.cause is None and not (abort.stalled and abort.failures):
         return _all(abort, FailureKind.RETRY_LATER, "ABORTED", abort.reason)  # for example, the client did not answer
     if len({p.topic for p in abort.partitions}) > 1:
@@ -75,7 +75,7 @@ def _stalled(partition: TopicPartition, abort: Abort) -> RunFailed:
     return RunFailed(partition, "STALLED", reason, FailureKind.STALLED)
 
 
-def _innocent(partition: TopicPartition, abort: Abort) -> RunFailed:
+def _unaffected(partition: TopicPartition, abort: Abort) -> RunFailed:
     return RunFailed(partition, "ABORTED", f"another partition's failure: {abort.reason}", FailureKind.RETRY_NOW)
 
 

@@ -135,13 +135,15 @@ class TransactionalWriter:
             return []
         batch_size_class, last = self.batch_size_class(first.partition.topic), dict[CheckpointKey, TargetRun]()
         skipped: list[Skipped] = []
-        producer = self._begun(batch_size_class, should_stop)
+        producer = self._begin(batch_size_class, should_stop)
         try:
             with durable(Step.PRODUCE_RECORDS):
                 for run in chain([first], remaining):
                     last[run.key] = replace(run, batches=())
                     skipped += run.skipped
-                    producer.send(run, run.partition, memory_bytes=self._memory_bytes, wait=producer.going(should_stop))
+                    producer.send(
+                        run, run.partition, memory_bytes=self._memory_bytes, wait=producer.progress_check(should_stop)
+                    )
                 producer.acknowledged(should_stop)
             self._checkpoint(producer, last, skipped, should_stop)
             if fence is not None:
@@ -178,7 +180,7 @@ class TransactionalWriter:
             _, producer = self._producers.popitem()
             producer.end(deadline.left)
 
-    def _begun(self, batch_size_class: int, should_stop: Callable[[], bool]) -> _Transactions:
+    def _begin(self, batch_size_class: int, should_stop: Callable[[], bool]) -> _Transactions:
         producer = (
             self._producers[batch_size_class]
             if batch_size_class in self._producers
@@ -274,7 +276,7 @@ class TransactionalWriter:
                     key=key,
                     value=value,
                     owner=CHECKPOINTS,
-                    wait=producer.going(should_stop),
+                    wait=producer.progress_check(should_stop),
                     partition=CHECKPOINT_PARTITION,
                 )
             producer.acknowledged(should_stop)
@@ -338,7 +340,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         self.stalled, self.failures, self._left = False, {}, 0
         self._until(self._client.begin_transaction, lambda: True)
 
-    def going(self, should_stop: Callable[[], bool]) -> Callable[[], None]:
+    def progress_check(self, should_stop: Callable[[], bool]) -> Callable[[], None]:
         """A check to call while waiting; it raises when the transaction cannot succeed any more."""
 
         def check() -> None:
@@ -355,7 +357,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
 
     def acknowledged(self, should_stop: Callable[[], bool]) -> None:
         """Wait until all records queued so far are in the target's log."""
-        check = self.going(should_stop)
+        check = self.progress_check(should_stop)
         while len(self) and not self.failures and self.fatal is None:
             self._guarded(lambda: self._client.flush(SLICE.total_seconds()))
             if len(self):
@@ -451,7 +453,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
             except KafkaException as raised:
                 error = raised.args[0]
                 if error.fatal():
-                    self._died(raised)
+                    self._set_fatal(raised)
                     raise _Refused(told(error), abortable=False, cause=error) from raised
                 if error.txn_requires_abort() or not error.retriable():
                     raise _Refused(told(error), abortable=error.txn_requires_abort(), cause=error) from raised
