@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from formats.int_range import ANY_OFFSET, ANY_TIME, IntRange
+from formats.segment import SourcePartition
 from formats.topic_selection import LEGAL_NAME, TopicPattern, is_internal
 
 TOPIC_SIGN = "{topic}"
@@ -97,3 +98,27 @@ def checkpoint_topic(selection: Selection, restore_id: str) -> str:
 def checkpoint_topics(restore_id: str, topics: Iterable[str]) -> Sequence[str]:
     """Those of the restore with this name, whatever it is about."""
     return [topic for topic in topics if topic.startswith(f"{CHECKPOINTS}{restore_id}.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceName:
+    """A place of the archive, or one partition of it. `topic@id` names a later life of a topic."""
+
+    region: str
+    topic: str
+    incarnation: str
+    partition: int | None
+
+    def at(self, partition: int) -> SourcePartition:
+        return SourcePartition(self.region, self.topic, partition, self.incarnation)
+
+    @property
+    def place(self) -> str:
+        return self.at(0).place
+
+    def __contains__(self, source: SourcePartition) -> bool:
+        return source == self.at(source.partition if self.partition is None else self.partition)
+
+    def __str__(self) -> str:
+        place = f"{self.region}/{self.place}"
+        return place if self.partition is None else f"{place}/{self.partition}"

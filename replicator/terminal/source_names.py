@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 import typer
@@ -10,30 +9,7 @@ import typer
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import OffsetRange, SourcePartition
 from replicator.config import IngressSettings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceName:
-    """A place of the archive, or one partition of it. `topic@id` names a later life of a topic."""
-
-    region: str
-    topic: str
-    incarnation: str
-    partition: int | None
-
-    def at(self, partition: int) -> SourcePartition:
-        return SourcePartition(self.region, self.topic, partition, self.incarnation)
-
-    @property
-    def place(self) -> str:
-        return self.at(0).place
-
-    def __contains__(self, source: SourcePartition) -> bool:
-        return source == self.at(source.partition if self.partition is None else self.partition)
-
-    def __str__(self) -> str:
-        place = f"{self.region}/{self.place}"
-        return place if self.partition is None else f"{place}/{self.partition}"
+from replicator.selection import SourceName
 
 
 def source_name(text: str) -> SourceName:
