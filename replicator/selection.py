@@ -8,8 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
-from formats.incarnation import LEGAL_NAME
+from formats.incarnation import LEGAL_NAME, Incarnation
 from formats.int_range import ANY_OFFSET, ANY_TIME, IntRange
+from formats.segment import SourcePartition
 from formats.topic_selection import TopicPattern, is_internal
 
 TOPIC_SIGN = "{topic}"
@@ -98,3 +99,30 @@ def checkpoint_topic(selection: Selection, restore_id: str) -> str:
 def checkpoint_topics(restore_id: str, topics: Iterable[str]) -> Sequence[str]:
     """Those of the restore with this name, whatever it is about."""
     return [topic for topic in topics if topic.startswith(f"{CHECKPOINTS}{restore_id}.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceName:
+    """An incarnation of a topic in the archive, or one partition of it."""
+
+    region: str
+    incarnation: Incarnation
+    partition: int | None
+
+    def at(self, partition: int) -> SourcePartition:
+        return SourcePartition.of(self.region, self.incarnation, partition)
+
+    @property
+    def topic(self) -> str:
+        return self.incarnation.topic
+
+    @property
+    def path(self) -> str:
+        return self.incarnation.path
+
+    def __contains__(self, source: SourcePartition) -> bool:
+        return source == self.at(source.partition if self.partition is None else self.partition)
+
+    def __str__(self) -> str:
+        name = f"{self.region}/{self.path}"
+        return name if self.partition is None else f"{name}/{self.partition}"

@@ -1,10 +1,8 @@
 """`replicator checkpoints show|seed`: how far each source partition was delivered, and where it goes on."""
 
-# ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
-
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,11 +20,20 @@ from formats.messages.delivery_checkpoint import (
     still_waiting,
 )
 from formats.messages.group_claim import standing
-from formats.segment import SourcePartition
-from infra.contracts.cluster import TopicPartition
 from infra.runtime.lifecycle import SystemClock
 from replicator.commands.repair import operator_of
+from replicator.selection import SourceName
 from replicator.services.clients import Clients
+from replicator.services.seeding import (
+    AtOffset,
+    AtTime,
+    OfAncestor,
+    OfConnect,
+    OfGroup,
+    PositionOrigin,
+    may_lead,
+    positions,
+)
 from replicator.terminal.changes import Written, tell
 from replicator.terminal.interrupt import WRITES_ONCE, interruptible
 from replicator.terminal.output import (
@@ -40,10 +47,9 @@ from replicator.terminal.output import (
     print_text,
     table,
 )
-from replicator.terminal.source_names import SourceName, destination_of, instant, source_name
+from replicator.terminal.source_names import destination_of, instant, source_name
 
 if TYPE_CHECKING:
-    from formats.messages.foreign_positions import ForeignPartition, Record
     from ingress.repair import Seed
 
 checkpoints_app = group("Show or set how far each source partition is delivered.")
@@ -167,58 +173,67 @@ def seed(
     the archive, always.
     """
     name = source_name(source)
-    given = [
-        option
-        for option, value in (
-            ("--offset", offset),
-            ("--timestamp", timestamp),
-            ("--group", group_id),
-            ("--ancestor-topic", ancestor_topic),
-            ("--connect-offsets", connect_offsets),
-        )
-        if value is not None
-    ]
-    if len(given) != 1:
-        named = " and ".join(given) or "none was given"
-        raise typer.BadParameter(
-            f"one of --offset, --timestamp, --group, --ancestor-topic, --connect-offsets, and only one: {named}"
-        )
-    if (group_id is None) != (source_config is None):
-        raise typer.BadParameter(
-            "--group and --source-config go together: a group's offsets are source offsets only in the source's cluster"
-        )
-    at = instant(timestamp) if timestamp else None
+    option, origin = _origin(
+        name,
+        offset=offset,
+        timestamp=timestamp,
+        group_id=group_id,
+        source_config=source_config,
+        ancestor_topic=ancestor_topic,
+        connect_offsets=connect_offsets,
+        connect_cluster=connect_cluster,
+    )
     with Clients(load_config(config)) as reach:
         destination = destination_of(reach.ingress, name, to)
-        if offset is not None:
-            found: Mapping[SourcePartition, int] = dict.fromkeys(_archived(reach, name), offset)
-        elif at is not None:
-            from infra.archive.offset_for_time import TimeFinder
-
-            finder = TimeFinder(reach.archive, reach.pool)
-            times = {s: finder.next_offset(s, at) for s in _archived(reach, name)}
-            found = {s: n for s, n in times.items() if n is not None}
-        elif group_id is not None:
-            with Clients(load_config(source_config)) as there:
-                topic = name.incarnation.topic
-                facts = there.admin.describe([topic]).get(topic)
-                if facts is None:
-                    raise TargetError(f"there is no topic {topic} in the cluster of {source_config}")
-                wanted = [TopicPartition(topic, p) for p in range(facts.partition_count) if name.at(p) in name]
-                committed = there.groups.committed(group_id, wanted)
-            found = {name.at(p.partition): c.next_offset for p, c in committed.items()}
-        else:
-            found = _foreign(reach, name, ancestor_topic, connect_offsets, connect_cluster or name.region)
+        found = positions(reach, name, origin)
         if not found:
-            raise TargetError(f"{given[0]} says nothing of {name}: nothing to seed")
+            raise TargetError(f"{option} says nothing of {name}: nothing to seed")
         operator = operator_of(reach)
-        from_others = offset is None and at is None
-        seeds = operator.plan_seeds(found, destination, SystemClock().now(), force=force, may_lead=from_others)
+        seeds = operator.plan_seeds(found, destination, SystemClock().now(), force=force, may_lead=may_lead(origin))
         if yes:
             operator.seed(seeds)
     changes = [change_text(one) for one in seeds]
     written = [Written(key=encode_key(one.key), value=encode(one.after)) for one in seeds]
     tell(changes, written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
+
+
+def _origin(
+    name: SourceName,
+    *,
+    offset: int | None,
+    timestamp: str | None,
+    group_id: str | None,
+    source_config: Path | None,
+    ancestor_topic: str | None,
+    connect_offsets: str | None,
+    connect_cluster: str | None,
+) -> tuple[str, PositionOrigin]:
+    """The one that is given, and its option. Raises typer.BadParameter, ConfigError."""
+    options = {
+        "--offset": offset,
+        "--timestamp": timestamp,
+        "--group": group_id,
+        "--ancestor-topic": ancestor_topic,
+        "--connect-offsets": connect_offsets,
+    }
+    given = [option for option, value in options.items() if value is not None]
+    if len(given) != 1:
+        named = " and ".join(given) or "none was given"
+        raise typer.BadParameter(f"one of {', '.join(options)}, and only one: {named}")
+    if (group_id is None) != (source_config is None):
+        raise typer.BadParameter(
+            "--group and --source-config go together: a group's offsets are source offsets only in the source's cluster"
+        )
+    [option] = given
+    if offset is not None:
+        return option, AtOffset(offset)
+    if timestamp is not None:
+        return option, AtTime(instant(timestamp))
+    if group_id is not None:
+        return option, OfGroup(group_id, load_config(source_config))
+    if ancestor_topic is not None:
+        return option, OfAncestor(ancestor_topic)
+    return option, OfConnect(connect_offsets or "", connect_cluster or name.region)
 
 
 def change_text(one: Seed) -> str:
@@ -239,35 +254,6 @@ def _told(word: Checkpoint | CheckpointConflict | None) -> str:
     if isinstance(word, Checkpoint):
         return str(word.next_offset)
     return "none" if word is None else "a conflict"
-
-
-def _archived(reach: Clients, name: SourceName) -> list[SourcePartition]:
-    """The partition named, or every one that the archive has."""
-    if name.partition is not None:
-        return [name.at(name.partition)]
-    return [name.at(partition) for partition in reach.store.partitions(name.region, name.path)]
-
-
-def _foreign(
-    reach: Clients, name: SourceName, ancestor_topic: str | None, connect_offsets: str | None, alias: str
-) -> Mapping[SourcePartition, int]:
-    from formats.messages.foreign_positions import ancestor_positions, connect_positions
-    from infra.kafka.internal_topics.whole_topic import read_whole
-
-    read: Callable[[list[Record]], Mapping[ForeignPartition, int]]
-    topic, region, read = (
-        (ancestor_topic, name.region, ancestor_positions)
-        if ancestor_topic is not None
-        else (connect_offsets or "", alias, connect_positions)
-    )
-    if topic not in reach.admin.describe([topic]):
-        raise TargetError(f"there is no topic {topic} in this cluster")
-    positions = read(list(read_whole(reach.config.cluster.properties("consumer"), topic)))
-    return {
-        name.at(where.partition): next_offset
-        for where, next_offset in positions.items()
-        if (where.region, where.topic) == (region, name.incarnation.topic) and name.at(where.partition) in name
-    }
 
 
 def _json(

@@ -7,8 +7,9 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, assert_never
 
 import typer
 
@@ -45,9 +46,13 @@ from replicator.terminal.output import (
 )
 
 if TYPE_CHECKING:
+    from infra.runtime.lifecycle import Stop
+    from replicator.config import Config
     from replicator.restore.conflicts import ConflictKind
     from replicator.restore.plan import RestorePlan
     from replicator.restore.progress import RestoreOutcome
+    from replicator.restore.request import RestoreRequest
+    from replicator.restore.restore import Restore
 
 FINISHES = "what is under way is delivered first; a second signal ends it at once"
 SAMPLE = 5  # records that --dry-run shows before and after
@@ -94,25 +99,17 @@ def restore(  # noqa: PLR0917 -- options of a command
     it, which without --dry-run is code 1, and nothing is begun. Ctrl-C ends it in order, and says where it stood; a
     second one ends it at once.
     """
-    from infra.runtime.lifecycle import Stop
     from infra.settings.units import parse_duration, parse_size
-    from replicator.restore.restore import Options, Restore, RestoreStopped, TargetOptions
+    from replicator.restore.request import Options, RestoreRequest
+    from replicator.restore.restore import TargetOptions
 
     settings = load_config(config)
     set_up_work(settings)
+    transforms = [*(keep or []), *(change or [])]
     selection = selected(
-        settings,
-        topics,
-        region,
-        rename,
-        partition,
-        offsets,
-        from_,
-        until,
-        incarnation,
-        [*(keep or []), *(change or [])],
+        settings, topics, region, rename, partition, offsets, from_, until, incarnation, transforms=transforms
     )
-    wishes = TargetOptions(
+    target = TargetOptions(
         accept=[_objection(name) for name in accept or ()],
         partition_count=partition_count,
         replication_factor=replication_factor,
@@ -120,58 +117,92 @@ def restore(  # noqa: PLR0917 -- options of a command
     )
     if spark and follow:
         raise typer.BadParameter("--follow goes on for ever, and a task of Spark should end: use one of them")
-    rate = None if max_rate is None else parsed(parse_size, max_rate)
     options = Options(
         restore_id=restore_id,
         keep=tuple(keep or ()),
         change=tuple(change or ()),
-        max_rate=rate,
+        max_rate=None if max_rate is None else parsed(parse_size, max_rate),
         follow=parsed(parse_duration, every) if follow else None,
         spark=spark_if(spark, settings),
     )
-    stop = Stop()
-    with Restore(settings, selection, wishes, options, stop=stop) as restoring:
-        if not dry_run and not thaw:
-            restoring.take_over()
-        plan = restoring.plan()
-        if dry_run:
+    request = RestoreRequest(
+        selection=selection,
+        target=target,
+        options=options,
+        dry_run=dry_run,
+        thaw_days=thaw_days if thaw else None,
+    )
+    _carry_out(settings, request, as_json=as_json)
+
+
+def _carry_out(settings: Config, request: RestoreRequest, *, as_json: bool) -> None:
+    """And say what came of it."""
+    from infra.runtime.lifecycle import Stop
+    from replicator.restore.request import DryRun, Empty, Ready, Refused, Thawing
+    from replicator.restore.restore import EMPTY, Restore
+
+    stop, rate = Stop(), request.options.max_rate
+    with Restore(settings, request.selection, request.target, request.options, stop=stop) as restoring:
+        prepared = restoring.prepare(dry_run=request.dry_run, thaw_days=request.thaw_days)
+        plan = prepared.plan
+        if isinstance(prepared, DryRun):
             if as_json:
                 print_json(plan_json(plan, rate))
             else:
                 print_plan(plan, rate)
                 print_sample(restoring.sample(plan, SAMPLE))
                 print_text("nothing was written")
-            _refuse_empty(plan, follow=follow)
-            raise typer.Exit(DIFFERENCES if plan.refused else 0)
-        if thaw and any(topic.frozen for topic in plan.topics):
-            count = restoring.thaw(plan, thaw_days)
-            complain(f"asked for {count:,} archived objects; in some hours, the same command restores from them")
-            raise typer.Exit(DIFFERENCES)
-        if not as_json:
+        elif not isinstance(prepared, Thawing) and not as_json:
             print_plan(plan, rate)
-        _refuse_empty(plan, follow=follow)
-        if plan.refused:  # said once: on stdout, with the plan
-            if as_json:
-                print_json(plan_json(plan, rate))
-            complain("this restore would not end well, so nothing was begun")
-            raise typer.Exit(FAILED)
-        began = time.monotonic()
-        with progress(plan, follow=follow, quiet=as_json) as shown, ended_and_told(stop, FINISHES) as signals:
-            try:
-                outcomes = restoring.run(plan, shown.told, shown.told_on_spark)
-            except RestoreStopped as error:
-                complain(str(error))
-                raise typer.Exit(INTERRUPTED if signal.SIGINT in signals else FAILED) from None
-        took = timedelta(seconds=time.monotonic() - began)
+        match prepared:
+            case DryRun() if not restoring.is_empty(plan):
+                raise typer.Exit(DIFFERENCES if plan.refused else 0)
+            case DryRun() | Empty():
+                complain(f"{EMPTY}: nothing was created")
+                raise typer.Exit(USAGE)
+            case Thawing(objects=count):
+                complain(f"asked for {count:,} archived objects; in some hours, the same command restores from them")
+                raise typer.Exit(DIFFERENCES)
+            case Refused():  # said once: on stdout, with the plan
+                if as_json:
+                    print_json(plan_json(plan, rate))
+                complain("this restore would not end well, so nothing was begun")
+                raise typer.Exit(FAILED)
+            case Ready():
+                ended = _run(restoring, plan, stop, follow=request.options.follow is not None, quiet=as_json)
+            case _:
+                assert_never(prepared)
     if as_json:
-        print_json(result_json(plan, selection.transforms, outcomes, took))
+        print_json(result_json(plan, request.selection.transforms, ended.outcomes, ended.took))
     else:
-        print_result(plan, outcomes, selection.transforms, took)
+        print_result(plan, ended.outcomes, request.selection.transforms, ended.took)
+    if ended.code in {FAILED, INTERRUPTED}:
+        complain(ended.stopped)
+    if ended.code != DONE:
+        raise typer.Exit(ended.code)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Ended:
+    outcomes: Sequence[RestoreOutcome]
+    took: timedelta
+    code: int
+    stopped: str  # where it stood
+
+
+def _run(restoring: Restore, plan: RestorePlan, stop: Stop, *, follow: bool, quiet: bool) -> _Ended:
+    from replicator.restore.restore import RestoreStopped
+
+    began = time.monotonic()
+    with progress(plan, follow=follow, quiet=quiet) as shown, ended_and_told(stop, FINISHES) as signals:
+        try:
+            outcomes = restoring.run(plan, shown.told, shown.told_on_spark)
+        except RestoreStopped as error:
+            complain(str(error))
+            raise typer.Exit(INTERRUPTED if signal.SIGINT in signals else FAILED) from None
+    took = timedelta(seconds=time.monotonic() - began)
     code = exit_code(outcomes, signals, follow=follow)
-    if code in {FAILED, INTERRUPTED}:
-        complain(shown.stopped(outcomes))
-    if code != DONE:
-        raise typer.Exit(code)
+    return _Ended(outcomes=outcomes, took=took, code=code, stopped=shown.stopped(outcomes))
 
 
 def exit_code(outcomes: Sequence[RestoreOutcome], signals: Collection[int], *, follow: bool) -> int:
@@ -182,15 +213,6 @@ def exit_code(outcomes: Sequence[RestoreOutcome], signals: Collection[int], *, f
     if not all(outcome.is_whole for outcome in outcomes):
         return DIFFERENCES
     return DONE if follow or all(outcome.is_done for outcome in outcomes) else FAILED
-
-
-def _refuse_empty(plan: RestorePlan, *, follow: bool) -> None:
-    """A follower waits for what comes."""
-    from replicator.restore.restore import EMPTY
-
-    if plan.is_empty and not follow:
-        complain(f"{EMPTY}: nothing was created")
-        raise typer.Exit(USAGE)
 
 
 # --- what the user says

@@ -95,6 +95,7 @@ def verify(  # noqa: PLR0917 -- options of a command
     from replicator.verify.proven import ProvenObjects
     from replicator.verify.report import line_of
     from replicator.verify.scope import ARCHIVE, DIRECT, SOURCE, TARGET, VerifyScope
+    from replicator.verify.spark_task import tasks_on
     from replicator.verify.verify import Verification
 
     key = os.environ.get(KEY_VARIABLE, "").encode()
@@ -123,7 +124,7 @@ def verify(  # noqa: PLR0917 -- options of a command
             found = verification.run(
                 scopes,
                 proven=proven,
-                spark=on,
+                elsewhere=None if on is None else tasks_on(on),
                 key=key,
                 progress=lambda scope: begin(f"{scope.kind}, partitions"),
                 on_entry=lambda entry: None if as_json else print_text(line_of(entry)),

@@ -10,14 +10,16 @@ if TYPE_CHECKING:
     from replicator.restore.conflicts import ConflictKind as Objection
     from replicator.restore.planner import TargetOptions
     from replicator.restore.planner import TargetOptions as Wishes
-    from replicator.restore.restore import Options, Restore, RestoreStopped
+    from replicator.restore.request import Options, RestoreRequest
+    from replicator.restore.restore import Restore, RestoreStopped
     from replicator.selection import Renaming, Selection
 
 _HOMES = {
     "ConflictKind": "replicator.restore.conflicts",
-    "Options": "replicator.restore.restore",
+    "Options": "replicator.restore.request",
     "Renaming": "replicator.selection",
     "Restore": "replicator.restore.restore",
+    "RestoreRequest": "replicator.restore.request",
     "RestoreStopped": "replicator.restore.restore",
     "Selection": "replicator.selection",
     "TargetOptions": "replicator.restore.planner",
@@ -30,6 +32,7 @@ __all__ = [
     "Options",
     "Renaming",
     "Restore",
+    "RestoreRequest",
     "RestoreStopped",
     "Selection",
     "TargetOptions",

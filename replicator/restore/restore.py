@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from replicator.restore.new_partitions import NewPartitions, Settling
 from replicator.restore.plan import RestorePlan, TopicPlan
 from replicator.restore.planner import RestorePlanner, TargetOptions, sources_of
 from replicator.restore.progress import RestoreOutcome
+from replicator.restore.request import DryRun, Empty, Options, Preparation, Ready, Refused, RestoreRequest, Thawing
 from replicator.restore.spark_task import RestoreTask, outcome_of, row_of
 from replicator.restore.target_topics import TargetTopics
 from replicator.restore.worker import PartitionTask, Progress, RestoreSettings, RestoreWorker
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
     from infra.spark.runner import SparkRunner
 
-__all__ = ["ConflictKind", "Options", "Restore", "Selection", "TargetOptions"]
+__all__ = ["ConflictKind", "Options", "Restore", "RestoreRequest", "Selection", "TargetOptions"]
 
 EMPTY = "no record that is stored lies within the partitions, offsets and times that are asked for"
 MARKERS_WITHIN, LOOK_AGAIN = timedelta(seconds=10), timedelta(milliseconds=20)
@@ -47,18 +48,6 @@ MARKERS_WITHIN, LOOK_AGAIN = timedelta(seconds=10), timedelta(milliseconds=20)
 
 class RestoreStopped(ReplicatorError):
     pass
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How a restore goes, apart from what it is about."""
-
-    restore_id: str = ""  # the same one goes on where it stood; empty: the selection's own
-    keep: Sequence[str] = ()  # names of functions that say which records stay
-    change: Sequence[str] = ()  # names of functions that change them
-    max_rate: int | None = None  # bytes of records a second
-    follow: timedelta | None = None  # how often to look for new segments; None: what is stored when it begins
-    spark: SparkSettings | None = None  # None: in this process
 
 
 class Restore(Closing):
@@ -126,6 +115,25 @@ class Restore(Closing):
             for verdict in verdicts
             if verdict.selected
         ]
+
+    def prepare(self, *, dry_run: bool = False, thaw_days: int | None = None) -> Preparation:
+        """Plan it, and see what is to be done then. `dry_run`: change nothing; `thaw_days`: ask for archived objects,
+        if there are any, to be readable so long. Unless either is wanted, an earlier process of this restore is ended.
+        Raises as `take_over`, `plan` and `thaw` do."""
+        if not dry_run and thaw_days is None:
+            self.take_over()
+        plan = self.plan()
+        if dry_run:
+            return DryRun(plan)
+        if thaw_days is not None and any(topic.frozen for topic in plan.topics):
+            return Thawing(plan, self.thaw(plan, thaw_days))
+        if self.is_empty(plan):
+            return Empty(plan)
+        return Refused(plan) if plan.refused else Ready(plan)
+
+    def is_empty(self, plan: RestorePlan) -> bool:
+        """Nothing is to be restored, and nothing is waited for: a follower waits for what comes."""
+        return plan.is_empty and self._options.follow is None
 
     def thaw(self, plan: RestorePlan, days: int) -> int:
         """Ask for every object that cannot be read at once; how many. Raises StoreUnavailable."""

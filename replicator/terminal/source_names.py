@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 
 import typer
 
-from formats.incarnation import Incarnation, parse_incarnation
+from formats.incarnation import parse_incarnation
 from formats.messages.delivery_checkpoint import CheckpointKey
 from formats.segment import OffsetRange, SourcePartition
 from replicator.config import IngressSettings
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceName:
-    """An incarnation of a topic in the archive, or one partition of it."""
-
-    region: str
-    incarnation: Incarnation
-    partition: int | None
-
-    def at(self, partition: int) -> SourcePartition:
-        return SourcePartition.of(self.region, self.incarnation, partition)
-
-    @property
-    def path(self) -> str:
-        return self.incarnation.path
-
-    def __contains__(self, source: SourcePartition) -> bool:
-        return source == self.at(source.partition if self.partition is None else self.partition)
-
-    def __str__(self) -> str:
-        name = f"{self.region}/{self.path}"
-        return name if self.partition is None else f"{name}/{self.partition}"
+from replicator.selection import SourceName
 
 
 def source_name(text: str) -> SourceName:

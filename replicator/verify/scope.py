@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from formats.int_range import IntRange
 from formats.segment import Segment, SourcePartition
 from replicator.config import Config
 from replicator.selection import Selection
 from replicator.verify.proven import Proven
-from replicator.verify.report import entry_of
-
-if TYPE_CHECKING:
-    from replicator.verify.verify import Verification
 
 ARCHIVE, SOURCE, TARGET, DIRECT = "archive", "source", "target", "direct"
 
@@ -36,32 +31,6 @@ class VerifyScope:
             raise ValueError(f"{self.kind}: {ARCHIVE} has no cluster, all others need one")
         if (self.kind == DIRECT) != (self.beside is not None):
             raise ValueError(f"{self.kind}: two clusters are for {DIRECT}, which needs them")
-
-    def sources(self, verification: Verification) -> Sequence[SourcePartition]:
-        """What is looked at. Raises as `Verification.sources` does."""
-        return verification.all_sources() if self.kind == ARCHIVE else verification.sources()
-
-    def at(
-        self,
-        verification: Verification,
-        source: SourcePartition,
-        proven: Mapping[Segment, Proven],
-        delivered: IntRange | None = None,
-    ) -> Found:
-        """`delivered`: offsets that a TARGET was given by a restore of the selection; None: those that are selected,
-        delivered by whoever."""
-        if self.cluster is None:
-            verdict = verification.archived_whole(source, proven, self.read_again_after)
-            return entry_of(verdict), verdict.read
-        if self.kind == SOURCE:
-            return entry_of(verification.same_as_source(source, self.cluster)), {}
-        selection = verification.selection
-        is_restored = delivered is not None
-        topic = selection.renaming(source.topic) if is_restored else copied_as(selection, source, self.cluster)
-        if self.beside is not None:
-            direct = verification.source_as_target(source, self.beside, self.cluster, topic)
-            return {**entry_of(direct), "kind": DIRECT}, {}
-        return entry_of(verification.same_as_target(source, self.cluster, topic, offsets=delivered)), {}
 
 
 def copied_as(selection: Selection, source: SourcePartition, cluster: Config) -> str:

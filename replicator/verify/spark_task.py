@@ -15,7 +15,7 @@ from replicator.selection import Selection
 from replicator.services.wiring import for_workers
 from replicator.verify.proven import Proven, decode_proven, encode_proven, proven_by_source
 from replicator.verify.scope import Found, VerifyScope
-from replicator.verify.verify import Verification
+from replicator.verify.verify import Elsewhere, Verification
 
 if TYPE_CHECKING:
     from infra.spark.driver import SparkSettings
@@ -33,10 +33,20 @@ class VerifyTask:
         said = json.loads(row)
         with Verification(self.config, self.selection) as verification:
             source, delivered = parse_source(said["source"]), said["delivered"]
-            entry, read = self.look.at(
-                verification, source, decode_proven(said["proven"]), None if delivered is None else IntRange(*delivered)
-            )
+            offsets = None if delivered is None else IntRange(*delivered)
+            entry, read = verification.scan(self.look, source, decode_proven(said["proven"]), offsets)
         return json.dumps({"entry": entry, "proven": encode_proven(read)})
+
+
+def tasks_on(settings: SparkSettings) -> Elsewhere:
+    """For `Verification.run`."""
+
+    def found(
+        config: Config, selection: Selection, scope: VerifyScope, proven: Mapping[Segment, Proven], told: Progress
+    ) -> Iterator[Found]:
+        return on_spark(settings, VerifyTask(config, selection, scope), proven, told)
+
+    return found
 
 
 def on_spark(
@@ -51,7 +61,7 @@ def on_spark(
     Raises ConfigError, PlanFailed, SparkUnavailable, and what `told` raises, which ends the run."""
     if delivered is None:
         with Verification(work.config, work.selection) as verification:
-            spans: Mapping[SourcePartition, IntRange | None] = dict.fromkeys(work.look.sources(verification))
+            spans: Mapping[SourcePartition, IntRange | None] = dict.fromkeys(verification.sources_of(work.look))
     else:
         spans = delivered
     by_source = proven_by_source(proven)

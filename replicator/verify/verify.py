@@ -32,14 +32,12 @@ from replicator.selection import Selection
 from replicator.services.archive import archive_in
 from replicator.services.wiring import archive_objects, program
 from replicator.verify.proven import Proven, ProvenObjects, proven_by_source
-from replicator.verify.report import Report, report
-from replicator.verify.scope import ARCHIVE, Found, VerifyScope, copied_as
+from replicator.verify.report import Report, entry_of, report
+from replicator.verify.scope import ARCHIVE, DIRECT, SOURCE, Found, VerifyScope, copied_as
 from replicator.verify.verifier import ArchiveVerdict, SourceVerdict, TargetVerdict, Verifier
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
-
-    from infra.spark.driver import SparkSettings
 
 __all__ = ["Report", "Selection", "Verification", "VerifyScope", "copied_as"]
 
@@ -48,6 +46,7 @@ WRONG_FILE = "is it the file of the region that writes this archive?"
 THREADS = 2  # each decodes; more would only take memory
 
 T = TypeVar("T")
+Elsewhere = Callable[[Config, Selection, VerifyScope, Mapping[Segment, Proven], Progress], Iterator[Found]]
 
 
 class Verification(Closing):
@@ -82,20 +81,21 @@ class Verification(Closing):
         scopes: Sequence[VerifyScope] = (VerifyScope(kind=ARCHIVE),),
         *,
         proven: ProvenObjects | None = None,
-        spark: SparkSettings | None = None,
+        elsewhere: Elsewhere | None = None,
         key: bytes = b"",
         progress: Callable[[VerifyScope], Progress] = lambda _: no_progress,
         on_entry: Callable[[Mapping[str, Any]], None] = lambda _: None,
     ) -> Report:
-        """Scope by scope. `proven`: objects that were proven before, and those that are from now on; `spark`:
-        None: in this process; `key`: signs the report; `on_entry`: gets the entry of each partition when it is known.
-        Raises ConfigError when nothing of what is named is stored; StoreUnavailable, BrokerUnavailable."""
+        """Scope by scope. `proven`: objects that were proven before, and those that are from now on; `elsewhere`: as
+        tasks of Spark (`spark_task.tasks_on`), None: in this process; `key`: signs the report; `on_entry`: gets the
+        entry of each partition when it is known. Raises ConfigError when nothing of what is named is stored;
+        StoreUnavailable, BrokerUnavailable."""
         proven = ProvenObjects() if proven is None else proven
         begun_at = self._clock.now()
         entries: list[Mapping[str, Any]] = []
         with proven.kept():
             for scope in scopes:
-                for entry, read in self._found(scope, proven.objects, spark, progress(scope)):
+                for entry, read in self._found(scope, proven.objects, elsewhere, progress(scope)):
                     entries.append(entry)
                     proven.add(entry, read)
                     on_entry(entry)
@@ -118,14 +118,39 @@ class Verification(Closing):
         ProofStore(self._objects, self._config.s3.prefix, self._config.region).record(proofs)
 
     def _found(
-        self, scope: VerifyScope, proven: Mapping[Segment, Proven], spark: SparkSettings | None, told: Progress
+        self, scope: VerifyScope, proven: Mapping[Segment, Proven], elsewhere: Elsewhere | None, told: Progress
     ) -> Iterator[Found]:
-        if spark is not None:
-            from replicator.verify.spark_task import VerifyTask, on_spark  # noqa: PLC0415 -- it is built on this
-
-            return on_spark(spark, VerifyTask(self._config, self.selection, scope), proven, told)
+        if elsewhere is not None:
+            return elsewhere(self._config, self.selection, scope, proven, told)
         by_source = proven_by_source(proven)
-        return self.each(lambda s: scope.at(self, s, by_source.get(s, {})), told, of=scope.sources(self))
+        return self.each(lambda s: self.scan(scope, s, by_source.get(s, {})), told, of=self.sources_of(scope))
+
+    def sources_of(self, scope: VerifyScope) -> Sequence[SourcePartition]:
+        """Raises as `sources` does."""
+        return self.all_sources() if scope.kind == ARCHIVE else self.sources()
+
+    def scan(
+        self,
+        scope: VerifyScope,
+        source: SourcePartition,
+        proven: Mapping[Segment, Proven],
+        delivered: IntRange | None = None,
+    ) -> Found:
+        """One partition. `delivered`: offsets that a TARGET was given by a restore of the selection; None: those that
+        are selected, delivered by whoever."""
+        if scope.cluster is None:
+            verdict = self.archived_whole(source, proven, scope.read_again_after)
+            return entry_of(verdict), verdict.read
+        if scope.kind == SOURCE:
+            return entry_of(self.same_as_source(source, scope.cluster)), {}
+        is_restored = delivered is not None
+        topic = (
+            self.selection.renaming(source.topic) if is_restored else copied_as(self.selection, source, scope.cluster)
+        )
+        if scope.beside is not None:
+            direct = self.source_as_target(source, scope.beside, scope.cluster, topic)
+            return {**entry_of(direct), "kind": DIRECT}, {}
+        return entry_of(self.same_as_target(source, scope.cluster, topic, offsets=delivered)), {}
 
     def archive(
         self,

@@ -13,6 +13,7 @@ from replicator.commands.restore import exit_code
 from replicator.commands.restore_progress import Standing, progress
 from replicator.restore.plan import RestorePlan
 from replicator.restore.progress import RestoreOutcome
+from replicator.restore.request import Ready
 from replicator.restore.restore import RestoreStopped
 from replicator.restore.worker import Progress
 from replicator.terminal.output import ended_and_told
@@ -78,11 +79,8 @@ class Interrupted:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def take_over(self) -> None:
-        pass
-
-    def plan(self) -> RestorePlan:
-        return self._plan
+    def prepare(self, **_: object) -> Ready:
+        return Ready(self._plan)
 
     def run(self, _plan: RestorePlan, told: Progress, _told_on_spark: object) -> list[RestoreOutcome]:
         self._restoring.turn(3)

@@ -1,0 +1,130 @@
+"""Where delivery of source partitions is to go on: as an offset, a time, a consumer group or the checkpoints of another
+replicator say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING, assert_never
+
+from formats.errors import TargetError
+from formats.segment import SourcePartition
+from infra.contracts.cluster import TopicPartition
+from replicator.config import Config
+from replicator.selection import SourceName
+from replicator.services.clients import Clients
+
+if TYPE_CHECKING:
+    from formats.messages.foreign_positions import ForeignPartition, Record
+
+
+@dataclass(frozen=True, slots=True)
+class AtOffset:
+    """Source offset of the next record."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class AtTime:
+    """The smallest archived offset whose record is stamped at or after `at`."""
+
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class OfGroup:
+    """What a consumer group of the source's cluster has committed."""
+
+    group_id: str
+    cluster: Config  # of the source's region
+
+
+@dataclass(frozen=True, slots=True)
+class OfAncestor:
+    """What the Go replicator's checkpoint topic, in this cluster, says."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfConnect:
+    """What MirrorMaker 2's Kafka Connect offsets topic, in this cluster, says."""
+
+    topic: str
+    alias: str  # of the source's cluster there
+
+
+PositionOrigin = AtOffset | AtTime | OfGroup | OfAncestor | OfConnect
+
+
+def may_lead(origin: PositionOrigin) -> bool:
+    """Whether a position may lie beyond the end of the archive: another program's may, which reads the topic itself."""
+    return not isinstance(origin, AtOffset | AtTime)
+
+
+def positions(clients: Clients, name: SourceName, origin: PositionOrigin) -> Mapping[SourcePartition, int]:
+    """Next offsets, of the partitions of `name` that `origin` says something of. Raises TargetError for a topic that is
+    not there, and what store and clusters raise."""
+    match origin:
+        case AtOffset(offset=offset):
+            return dict.fromkeys(_archived(clients, name), offset)
+        case AtTime(at=at):
+            return _at_time(clients, name, at)
+        case OfGroup(group_id=group_id, cluster=cluster):
+            return _committed(name, group_id, cluster)
+        case OfAncestor(topic=topic):
+            from formats.messages.foreign_positions import ancestor_positions  # noqa: PLC0415 -- as few as use it
+
+            return _foreign(clients, name, topic, name.region, ancestor_positions)
+        case OfConnect(topic=topic, alias=alias):
+            from formats.messages.foreign_positions import connect_positions  # noqa: PLC0415 -- the same
+
+            return _foreign(clients, name, topic, alias, connect_positions)
+        case _:
+            assert_never(origin)
+
+
+def _archived(clients: Clients, name: SourceName) -> Sequence[SourcePartition]:
+    """The partition named, or every one that the archive has."""
+    if name.partition is not None:
+        return [name.at(name.partition)]
+    return [name.at(partition) for partition in clients.archive.segments.partitions(name.region, name.path)]
+
+
+def _at_time(clients: Clients, name: SourceName, at: datetime) -> Mapping[SourcePartition, int]:
+    from infra.archive.offset_for_time import TimeFinder  # noqa: PLC0415 -- it loads what reads segments
+
+    finder = TimeFinder(clients.archive, clients.pool)
+    times = {source: finder.next_offset(source, at) for source in _archived(clients, name)}
+    return {source: next_offset for source, next_offset in times.items() if next_offset is not None}
+
+
+def _committed(name: SourceName, group_id: str, cluster: Config) -> Mapping[SourcePartition, int]:
+    with Clients(cluster) as there:
+        facts = there.admin.describe([name.topic]).get(name.topic)
+        if facts is None:
+            raise TargetError(f"there is no topic {name.topic} in the cluster of {cluster.source}")
+        wanted = [TopicPartition(name.topic, p) for p in range(facts.partition_count) if name.at(p) in name]
+        committed = there.groups.committed(group_id, wanted)
+    return {name.at(p.partition): c.next_offset for p, c in committed.items()}
+
+
+def _foreign(
+    clients: Clients,
+    name: SourceName,
+    topic: str,
+    region: str,
+    read: Callable[[list[Record]], Mapping[ForeignPartition, int]],
+) -> Mapping[SourcePartition, int]:
+    from infra.kafka.internal_topics.whole_topic import read_whole  # noqa: PLC0415 -- it loads the client
+
+    if topic not in clients.admin.describe([topic]):
+        raise TargetError(f"there is no topic {topic} in this cluster")
+    found = read(list(read_whole(clients.config.cluster.properties("consumer"), topic)))
+    return {
+        name.at(where.partition): next_offset
+        for where, next_offset in found.items()
+        if (where.region, where.topic) == (region, name.topic) and name.at(where.partition) in name
+    }
