@@ -1,4 +1,4 @@
-"""Figures: a miss is a miss wherever it stands, and what the README says is what docs/bench.json holds."""
+"""Figures: a missed target is marked everywhere, and the README agrees with docs/bench.json."""
 
 from __future__ import annotations
 
@@ -50,25 +50,25 @@ def committed() -> Run:
 
 
 class TestWhatIsWritten:
-    def test_the_readme_says_what_the_json_holds(self) -> None:
+    def test_the_readme_agrees_with_the_json(self) -> None:
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         assert report.with_section(readme, committed()) == readme
 
-    def test_the_page_says_what_the_json_holds(self) -> None:
+    def test_the_page_agrees_with_the_json(self) -> None:
         assert (ROOT / "docs" / "bench.md").read_text(encoding="utf-8") == report.page(committed())
 
     def test_the_json_is_read_as_it_was_written(self) -> None:
         text = (ROOT / "docs" / "bench.json").read_text(encoding="utf-8")
         assert Run.from_json(text).as_json() == text
 
-    def test_no_figure_of_speed_stands_outside_of_the_generated_part(self) -> None:
-        """What the README says of speed by itself would be of another run."""
+    def test_figures_of_speed_are_only_in_the_generated_section(self) -> None:
+        """Figures of speed elsewhere in the README would be those of another run."""
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         before, _, rest = readme.partition(report.BEGIN)
         speed = before.partition("\n## Speed\n")[2] + rest.partition(report.END)[2].partition("\n## ")[0]
         assert not re.findall(r"\b\d", speed), speed
 
-    def test_a_readme_without_marks_is_refused(self) -> None:
+    def test_a_readme_without_markers_is_rejected(self) -> None:
         with pytest.raises(ValueError, match="begin"):
             report.with_section("# Nothing", run())
 
@@ -83,12 +83,12 @@ class TestMisses:
         value=st.floats(0.001, 2000, allow_nan=False),
         target=st.sampled_from(TARGETS),
     )
-    def test_the_rounded_figure_tells_the_same_as_the_exact_one(self, value: float, target: Target) -> None:
+    def test_the_rounded_figure_gives_the_same_verdict_as_the_exact_one(self, value: float, target: Target) -> None:
         shown = float(report.exact(value, target.figure, target))
         is_met = value <= target.limit if target.at_most is not None else value >= target.limit
         assert (shown <= target.limit if target.at_most is not None else shown >= target.limit) == is_met
 
-    def test_it_is_marked_in_table_and_words(self) -> None:
+    def test_a_miss_is_marked_in_table_and_sentences(self) -> None:
         slow = run(row("restore", result(seconds=2), result(seconds=1)))
         for text in (report.text(slow), report.page(slow), report.section(slow)):
             assert "0.50 **MISS** (≥ 0.75)" in text
@@ -97,10 +97,10 @@ class TestMisses:
         assert "MISS" not in report.page(fast)
         assert "2 of 2 targets are met." in report.page(fast)
 
-    def test_what_was_not_measured_is_named(self) -> None:
+    def test_rows_that_were_not_measured_are_named(self) -> None:
         assert "Not measured in this run:" in report.section(run(row("merge", result(), result())))
 
-    def test_a_share_by_cpu_time_is_of_the_measured_parts(self) -> None:
+    def test_a_ratio_by_cpu_time_compares_the_measured_parts(self) -> None:
         merge = row("merge", result(seconds=9, cpu=2), result(seconds=1, cpu=1), compared_by="cpu")
         assert merge.figure("share") == 0.5
 
