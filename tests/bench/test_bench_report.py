@@ -1,4 +1,4 @@
-"""Figures: a miss is a miss wherever it stands, and what docs/performance.md says is what docs/bench.json holds."""
+"""Figures: a missed target is marked everywhere, and docs/performance.md agrees with docs/bench.json."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class TestWhatIsWritten:
         performance = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
         assert report.with_section(performance, committed()) == performance
 
-    def test_the_page_says_what_the_json_holds(self) -> None:
+    def test_the_page_agrees_with_the_json(self) -> None:
         assert (ROOT / "docs" / "bench.md").read_text(encoding="utf-8") == report.page(committed())
 
     def test_the_json_is_read_as_it_was_written(self) -> None:
@@ -88,12 +88,12 @@ class TestMisses:
         value=st.floats(0.001, 2000, allow_nan=False),
         target=st.sampled_from(TARGETS),
     )
-    def test_the_rounded_figure_tells_the_same_as_the_exact_one(self, value: float, target: Target) -> None:
+    def test_the_rounded_figure_gives_the_same_verdict_as_the_exact_one(self, value: float, target: Target) -> None:
         shown = float(report.exact(value, target.figure, target))
         is_met = value <= target.limit if target.at_most is not None else value >= target.limit
         assert (shown <= target.limit if target.at_most is not None else shown >= target.limit) == is_met
 
-    def test_it_is_marked_in_table_and_words(self) -> None:
+    def test_a_miss_is_marked_in_table_and_sentences(self) -> None:
         slow = run(row("restore", result(seconds=2), result(seconds=1)))
         for text in (report.text(slow), report.page(slow), report.section(slow)):
             assert "0.50 **MISS** (≥ 0.75)" in text
@@ -102,10 +102,10 @@ class TestMisses:
         assert "MISS" not in report.page(fast)
         assert "2 of 2 targets are met." in report.page(fast)
 
-    def test_what_was_not_measured_is_named(self) -> None:
+    def test_rows_that_were_not_measured_are_named(self) -> None:
         assert "Not measured in this run:" in report.section(run(row("merge", result(), result())))
 
-    def test_a_share_by_cpu_time_is_of_the_measured_parts(self) -> None:
+    def test_a_ratio_by_cpu_time_compares_the_measured_parts(self) -> None:
         merge = row("merge", result(seconds=9, cpu=2), result(seconds=1, cpu=1), compared_by="cpu")
         assert merge.figure("share") == 0.5
 

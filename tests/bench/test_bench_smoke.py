@@ -1,4 +1,4 @@
-"""The benchmark runs to its end and writes its results; with so few records its numbers mean nothing."""
+"""The benchmark completes and writes its results; with so few records its figures are meaningless."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ON_SPARK = tuple(name for name in MEASURED if "Spark" in name)
 
 @pytest.fixture(scope="module", params=[pytest.param("--no-spark", id="here"), pytest.param(None, id="all")])
 def run(request: pytest.FixtureRequest, stack: LocalStack, tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, str]:
-    """A small one, and the page of it."""
+    """A small run, and its page."""
     output = tmp_path_factory.mktemp("bench")
     place = ["--bootstrap", stack.brokers["a"].bootstrap, "--endpoint-url", stack.moto.endpoint_url]
     place += ["--server-log", str(stack.log_dir / "moto.log")]
@@ -47,16 +47,16 @@ def run(request: pytest.FixtureRequest, stack: LocalStack, tmp_path_factory: pyt
 @pytest.mark.integration
 @pytest.mark.long
 class TestASmallRun:
-    def test_every_row_is_there(self, run: tuple[Run, str]) -> None:
+    def test_every_row_is_measured(self, run: tuple[Run, str]) -> None:
         found, page = run
         left_out = () if found.plan["spark"] else ON_SPARK
         assert tuple(row.name for row in found.rows) == tuple(name for name in MEASURED if name not in left_out)
         assert tuple(found.not_measured) == left_out
-        assert len(list(found.verdicts())) == len(TARGETS) - 1 - len(left_out)  # one is of the other kind of records
+        assert len(list(found.verdicts())) == len(TARGETS) - 1 - len(left_out)  # one row has the other kind of records
         assert page == report.page(found)
         assert len(found.commit) == 40
 
-    def test_each_did_its_work(self, run: tuple[Run, str]) -> None:
+    def test_every_program_processed_its_records(self, run: tuple[Run, str]) -> None:
         rows = {row.name: row for row in run[0].rows}
         for row in rows.values():
             assert row.records > 0
@@ -73,10 +73,10 @@ class TestASmallRun:
         assert 0 < trickle.other["wait_seconds"]["median"] <= trickle.other["wait_seconds"]["99 of 100"]
         assert 0 < rows["restore, first record"].figure("wait") < 60
 
-    def test_requests_are_those_that_the_server_got(self, run: tuple[Run, str]) -> None:
+    def test_requests_are_counted_by_the_server(self, run: tuple[Run, str]) -> None:
         rows = {row.name: row for row in run[0].rows}
         requests = {name: rows[name].requests or {} for name in rows}
-        assert requests["egress"]["PUT"] >= 7  # six segments, and the claim of their place
+        assert requests["egress"]["PUT"] >= 7  # six segments, and the topic's claim
         assert requests["egress, many partitions"]["PUT"] >= 20
         assert requests["ingress"]["GET"] >= 6
         assert requests["merge"] == {"PUT": 4} | {k: n for k, n in requests["merge"].items() if k != "PUT"}
@@ -89,7 +89,7 @@ class TestASmallRun:
         assert 0 <= control <= 12
 
 
-def test_what_fails_is_no_missed_target() -> None:
+def test_a_failure_is_not_a_missed_target() -> None:
     nowhere = ["--bootstrap", "127.0.0.1:9", "--endpoint-url", "http://127.0.0.1:9", "--records", "60"]
     done = subprocess.run(
         [sys.executable, "-m", "bench", *nowhere], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
@@ -97,7 +97,7 @@ def test_what_fails_is_no_missed_target() -> None:
     assert done.returncode == 1, done.stderr
 
 
-def test_the_bare_loops_stay_bare() -> None:
+def test_the_bare_loops_contain_nothing_else() -> None:
     assert len((ROOT / "bench" / "bare.py").read_text().splitlines()) < BARE_LINES
 
 

@@ -1,4 +1,4 @@
-"""Floors do the least of the work, by the same reads as the program that is compared with them."""
+"""Floors do the minimum of the work, with the same reads as the program compared with them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECORDS = 40_000  # three row groups
 
 
 class Reads(io.BytesIO):
-    """Counts the reads that bring something."""
+    """Counts the reads that return bytes."""
 
     def __init__(self, body: bytes) -> None:
         super().__init__(body)
@@ -28,7 +28,7 @@ class Reads(io.BytesIO):
         return found
 
 
-def test_decoding_reads_what_the_reader_reads_and_finds_the_same_records() -> None:
+def test_decoding_has_the_reads_and_the_records_of_the_reader() -> None:
     store = SegmentStore(MemoryObjectStore(), "p")
     raw_bytes = archive.fill(store, partitions=1, segments=1, count=RECORDS)
     assert raw_bytes > 1000 * RECORDS
@@ -47,7 +47,7 @@ def test_decoding_reads_what_the_reader_reads_and_finds_the_same_records() -> No
     assert starts[0] == product.spans[0][0]
 
 
-def test_the_merges_of_the_bench_are_those_of_the_product() -> None:
+def test_the_benchmark_merges_like_the_product() -> None:
     store = SegmentStore(MemoryObjectStore(), "p")
     archive.fill(store, partitions=2, segments=3, count=10)
     plans = archive.plans(store)

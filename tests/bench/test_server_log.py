@@ -1,4 +1,4 @@
-"""Requests are counted at the server: each HTTP request of a bucket, whatever the client calls it."""
+"""Requests are counted at the server: each HTTP request for a bucket, whichever client call caused it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from infra.local.stack import LocalStack
 
-PART_BYTES = 5 << 20  # the least that S3 takes
+PART_BYTES = 5 << 20  # the minimum of S3
 LINE = '127.0.0.1 - - [22/Nov/2026 13:41:20] "{}" {} -'
 
 
@@ -25,7 +25,7 @@ LINE = '127.0.0.1 - - [22/Nov/2026 13:41:20] "{}" {} -'
     ("request_line", "status", "kind"),
     [
         ("PUT /b/a%20b/c HTTP/1.1", 200, "PUT"),
-        ("PUT /b/c HTTP/1.1", 412, "PUT"),  # refused, and paid for
+        ("PUT /b/c HTTP/1.1", 412, "PUT"),  # failed, but charged
         ("GET /b?list-type=2&prefix=a&encoding-type=url HTTP/1.1", 200, "LIST"),
         ("GET /b/c?partNumber=1 HTTP/1.1", 206, "GET"),
         ("\x1b[35m\x1b[1mGET /b/c HTTP/1.1\x1b[0m", 206, "GET"),
@@ -38,12 +38,12 @@ def test_a_line_of_the_log(request_line: str, status: int, kind: str | None) -> 
     assert kind_of(LINE.format(request_line, status), "b") == kind
 
 
-def test_what_is_no_request() -> None:
+def test_lines_that_are_not_requests() -> None:
     assert kind_of(" * Running on http://127.0.0.1:22985", "b") is None
 
 
 @pytest.mark.integration
-def test_an_upload_in_parts_is_as_many_requests_as_it_has(stack: LocalStack, unique: Callable[[str], str]) -> None:
+def test_each_part_of_an_upload_is_a_request(stack: LocalStack, unique: Callable[[str], str]) -> None:
     bucket, log = unique("counted"), ServerLog(stack.log_dir / "moto.log")
     with closing(s3_client(stack.moto.endpoint_url)) as client:
         client.create_bucket(Bucket=bucket)

@@ -34,7 +34,7 @@ class _State(Enum):
 
 
 class BackgroundParkedReporter:
-    """A ParkedNotes. `run` is called on a thread of its own, the other methods on the controller's."""
+    """A ParkedReporter. `run` is called on a thread of its own, the other methods on the controller's."""
 
     def __init__(
         self, store: CheckpointStore, editor: CheckpointEditor, stop: Stop, *, retry: timedelta = RETRY

@@ -1,4 +1,4 @@
-"""The demo: its flights, its judge (which must see every kind of difference), and the whole of it on few flights."""
+"""The demo: its flights, its judge (which must detect every kind of difference), and a whole run with few flights."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def all_flights() -> pa.RecordBatch:
 
 @pytest.fixture(scope="module")
 def some_rows() -> list[Row]:
-    """Twelve flights, one of them without a tail number, one that never left."""
+    """Twelve flights: one without a tail number, and one that never left."""
     found = rows_of([flights(FEW)])
     unknown = next(row for row in found if row["key"] is None)
     grounded = next(row for row in found if ("dep_delay", None) in row["headers"] and row is not unknown)
@@ -84,13 +84,13 @@ def _keyed(records: pa.RecordBatch) -> Iterator[tuple[bytes, bytes]]:
 
 
 class TestFlights:
-    def test_all_of_them_are_there_and_fit_the_schema(self, all_flights: pa.RecordBatch) -> None:
+    def test_all_flights_are_read_and_match_the_schema(self, all_flights: pa.RecordBatch) -> None:
         all_flights.validate(full=True)
         assert all_flights.num_rows == ALL
         assert all_flights.column("key").null_count == 2_512
         assert all_flights.column("value").null_count == 0
 
-    def test_a_flight_is_what_its_row_says(self, some_rows: list[Row]) -> None:
+    def test_a_record_has_the_fields_of_its_row(self, some_rows: list[Row]) -> None:
         first = some_rows[0]
         assert first["key"] == b"N14228"
         assert datetime.fromtimestamp(first["timestamp"] / 1000, UTC) == datetime(2013, 1, 1, 10, 15, tzinfo=UTC)
@@ -108,7 +108,7 @@ class TestFlights:
         assert some_rows[-1]["headers"][-1] == ("dep_delay", None)
         assert json.loads(some_rows[-1]["value"])["dep_delay"] is None
 
-    def test_partitions_keep_keys_together_and_the_order(self, all_flights: pa.RecordBatch) -> None:
+    def test_partitions_keep_keys_together_and_in_order(self, all_flights: pa.RecordBatch) -> None:
         parts = by_partition(all_flights, 6)
         assert sum(part.num_rows for part in parts.values()) == ALL
         keys = [set(part.column("key").drop_null().to_pylist()) for part in parts.values()]
@@ -187,7 +187,7 @@ def verdict_of(source: Side, archive: Side, target: Side) -> Verdict:
 
 
 class TestJudge:
-    def test_equal_is_equal_at_other_offsets_of_the_target(self, some_rows: list[Row]) -> None:
+    def test_offsets_of_the_target_may_differ(self, some_rows: list[Row]) -> None:
         verdict = verdict_of(side(some_rows), side(some_rows), side(numbered(some_rows, first=7)))
         assert verdict.equal
         assert verdict.differences == ()
@@ -197,7 +197,7 @@ class TestJudge:
         assert verdict.differences == ("archive: offset differ",)
 
     @pytest.mark.parametrize("kind", PLANTED)
-    def test_each_kind_of_difference_is_seen_and_told(self, kind: str, some_rows: list[Row]) -> None:
+    def test_each_kind_of_difference_is_reported(self, kind: str, some_rows: list[Row]) -> None:
         plant, told = PLANTED[kind]
         changed = numbered(plant(some_rows))
         assert changed != some_rows
@@ -208,7 +208,7 @@ class TestJudge:
         (said,) = verdict_of(whole, side(changed), whole).differences
         assert said.startswith("archive: ")
 
-    def test_a_partition_that_one_place_lacks_is_different(self, some_rows: list[Row]) -> None:
+    def test_a_missing_partition_is_a_difference(self, some_rows: list[Row]) -> None:
         whole = side(some_rows)
         verdicts = judge({0: whole, 1: whole}, {0: whole, 1: whole}, {0: whole})
         assert [verdict.equal for verdict in verdicts] == [True, False]
@@ -236,7 +236,7 @@ def archived(store: SegmentStore) -> Side:
 
 
 class TestArchive:
-    """What is read back of the archive."""
+    """The archive as the judge reads it back."""
 
     @pytest.fixture
     def objects(self) -> MemoryObjectStore:
@@ -251,7 +251,7 @@ class TestArchive:
             put(store, SOURCE, some_rows[first : last + 1])
         assert archived(store) == side(some_rows)
 
-    def test_a_missing_segment_is_told(self, store: SegmentStore, some_rows: list[Row]) -> None:
+    def test_a_missing_segment_is_reported(self, store: SegmentStore, some_rows: list[Row]) -> None:
         put(store, SOURCE, some_rows[:5])
         put(store, SOURCE, some_rows[8:])
         found = archived(store)
@@ -262,7 +262,7 @@ class TestArchive:
             "archive: 3 record(s) missing",
         )
 
-    def test_a_damaged_segment_is_told(
+    def test_a_damaged_segment_is_reported(
         self, store: SegmentStore, objects: MemoryObjectStore, some_rows: list[Row]
     ) -> None:
         segment = put(store, SOURCE, some_rows)
@@ -282,10 +282,10 @@ class TestArchive:
 
 
 @pytest.mark.integration
-def test_what_is_loaded_is_what_is_read_back_and_what_is_planted_is_seen(
+def test_loaded_records_are_read_back_and_planted_differences_are_detected(
     stack: LocalStack, unique: Callable[[str], str], some_rows: list[Row]
 ) -> None:
-    """Partition 0 is left as it is, each other one has one kind of difference."""
+    """Partition 0 is unchanged; each other partition has one kind of difference."""
     kinds = [nothing, *(plant for plant, _ in PLANTED.values())]
     told = ["", *(words for _, words in PLANTED.values())]
     source, target = unique("source"), unique("target")
@@ -312,9 +312,7 @@ def test_what_is_loaded_is_what_is_read_back_and_what_is_planted_is_seen(
 
 
 @pytest.mark.integration
-def test_flights_go_where_the_clients_own_partitioner_sends_them(
-    stack: LocalStack, unique: Callable[[str], str]
-) -> None:
+def test_partitions_are_those_of_the_clients_own_partitioner(stack: LocalStack, unique: Callable[[str], str]) -> None:
     bootstrap, topic = stack.brokers["a"].bootstrap, unique("flights")
     create_topic(KafkaAdmin({"bootstrap.servers": bootstrap}), topic, partitions=6)
     parts = by_partition(flights(FEW), 6)
@@ -373,24 +371,24 @@ class TestReport:
         assert max(map(len, table)) <= 80
         assert "\x1b[" in shown(report_of(produced=0), terminal=True)
 
-    def test_a_difference_is_told_and_counts(self, some_rows: list[Row]) -> None:
+    def test_a_difference_is_printed_and_counts(self, some_rows: list[Row]) -> None:
         whole = side(some_rows)
         report = report_of(verdict_of(whole, whole, side(lost(some_rows))), produced=12)
         assert not report.equal
         assert "partition 0: target: 1 record(s) missing" in shown(report)
         assert "differs" in shown(report)
 
-    def test_nothing_anywhere_is_not_equal_to_what_was_produced(self) -> None:
+    def test_three_empty_sides_are_not_equal_to_the_produced_records(self) -> None:
         nowhere = side([])
         report = report_of(verdict_of(nowhere, nowhere, nowhere), produced=12)
         assert report.differences == ("source: 12 records were produced, 0 were read",)
 
-    def test_a_live_record_that_was_not_seen_is_a_difference(self, some_rows: list[Row]) -> None:
+    def test_a_live_record_that_was_not_read_is_a_difference(self, some_rows: list[Row]) -> None:
         whole = side(some_rows)
         report = report_of(verdict_of(whole, whole, whole), produced=12, live=latencies(0.5, sent=2))
         assert report.differences == ("live: 2 records sent, 1 seen",)
 
-    def test_json_has_all_of_it(self, some_rows: list[Row]) -> None:
+    def test_the_json_has_the_whole_report(self, some_rows: list[Row]) -> None:
         whole = side(some_rows)
         values = json.loads(json.dumps(report_of(verdict_of(whole, whole, whole), produced=12).to_json()))
         assert values["equal"] is True
@@ -414,20 +412,20 @@ class TestLatencies:
         assert latencies(1.0).percentile(1) == 1.0
         assert latencies().percentile(50) is None
 
-    def test_they_must_be_in_order(self) -> None:
+    def test_latencies_must_be_in_order(self) -> None:
         with pytest.raises(ValueError, match="order"):
             latencies(2.0, 1.0)
 
 
 class TestStanding:
-    def test_complete_is_when_each_target_partition_has_as_much(self) -> None:
+    def test_complete_when_each_target_partition_has_as_many_offsets(self) -> None:
         standing = Standing(source={0: 5, 1: 7, 2: 0}, archive={}, target={0: 5, 1: 7})
         assert standing.complete
         assert not replace(standing, target={0: 6, 1: 6}).complete
         assert not replace(standing, target={}).complete
 
 
-def test_the_configuration_files_are_sound(tmp_path: Path) -> None:
+def test_the_configuration_files_are_valid(tmp_path: Path) -> None:
     brokers = {"a": "127.0.0.1:1", "b": "127.0.0.1:2"}
     names = replace(Names.usual(), topic="odd.name", copy="odd.copy")
     files = write_configs(
@@ -439,7 +437,7 @@ def test_the_configuration_files_are_sound(tmp_path: Path) -> None:
     assert a.egress.topics[0].settings.max_segment_age == timedelta(seconds=1)
     assert a.sync is not None
     assert a.sync.destination.bucket == b.s3.bucket
-    assert a.s3.access_key_id is None  # no secret in a file: what the environment of the services says
+    assert a.s3.access_key_id is None  # no secret in a file: the services' environment has the credentials
     assert b.ingress is not None
     assert b.ingress.sources[0].destination("odd.name") == "odd.copy"
 
@@ -459,7 +457,7 @@ def test_the_demo_on_few_flights() -> None:
 
 
 @pytest.mark.integration
-def test_a_service_that_ends_is_told_with_its_log(stack: LocalStack, tmp_path: Path) -> None:
+def test_a_service_that_ends_is_reported_with_its_log(stack: LocalStack, tmp_path: Path) -> None:
     services = Services(stack, dict.fromkeys(("a", "b"), tmp_path / "absent.toml"))
     try:
 
@@ -474,14 +472,14 @@ def test_a_service_that_ends_is_told_with_its_log(stack: LocalStack, tmp_path: P
 
 
 @pytest.mark.integration
-def test_a_demo_in_which_nothing_moves_says_where_to_look(stack: LocalStack, unique: Callable[[str], str]) -> None:
+def test_a_demo_without_progress_names_the_logs(stack: LocalStack, unique: Callable[[str], str]) -> None:
     names = Names(
         topic=unique("flights"),
         copy=unique("copy"),
         buckets={region: unique("archive") for region in "ab"},
         queues={region: unique("events") for region in "ab"},
     )
-    scenario = replace(SMALL, patience=timedelta(milliseconds=1), names=names)  # shorter than any service's start
+    scenario = replace(SMALL, patience=timedelta(milliseconds=1), names=names)  # shorter than the start of any service
     read: Future[pa.RecordBatch] = Future()
     read.set_result(flights(100))
     with Play(stack, scenario, Screen(Console(file=io.StringIO()))) as play:
@@ -495,7 +493,7 @@ def test_a_demo_in_which_nothing_moves_says_where_to_look(stack: LocalStack, uni
 
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder of its own, with the Kafka that the other one has: the detached stack of the user stays alone."""
+    """A cache folder with Kafka from the user's cache: the user's own detached stack is not affected."""
     for present in cache_dir().glob("kafka-*"):
         if not present.name.endswith(".lock"):
             (tmp_path / present.name).symlink_to(present)
@@ -503,9 +501,9 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.long  # that a stack goes on until it is ended is tested without the demo, too
+@pytest.mark.long  # that a detached stack runs until `down` is also tested without the demo
 @pytest.mark.integration
-def test_a_kept_demo_goes_on_and_is_ended_by_down(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_kept_demo_keeps_running_until_down(own_cache: Path, capsys: pytest.CaptureFixture[str]) -> None:
     answer = io.StringIO()
     code = run(keep=True, console=Console(file=answer), json=True, limit=FEW, scenario=SMALL)
     try:
