@@ -18,7 +18,7 @@ from datetime import datetime
 from itertools import groupby
 
 from compaction.replicas import ReplicaCheck
-from compaction.retention import SKEW, Expiry, Refused, plan_expiry
+from compaction.retention import SKEW, Expiry, ExpiryRefused, plan_expiry
 from compaction.retention_settings import RetentionSettings
 from formats.control.gap import RETENTION, RecordedGap
 from formats.control.lease import Lease
@@ -131,7 +131,7 @@ class Collector:
             report.size_bytes_by_topic[source.topic] += sum(info.size_bytes for info in stored)
             rule = select([source.topic], self.settings.topics, self.own_topics).get(source.topic)
             plan = None if rule is None else plan_expiry(stored, rule, now, quarantined)
-            if isinstance(plan, Refused):
+            if isinstance(plan, ExpiryRefused):
                 report.refused[str(source)] = plan.reason
             elif plan is not None and (copied := self._copied(plan, report)):
                 report.plans.append(copied)

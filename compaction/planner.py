@@ -43,10 +43,10 @@ class CleanPlan:
     inside: Mapping[Segment, int]  # stored bytes of each, in key order
 
 
-Plan = MergePlan | CleanPlan
+CompactionPlan = MergePlan | CleanPlan
 
 
-def plan_partition(stored: Collection[SegmentInfo], job: CompactionJob, now: datetime) -> Sequence[Plan]:
+def plan_partition(stored: Collection[SegmentInfo], job: CompactionJob, now: datetime) -> Sequence[CompactionPlan]:
     """`stored` is everything known of one source partition, all levels, without quarantined segments."""
     cleaning = plan_cleaning(stored, job, now) if job.delete else ()
     return [*_merge(stored, job, now), *cleaning]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from formats.errors import SegmentNotFound
 from formats.segment import Segment, format_key
-from infra.archive.compare_objects import Located, State, compare
+from infra.archive.compare_objects import CopyState, Located, compare
 from infra.archive.segments import SegmentStore
 
 _UNFINISHED = {
@@ -83,11 +83,11 @@ class ReplicaCheck:
         assert self.there is not None
         found = compare(_located(self.here, segment), _located(self.there, segment))
         match found.state:
-            case State.SAME:
+            case CopyState.SAME:
                 return ""
-            case State.NO_COPY:
+            case CopyState.NO_COPY:
                 return f"{segment} was not copied by sync yet"
-            case State.DIFFERENT:
+            case CopyState.DIFFERENT:
                 return (
                     f"the copy of {segment} is another object: {found.detail}. Find out which one is right (replicator "
                     "verify, with the file of each side), and delete the other"

@@ -79,7 +79,7 @@ class Expiry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class ExpiryRefused:
     """A partition of which nothing is removed, because something about it is unsure."""
 
     source: SourcePartition
@@ -91,12 +91,12 @@ def plan_expiry(
     rule: RetentionRule,
     now: datetime,
     quarantined: Collection[Segment] = (),
-) -> Expiry | Refused | None:
+) -> Expiry | ExpiryRefused | None:
     """`stored` is everything listed of one source partition, all levels; `now` by the store's clock. None when nothing
     is to go."""
     early = [info for info in stored if info.stored_at > now + SKEW]
     if early:
-        return Refused(source=early[0].segment.source, reason=_from_the_future(early[0], now))
+        return ExpiryRefused(source=early[0].segment.source, reason=_from_the_future(early[0], now))
     fit = [info for info in stored if info.segment not in quarantined]
     pieces = [step for step in from_first(info.segment for info in fit) if isinstance(step, SegmentSlice)]
     if not pieces:
@@ -110,7 +110,7 @@ def plan_expiry(
     if not going:
         return None
     if bad := [info.segment for info in going if info.segment in quarantined]:
-        return Refused(source=bad[0].source, reason=_quarantined(bad))
+        return ExpiryRefused(source=bad[0].source, reason=_quarantined(bad))
     going.sort(key=lambda info: (info.segment.offsets, info.segment.level))
     gone = {info.segment for info in going}
     return Expiry(

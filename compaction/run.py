@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import groupby
 
-from compaction.planner import CleanPlan, MergePlan, Plan, plan_partition
+from compaction.planner import CleanPlan, CompactionPlan, MergePlan, plan_partition
 from compaction.settings import CompactionJob
 from compaction.task_rows import PlanOutcome, decode_outcome, encode_plan
 from formats.control.quarantine import Quarantined
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 Execute = Callable[[Sequence[str], CompactionJob], Sequence[str]]
 """Plans as text in, outcomes as text out, in the same order. Raises when it cannot be said what became of them."""
 
-MakePlans = Callable[[Collection[SegmentInfo], CompactionJob, datetime], Iterable[Plan]]
+MakePlans = Callable[[Collection[SegmentInfo], CompactionJob, datetime], Iterable[CompactionPlan]]
 """For one source partition."""
 
 
@@ -39,7 +39,7 @@ class CompactionStopped(ReplicatorError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class JobSelection:
     """Which part of a job is asked for; nothing: all of it."""
 
     topics: frozenset[str] = frozenset()
@@ -56,7 +56,7 @@ class Selection:
 @dataclass(slots=True)
 class CompactionReport:
     job: str
-    plans: list[Plan] = field(default_factory=list)  # all of a dry run
+    plans: list[CompactionPlan] = field(default_factory=list)  # all of a dry run
     outcomes: list[PlanOutcome] = field(default_factory=list)
     objects: int = 0  # seen by the first listing
     size_bytes: int = 0
@@ -76,7 +76,7 @@ class _Tried:
     merges: set[Segment] = field(default_factory=set)
     kept: set[tuple[Segment, Segment]] = field(default_factory=set)  # keeper, and what it was not proved to hold
 
-    def add(self, plans: Sequence[Plan], outcomes: Sequence[PlanOutcome]) -> None:
+    def add(self, plans: Sequence[CompactionPlan], outcomes: Sequence[PlanOutcome]) -> None:
         for plan, outcome in zip(plans, outcomes, strict=True):
             match plan:
                 case MergePlan():
@@ -86,7 +86,7 @@ class _Tried:
                 case CleanPlan():
                     self.kept.update((plan.keeper, parse_key("", key)) for key in outcome.kept)
 
-    def rest_of(self, plan: Plan) -> Plan | None:
+    def rest_of(self, plan: CompactionPlan) -> CompactionPlan | None:
         """What of it is worth a try."""
         match plan:
             case MergePlan():
@@ -108,7 +108,7 @@ class Compactor:
     stop: Stop
     make_plans: MakePlans = plan_partition
 
-    def run(self, job: CompactionJob, selection: Selection, *, dry_run: bool = False) -> CompactionReport:
+    def run(self, job: CompactionJob, selection: JobSelection, *, dry_run: bool = False) -> CompactionReport:
         """Raises what the store and `execute` raise, and CompactionStopped, which may be what made them raise."""
         try:
             return self._run(job, selection, dry_run=dry_run)
@@ -119,7 +119,7 @@ class Compactor:
                 raise CompactionStopped from error
             raise
 
-    def _run(self, job: CompactionJob, selection: Selection, *, dry_run: bool) -> CompactionReport:
+    def _run(self, job: CompactionJob, selection: JobSelection, *, dry_run: bool) -> CompactionReport:
         job = selection.narrowed(job)
         report = CompactionReport(job.name)
         tried = _Tried()
@@ -142,10 +142,10 @@ class Compactor:
     def _plans(
         self,
         job: CompactionJob,
-        selection: Selection,
+        selection: JobSelection,
         report: CompactionReport,
         tried: _Tried,
-    ) -> Iterator[Plan]:
+    ) -> Iterator[CompactionPlan]:
         """Partition by partition, so that only one listing of a partition is held."""
         now = self.clock.now()
         region = job.region or self.region

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from compaction.planner import CleanPlan, MergePlan, Plan
+from compaction.planner import CleanPlan, CompactionPlan, MergePlan
 from formats.coverage import SegmentSlice
 from formats.segment import Segment, parse_key
 
@@ -35,7 +35,7 @@ class PlanOutcome:
         return str(parse_key("", self.segment).source)
 
 
-def encode_plan(plan: Plan) -> str:
+def encode_plan(plan: CompactionPlan) -> str:
     match plan:
         case MergePlan():
             inputs = [[str(piece.segment), piece.offsets.start] for piece in plan.inputs]
@@ -45,7 +45,7 @@ def encode_plan(plan: Plan) -> str:
             return _dump({"clean": str(plan.keeper), "inside": inside})
 
 
-def decode_plan(text: str) -> Plan:
+def decode_plan(text: str) -> CompactionPlan:
     """Inverse of `encode_plan`."""
     d = json.loads(text)
     if "merge" in d:

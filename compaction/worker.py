@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from compaction.delete_merged import Cleaner
 from compaction.merge import BadSegment, Merger
-from compaction.planner import CleanPlan, MergePlan, Plan
+from compaction.planner import CleanPlan, CompactionPlan, MergePlan
 from compaction.task_rows import PlanOutcome
 from formats.errors import CorruptSegment, ReplicatorError, SegmentNotFound
 from infra.runtime import log_fields
@@ -21,7 +21,7 @@ class Worker:
     merger: Merger
     cleaner: Cleaner
 
-    def carry_out(self, plan: Plan) -> PlanOutcome:
+    def carry_out(self, plan: CompactionPlan) -> PlanOutcome:
         """May be called twice for one plan, also at the same time: every step of it can be repeated."""
         began = time.monotonic()
         name = str(plan.output if isinstance(plan, MergePlan) else plan.keeper)

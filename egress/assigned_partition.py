@@ -100,7 +100,7 @@ class Stopped:
     times: int  # in a row, for this reason
 
 
-State = Locating | Reading | Draining | Stopped
+AssignedState = Locating | Reading | Draining | Stopped
 
 
 @dataclass(slots=True, eq=False)
@@ -109,7 +109,7 @@ class AssignedPartition:
 
     partition: TopicPartition
     source: SourcePartition  # the plain place's until the life is known
-    state: State = Locating()
+    state: AssignedState = Locating()
     doubted: bool = False  # what was read contradicted the archive, and is read once more
     failures: int = 0  # in a row, that time mends
     failing: Failures = field(default_factory=Failures)  # what is asked of the cluster for it

@@ -12,7 +12,7 @@ from egress.lag import LagGauge
 from egress.offset_commits import Commits
 from egress.read_session import ReadSession
 from egress.segments.builder import SegmentBuilder
-from egress.segments.outcomes import Stored
+from egress.segments.outcomes import SegmentStored
 from egress.settings import EgressTopicSettings
 from egress.start.resolver import StartAt
 from formats.segment import SourcePartition
@@ -124,7 +124,7 @@ class Assignment:
         self.metrics.gauge("stopped_partitions", stopped, held="true")
 
 
-def report(metrics: Metrics, held: AssignedPartition, stored: Stored) -> None:
+def report(metrics: Metrics, held: AssignedPartition, stored: SegmentStored) -> None:
     labels, footer = held.labels, stored.footer
     metrics.count("egress_segments", 1, reason=stored.seal.reason.value, **labels)
     metrics.count("egress_records", footer.count, **labels)

@@ -26,7 +26,7 @@ from formats.messages.s3_notifications import parse
 from formats.messages.segment_events import Created
 from formats.segment import parse_key, region_prefix
 from formats.topic_selection import TopicPattern
-from infra.archive.compare_objects import Likeness, Located, State, compare, likeness, sizes_differ
+from infra.archive.compare_objects import CopyState, Likeness, Located, compare, likeness, sizes_differ
 from infra.contracts.storage import NotificationQueue, ObjectInfo, ObjectStore
 from infra.runtime import log_fields
 from infra.runtime.crash_points import Step, durable
@@ -214,7 +214,7 @@ class BucketSync:
             found = compare(self.source.located(name), self.destination.located(name))
         except SegmentNotFound:
             return _Done(name)
-        if found.state is State.NO_COPY:  # removed since it was listed: the next round copies it
+        if found.state is CopyState.NO_COPY:  # removed since it was listed: the next round copies it
             return _Done(name)
         return _Done(name, difference=found.detail, state=state)
 

@@ -40,7 +40,14 @@ from egress.partition import (
 from egress.pressure import Pressure
 from egress.read_session import ReadSession
 from egress.segments.builder import SegmentBuilder
-from egress.segments.outcomes import SpoolLost, Stored, TopicRecreated, UploadConflict, UploadFailed, UploadOutcome
+from egress.segments.outcomes import (
+    SegmentStored,
+    SpoolLost,
+    TopicRecreated,
+    UploadConflict,
+    UploadFailed,
+    UploadOutcome,
+)
 from egress.segments.split_run import split
 from egress.start.resolver import StartAt
 from egress.start_lookup import StartLookup
@@ -362,14 +369,14 @@ class EgressController:
             case None:
                 return
             case Abandoned(session=session) | Contested(session=session):
-                if isinstance(outcome, Stored):
+                if isinstance(outcome, SegmentStored):
                     self._stored(held, session, outcome, now)
             case Storing(session=session):
                 self._settled(held, session, outcome, now)
             case remainder:
                 assert_never(remainder)
 
-    def _stored(self, held: AssignedPartition, session: ReadSession, stored: Stored, now: datetime) -> None:
+    def _stored(self, held: AssignedPartition, session: ReadSession, stored: SegmentStored, now: datetime) -> None:
         held.failures = 0
         held.failing.worked(Attempt.COMPARISON)
         self.parts.health.solved(held.rereading)
@@ -380,7 +387,7 @@ class EgressController:
     def _settled(self, held: AssignedPartition, session: ReadSession, outcome: UploadOutcome, now: datetime) -> None:
         """What becomes of a segment that is waited for."""
         match outcome:
-            case Stored():
+            case SegmentStored():
                 self._stored(held, session, outcome, now)
             case SpoolLost(start=start, reason=reason):
                 why = f"the spool lost the segment that begins at {start}: {reason}; mend egress.spool_dir or its disk"

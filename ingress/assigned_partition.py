@@ -48,7 +48,7 @@ from ingress.undelivered import Undelivered, before_begin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class ListedSegments:
     """A listing's answer."""
 
     recorded: Sequence[OffsetRange]
@@ -71,7 +71,7 @@ class Delivering:
     sequencer: Sequencer
 
 
-Position = Locating | Delivering
+DeliveryPosition = Locating | Delivering
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +80,10 @@ class NotListed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class PendingListing:
     """One is under way."""
 
-    answer: Question[Stored]
+    answer: Question[ListedSegments]
     token: int  # for the view
     full: bool
     begun_at: datetime
@@ -97,7 +97,7 @@ class Listed:
     relist_at: datetime  # by the timer
 
 
-ViewListing = NotListed | Listing | Listed
+ViewListing = NotListed | PendingListing | Listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class AssignedPartition:
 
     assignment: DeliveryTarget
     policy: LatePolicy
-    position: Position = Locating()
+    position: DeliveryPosition = Locating()
     view: SegmentView = field(default_factory=SegmentView)
     listing: ViewListing = NotListed()
     stop: StopReason | None = None  # None: it goes on
@@ -158,7 +158,7 @@ class AssignedPartition:
     @property
     def is_seen(self) -> bool:
         """Its view shows what waits, or that nothing does."""
-        return len(self.view) > 0 or (self.sequencer is not None and not isinstance(self.listing, Listing))
+        return len(self.view) > 0 or (self.sequencer is not None and not isinstance(self.listing, PendingListing))
 
     def is_due(self, now: datetime) -> bool:
         """Its checkpoint may be asked for."""
@@ -188,7 +188,7 @@ class AssignedPartition:
         """What was delivered is not known, or somebody may have decided about it: the checkpoint says."""
         self.position = Locating(ask_at=ask_at, is_forgotten=self.is_forgotten)
 
-    def listing_begun(self, listing: Listing) -> None:
+    def listing_begun(self, listing: PendingListing) -> None:
         self.listing = listing
 
     def listing_ended(self, relist_at: datetime) -> None:
@@ -241,7 +241,7 @@ class AssignedPartition:
             "region that archives it. The next listing sees either, within relist_interval"
         )
 
-    def stored(self, stored: Stored) -> None:
+    def stored(self, stored: ListedSegments) -> None:
         """What a listing found where nothing is delivered any more."""
         if self.passed is not None:
             self.passed.listed(stored.passed)

@@ -31,7 +31,7 @@ from infra.runtime.lifecycle import Clock, Deadline, Stop
 from infra.runtime.metrics import Metrics
 from ingress import partition_log as tell
 from ingress.alarms import Alarms
-from ingress.assigned_partition import AssignedPartition, Listed, Listing
+from ingress.assigned_partition import AssignedPartition, Listed, PendingListing
 from ingress.assignment import Assignment
 from ingress.checkpoint_lookup import (
     CheckpointLookup,
@@ -41,7 +41,7 @@ from ingress.checkpoint_lookup import (
     is_operators,
 )
 from ingress.checkpoint_watch import CheckpointWatch
-from ingress.delivery.events import Corrupt, DeliveryEvent, Failed, Progressed, Vanished
+from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryFailed, Progressed, Vanished
 from ingress.delivery.rounds import Delivery
 from ingress.foreign_data_check import Beginning, ForeignDataCheck, foreign_data
 from ingress.group_ownership import GroupOwnership
@@ -346,7 +346,7 @@ class IngressController:
             return
         source, succession = held.assignment.source, self._succession(held)
         life = succession.behind(source)
-        if life is None or isinstance(held.listing, Listing):
+        if life is None or isinstance(held.listing, PendingListing):
             return
         settled_at = life.settled_at(self._route(held).settings.first_segment_delay)
         match turn(now, exhausted=sequencer.exhausted, listed_at=sequencer.listed_at, settled_at=settled_at):
@@ -391,7 +391,7 @@ class IngressController:
             return  # a listing under way waits, too
         before = held.listing
         self._apply(held, sequencer, self._listings.taken_in(held, sequencer, now))
-        if isinstance(before, Listing) and held.listing is not before:
+        if isinstance(before, PendingListing) and held.listing is not before:
             self._left_behind.show(held)
             is_listed = isinstance(held.listing, Listed) and not held.failures.fails(Attempt.LISTING)
             if is_listed and sequencer.exhausted:
@@ -459,7 +459,7 @@ class IngressController:
                 self._holdings.resume(held)
                 self.parts.notes.going(held.assignment.key)
                 self._apply(held, sequencer, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
-            case Failed(reason=reason, fate=fate, offset=offset):
+            case DeliveryFailed(reason=reason, fate=fate, offset=offset):
                 log.warning("delivery_failed", extra=held.fields | {log_fields.REASON: reason})
                 before = held.failures.failed(Attempt.DELIVERY, reason, now)
                 if fate is FailureKind.UNKNOWN:

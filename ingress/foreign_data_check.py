@@ -46,7 +46,7 @@ class Beginning:
         return self.held.sequencer is self.sequencer and self.sequencer.beginning
 
 
-Refusal = Occupancy | ReplicatorError | None
+Obstacle = Occupancy | ReplicatorError | None
 """What the target holds, or that it is not known; None: somebody gave the partition a position meanwhile."""
 
 
@@ -80,7 +80,7 @@ class ForeignDataCheck:
         else:
             self._wanted.append(beginning)
 
-    def turn(self) -> list[tuple[Beginning, Refusal]]:
+    def turn(self) -> list[tuple[Beginning, Obstacle]]:
         """Asks for all that want to begin, at once, but each by itself of which the last question had no answer: one
         partition without a leader fails them all. Of the answers that came, those that do not allow it."""
         alone = [one for one in self._wanted if one.held.failures.fails(Attempt.TARGET)]
@@ -89,7 +89,7 @@ class ForeignDataCheck:
             targets = {one.held.assignment.target for one in asking}
             self._asked.ask(asking, self._look, targets)
         self._wanted = []
-        refused: list[tuple[Beginning, Refusal]] = []
+        refused: list[tuple[Beginning, Obstacle]] = []
         for asked, outcome in self._asked.take_in():
             for one, answer in self._answers(asked, outcome):
                 if not isinstance(answer, ReplicatorError):
@@ -107,7 +107,7 @@ class ForeignDataCheck:
 
     def _answers(
         self, asked: Sequence[Beginning], outcome: Answer[_Seen] | Failed
-    ) -> Iterator[tuple[Beginning, Refusal]]:
+    ) -> Iterator[tuple[Beginning, Obstacle]]:
         """Of those that still want to begin."""
         still = [one for one in asked if self.holds(one.held) and one.goes_on]
         match outcome:

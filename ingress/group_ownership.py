@@ -10,12 +10,12 @@ from typing import assert_never
 
 from formats.errors import OtherGroup, TargetError
 from formats.messages.group_claim import (
-    Append,
     Ask,
     CountMembers,
     GroupClaim,
     ReadClaims,
     Withdraw,
+    WriteClaim,
     claiming,
     is_copied,
     standing,
@@ -99,7 +99,7 @@ class GroupOwnership:
                 return self.checkpoints.claims()
             case CountMembers(group_id=group_id):
                 return self.groups.facts(group_id).members
-            case Append(claim=claim):
+            case WriteClaim(claim=claim):
                 self.editor.claim(claim)
                 log.info("group_claimed", extra={log_fields.TOPIC: self.topic, log_fields.COUNT: claim.number})
                 return None

@@ -22,7 +22,7 @@ from infra.runtime.lifecycle import Clock
 from infra.runtime.lookups import Answer, Failed, ask
 from infra.runtime.metrics import Metrics
 from infra.runtime.retry import RETRY
-from ingress.assigned_partition import AssignedPartition, Listed, Listing, Stored
+from ingress.assigned_partition import AssignedPartition, Listed, ListedSegments, PendingListing
 from ingress.sequencer import Effect, Sequencer
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class SegmentLister:
             left_behind={source: undelivered.span.start for source, undelivered in held.left_behind.items()},
         )
         relist_at = now + self.jitter(self.interval)
-        held.listing_begun(Listing(answer=answer, token=token, full=full, begun_at=now, relist_at=relist_at))
+        held.listing_begun(PendingListing(answer=answer, token=token, full=full, begun_at=now, relist_at=relist_at))
 
     def by_timer(self, held: AssignedPartition, sequencer: Sequencer, now: datetime) -> None:
         """The last segment of a quiet topic leaves no gap when its notification is lost."""
@@ -77,7 +77,7 @@ class SegmentLister:
         """What follows from the answer, if there is one. When many come at once, those that this turn has no room for
         are taken in by the next one: the group is to be polled in between."""
         listing = held.listing
-        if not isinstance(listing, Listing) or self._room <= 0:
+        if not isinstance(listing, PendingListing) or self._room <= 0:
             return []
         match listing.answer.take_in():
             case None:
@@ -94,7 +94,12 @@ class SegmentLister:
                 return self._show(held, sequencer, listing, stored, now)
 
     def _show(
-        self, held: AssignedPartition, sequencer: Sequencer, listing: Listing, stored: Stored, now: datetime
+        self,
+        held: AssignedPartition,
+        sequencer: Sequencer,
+        listing: PendingListing,
+        stored: ListedSegments,
+        now: datetime,
     ) -> list[Effect]:
         self._room -= len(stored.infos)
         held.reach = {**held.reach, **stored.reach}
@@ -121,12 +126,12 @@ class SegmentLister:
         wants_begin: bool,
         begun_at: int,
         left_behind: Mapping[SourcePartition, int],
-    ) -> Stored:
+    ) -> ListedSegments:
         store = self.store
         # gaps, then segments: every segment that was stored before a gap was written down is then seen
         recorded = self.control.gap_ranges(source)
         found = all_ahead(store, source, position) if full else ahead(store, source, position, reach=reach)
-        return Stored(
+        return ListedSegments(
             recorded=recorded,
             infos=found.infos,
             begin=_begin_of(self.control, source) if wants_begin else None,

@@ -22,7 +22,14 @@ from typing import TYPE_CHECKING
 
 from egress.partition import Seal
 from egress.segments.open_segment import OpenSegment, SerialExecutor
-from egress.segments.outcomes import SpoolLost, Stored, TopicRecreated, UploadConflict, UploadFailed, UploadOutcome
+from egress.segments.outcomes import (
+    SegmentStored,
+    SpoolLost,
+    TopicRecreated,
+    UploadConflict,
+    UploadFailed,
+    UploadOutcome,
+)
 from egress.segments.spool import Spool, as_binary
 from egress.topics.incarnation_check import Confirm
 from formats.errors import DataError, TargetError, TransientError
@@ -197,7 +204,7 @@ class SegmentBuilder:
         except Empty:
             pass
         for outcome in found:
-            if isinstance(outcome, Stored):
+            if isinstance(outcome, SegmentStored):
                 self._sealed.pop((outcome.source, outcome.seal.offsets), None)
         return found
 
@@ -310,7 +317,7 @@ class SegmentBuilder:
                 outcome = self._uploaded(building, segment, seal, footer, sealed_at)
                 building.file.remove()  # first: whoever hears of the outcome finds the room that it left
                 self._outcomes.put(outcome)
-                if isinstance(outcome, Stored):
+                if isinstance(outcome, SegmentStored):
                     self._release(building)
         finally:
             building.file.remove()
@@ -339,4 +346,4 @@ class SegmentBuilder:
             return UploadConflict(source, seal.offsets, error)
         except Exception as error:  # the spool file cannot be read, most likely
             return self._failed(building, error)
-        return Stored(source, seal, footer, size, time.monotonic() - sealed_at, new)
+        return SegmentStored(source, seal, footer, size, time.monotonic() - sealed_at, new)

@@ -11,7 +11,7 @@ from formats.segment import OffsetRange, SourcePartition
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class SegmentStored:
     source: SourcePartition
     seal: Seal
     footer: SegmentFooter
@@ -56,4 +56,4 @@ class UploadFailed:
     error: TransientError
 
 
-UploadOutcome = Stored | SpoolLost | UploadConflict | TopicRecreated | UploadFailed
+UploadOutcome = SegmentStored | SpoolLost | UploadConflict | TopicRecreated | UploadFailed

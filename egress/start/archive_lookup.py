@@ -28,7 +28,7 @@ FOOTERS = 3  # read at most to find the last record
 
 
 @dataclass(frozen=True, slots=True)
-class Archived:
+class ArchivedSegments:
     """One partition."""
 
     infos: Collection[SegmentInfo] = ()  # of the segments that end at or behind `known_from`
@@ -63,13 +63,15 @@ class ArchiveLookup:
 
     archive: Archive
 
-    def find(self, sources: Mapping[SourcePartition, int | None], pool: Executor) -> Mapping[SourcePartition, Archived]:
+    def find(
+        self, sources: Mapping[SourcePartition, int | None], pool: Executor
+    ) -> Mapping[SourcePartition, ArchivedSegments]:
         """Each with the offset that the group committed, if there is one that says where the archive begins: then what
         lies before it may be left out. Places side by side on `pool`, which is not the one this runs on."""
         by_place: dict[tuple[str, str], list[SourcePartition]] = {}
         for source in sources:
             by_place.setdefault((source.region, source.path), []).append(source)
-        found: dict[SourcePartition, Archived] = {}
+        found: dict[SourcePartition, ArchivedSegments] = {}
         for known in pool.map(self._noted, by_place.values()):
             found |= known
         # after the gaps: what was stored before one of them was recorded is seen
@@ -82,13 +84,13 @@ class ArchiveLookup:
         near = pool.map(lambda source: self._near(source, found[source], sources[source]), alone)
         return answers | dict(zip(alone, near, strict=True))
 
-    def whole(self, source: SourcePartition, known: Archived) -> Archived:
+    def whole(self, source: SourcePartition, known: ArchivedSegments) -> ArchivedSegments:
         """The same, with the ranges of all that is stored. Lists every key of the partition once, and keeps no
         segment."""
         extent = covered(self.archive.segments, source)
         return replace(known, infos=(), known_from=extent.next_offset or 0, extent=extent.runs, is_whole=True)
 
-    def beyond(self, source: SourcePartition, known: Archived, offset: int) -> Sequence[Segment]:
+    def beyond(self, source: SourcePartition, known: ArchivedSegments, offset: int) -> Sequence[Segment]:
         """All segments that end at or behind it, in order of levels and starts."""
         if known.known_from > offset:
             return [info.segment for info in all_ahead(self.archive.segments, source, offset, most=None).infos]
@@ -97,7 +99,9 @@ class ArchiveLookup:
     def holds(self, segments: Iterable[Segment]) -> bool:
         return all(self.archive.segments.stat(segment) is not None for segment in segments)
 
-    def last_record(self, source: SourcePartition, known: Archived, next_offset: int) -> LastRecord | Blocked | None:
+    def last_record(
+        self, source: SourcePartition, known: ArchivedSegments, next_offset: int
+    ) -> LastRecord | Blocked | None:
         """The last record before `next_offset`, if everything between is covered; None when the archive does not hold
         it, or FOOTERS segments before hold no record. Hold where it cannot be read: what the archive knows of the log
         is not known to be nothing."""
@@ -129,7 +133,7 @@ class ArchiveLookup:
             wanted, gone = info.segment.offsets.start, ""
         return Blocked(gone) if gone else None
 
-    def _holding(self, source: SourcePartition, known: Archived, offset: int) -> SegmentInfo | None:
+    def _holding(self, source: SourcePartition, known: ArchivedSegments, offset: int) -> SegmentInfo | None:
         """The last segment that holds it; of those that can be read at once, if there is any."""
         if offset < 0:
             return None
@@ -139,7 +143,7 @@ class ArchiveLookup:
         holding = [info for info in infos if offset in info.segment.offsets]
         return max(holding, key=lambda i: (not i.is_frozen, i.segment.offsets.start, i.segment.level), default=None)
 
-    def _near(self, source: SourcePartition, known: Archived, position: int | None) -> Archived:
+    def _near(self, source: SourcePartition, known: ArchivedSegments, position: int | None) -> ArchivedSegments:
         if position is None or known.forks:
             return self.whole(source, known)
         known_from = max(position - 1, 0)
@@ -148,23 +152,23 @@ class ArchiveLookup:
             return self.whole(source, known)
         return replace(known, infos=found.infos, known_from=known_from, is_whole=False)
 
-    def _noted(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, Archived]:
+    def _noted(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, ArchivedSegments]:
         """What control objects say of partitions of one place."""
         region, place = sources[0].region, sources[0].path
         begun = self.archive.control.begun(region, place)
         with_gaps = set(self.archive.control.gap_sources(region, place))
         with_forks = set(self.archive.control.fork_sources(region, place))
-        found: dict[SourcePartition, Archived] = {}
+        found: dict[SourcePartition, ArchivedSegments] = {}
         for source in sources:
             try:
-                found[source] = Archived(
+                found[source] = ArchivedSegments(
                     gaps=self.archive.control.gap_ranges(source) if source in with_gaps else (),
                     has_begin=source.partition in begun,
                     forks=self.archive.control.forks(source) if source in with_forks else (),
                     details=self.archive.control.gaps(source) if source in with_gaps & with_forks else (),
                 )
             except DataError as error:  # of this partition, and no reason to position no other one
-                found[source] = Archived(unreadable=str(error))
+                found[source] = ArchivedSegments(unreadable=str(error))
         return found
 
     def _listed(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, Sequence[SegmentInfo]] | None:

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 
 from egress.settings import EgressTopicSettings
-from egress.start.archive_lookup import Archived, ArchiveLookup
+from egress.start.archive_lookup import ArchivedSegments, ArchiveLookup
 from egress.start.choice import (
     LastRecord,
     Rules,
@@ -85,14 +85,14 @@ class _Known:
     """What was asked of group, source and archive, of all partitions at once."""
 
     committed: Mapping[TopicPartition, Committed]
-    archived: Mapping[SourcePartition, Archived]
+    archived: Mapping[SourcePartition, ArchivedSegments]
     marks: Mapping[TopicPartition, Watermarks]
     # points before accepted forks; only where nothing newer is archived
     agreed: Mapping[TopicPartition, LogPoint] = field(default_factory=dict)
     # of those what the log says now; left out: nothing
     compared: Mapping[TopicPartition, LogTruncated | None] = field(default_factory=dict)
 
-    def with_(self, source: SourcePartition, archived: Archived) -> _Known:
+    def with_(self, source: SourcePartition, archived: ArchivedSegments) -> _Known:
         return replace(self, archived={**self.archived, source: archived})
 
     def notes(self, life: ClaimedTopic) -> list[CommitMetadata]:
@@ -328,7 +328,7 @@ class StartResolver:
         beyond = self.archive.beyond(self._source(wanted, before), there, start.next_offset)
         return covered_until(beyond, start.next_offset)
 
-    def _forked(self, fork: LogFork, here: Archived, known: _Known) -> _Known:
+    def _forked(self, fork: LogFork, here: ArchivedSegments, known: _Known) -> _Known:
         """The same, with this fork; also when the record of an earlier one stands at that offset."""
         # recorded, then held: the next owner finds it, however long the log is by then
         self.control.record_fork(fork)

@@ -23,8 +23,8 @@ from infra.runtime.retry import RETRY
 
 log = logging.getLogger(__name__)
 
-Answer = Callable[[bool], None]
-Confirm = Callable[[str, SegmentOrigin, Answer], None]
+OnConfirmed = Callable[[bool], None]
+Confirm = Callable[[str, SegmentOrigin, OnConfirmed], None]
 """Topic, what its segment was opened with, and whom to tell, on some thread, once it is known."""
 
 
@@ -32,7 +32,7 @@ Confirm = Callable[[str, SegmentOrigin, Answer], None]
 class _Asked:
     topic: str
     origin: SegmentOrigin
-    answer: Answer
+    answer: OnConfirmed
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Confirmations:
     _due_at: datetime | None = None
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
-    def ask(self, topic: str, origin: SegmentOrigin, answer: Answer) -> None:
+    def ask(self, topic: str, origin: SegmentOrigin, answer: OnConfirmed) -> None:
         with self._mutex:
             self._waiting.append(_Asked(topic, origin, answer))
             if self._asking or self._refused:

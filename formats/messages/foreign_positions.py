@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from formats.errors import MalformedEvent
 
-Position = tuple["ForeignPartition", int]  # and its next offset
+ForeignPosition = tuple["ForeignPartition", int]  # and its next offset
 Record = tuple[bytes | None, bytes | None]  # key, value
 
 
@@ -38,7 +38,7 @@ def connect_positions(records: Iterable[Record]) -> Mapping[ForeignPartition, in
 
 
 def _latest(
-    records: Iterable[Record], read: Callable[[bytes, bytes], Position | None]
+    records: Iterable[Record], read: Callable[[bytes, bytes], ForeignPosition | None]
 ) -> Mapping[ForeignPartition, int]:
     last = dict(records)
     found = [read(key or b"", value) for key, value in last.items() if value is not None]
@@ -49,7 +49,7 @@ def _latest(
     return positions
 
 
-def ancestor_position(data: bytes) -> Position:
+def ancestor_position(data: bytes) -> ForeignPosition:
     """Raises MalformedEvent."""
     try:
         fields = dict(_protobuf(data))
@@ -62,7 +62,7 @@ def ancestor_position(data: bytes) -> Position:
         raise MalformedEvent(f"not a checkpoint of the ancestor: {data[:200]!r} ({error})") from error
 
 
-def connect_position(key: bytes, value: bytes) -> Position | None:
+def connect_position(key: bytes, value: bytes) -> ForeignPosition | None:
     """None for what is no partition of a source connector. Raises MalformedEvent."""
     try:
         _connector, where = json.loads(key)

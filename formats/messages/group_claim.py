@@ -54,7 +54,7 @@ class CountMembers:
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class WriteClaim:
     """Write this claim."""
 
     claim: GroupClaim
@@ -67,7 +67,7 @@ class Withdraw:
     claim: GroupClaim
 
 
-Ask = ReadClaims | CountMembers | Append | Withdraw
+Ask = ReadClaims | CountMembers | WriteClaim | Withdraw
 
 
 def standing(claims: Iterable[GroupClaim]) -> GroupClaim | None:
@@ -107,18 +107,18 @@ def claiming(
             if take_over != group_id:  # its own members are fenced by the group itself
                 yield from _expect_no_members(topic, take_over)
             own.add((claim := make(stands.number + 1, take_over)).id)
-            yield Append(claim)
+            yield WriteClaim(claim)
         elif stands is not None and stands.group_id == group_id:
             if stands.over not in ("", group_id) and (stands.over == take_over or now - stands.at < YOUNG):
                 yield from _expect_no_members(topic, stands.over)
             return stands
         elif stands is None and not take_over:
             own.add((claim := make(1, "")).id)
-            yield Append(claim)
+            yield WriteClaim(claim)
         elif stands is not None and stands.group_id == take_over:
             yield from _expect_no_members(topic, take_over)
             own.add((claim := make(stands.number + 1, take_over)).id)
-            yield Append(claim)
+            yield WriteClaim(claim)
         else:
             raise OtherGroup(refusal(topic, group_id, stands, take_over))
 

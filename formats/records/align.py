@@ -21,7 +21,7 @@ COMPARED = tuple(name for name in SCHEMA.names if name not in ("offset", "timest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class StreamRead:
     """What was read of one stream."""
 
     digest: Digest
@@ -55,8 +55,8 @@ class Alongside:
     """`same` records are the same in both, from the first on."""
 
     same: int
-    first: Side
-    second: Side
+    first: StreamRead
+    second: StreamRead
     difference: Difference | None
 
 
@@ -120,11 +120,11 @@ class _Reading:
         taken, self._batch = self._batch.slice(0, count), self._batch.slice(count)
         return taken
 
-    def side(self) -> Side:
+    def side(self) -> StreamRead:
         """Reads what is left."""
         while self.fill():
             self._batch = None
-        return Side(digest=self._digester.digest(), first_offset=self._first, last_offset=self._last)
+        return StreamRead(digest=self._digester.digest(), first_offset=self._first, last_offset=self._last)
 
 
 def _equal(a: pa.RecordBatch, b: pa.RecordBatch) -> bool:

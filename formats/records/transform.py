@@ -29,7 +29,7 @@ Function = Callable[[pa.RecordBatch, SourcePartition], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TransformStep:
     name: str
     function: Function
     keeps: bool  # it answers which records stay; else the records, changed
@@ -39,7 +39,7 @@ class Step:
 class Transform:
     """Steps in their order. As thread safe as the functions."""
 
-    steps: Sequence[Step] = ()
+    steps: Sequence[TransformStep] = ()
 
     def __call__(self, batch: pa.RecordBatch, source: SourcePartition) -> pa.RecordBatch:
         """May answer fewer records, or none. Raises TransformFailed, also for an answer that is no answer."""
@@ -52,7 +52,7 @@ class Transform:
     def __bool__(self) -> bool:
         return bool(self.steps)
 
-    def _step(self, step: Step, batch: pa.RecordBatch, source: SourcePartition) -> pa.RecordBatch:
+    def _step(self, step: TransformStep, batch: pa.RecordBatch, source: SourcePartition) -> pa.RecordBatch:
         where = f"{step.name}, for {source} offsets {first_offset(batch)} to {last_offset(batch)}"
         try:
             answer = step.function(batch, source)
@@ -76,7 +76,7 @@ def load(keep: Sequence[str], change: Sequence[str]) -> Transform:
     steps, problems = [], []
     for name, keeps in [*((name, True) for name in keep), *((name, False) for name in change)]:
         try:
-            steps.append(Step(name, _find(name), keeps))
+            steps.append(TransformStep(name, _find(name), keeps))
         except Exception as error:  # a user's module may raise anything while it is imported
             problems.append(f"{name}: {error if isinstance(error, _TOLD) else f'{type(error).__name__}: {error}'}")
     if problems:

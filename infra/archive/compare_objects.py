@@ -32,7 +32,7 @@ class Likeness(Enum):
     UNPROVEN = auto()
 
 
-class State(Enum):
+class CopyState(Enum):
     SAME = auto()
     DIFFERENT = auto()
     NO_COPY = auto()
@@ -47,8 +47,8 @@ class Located:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    state: State
+class ObjectComparison:
+    state: CopyState
     detail: str = ""  # in which way they differ
 
 
@@ -68,33 +68,33 @@ def sizes_differ(original: ObjectInfo, copy: ObjectInfo) -> str:
     return f"{original.size_bytes} bytes here, {copy.size_bytes} there"
 
 
-def compare(original: Located, copy: Located) -> Comparison:
+def compare(original: Located, copy: Located) -> ObjectComparison:
     """Raises SegmentNotFound when the original is gone, and StoreUnavailable."""
     here, there = original.objects.stat(original.key), copy.objects.stat(copy.key)
     if here is None:
         raise SegmentNotFound(original.key)
     if there is None:
-        return Comparison(State.NO_COPY)
+        return ObjectComparison(CopyState.NO_COPY)
     match likeness(here, there):
         case Likeness.SAME:
-            return Comparison(State.SAME)
+            return ObjectComparison(CopyState.SAME)
         case Likeness.DIFFERENT:
-            return Comparison(State.DIFFERENT, sizes_differ(here, there))
+            return ObjectComparison(CopyState.DIFFERENT, sizes_differ(here, there))
         case Likeness.UNPROVEN:
             return _compare_bytes(original, copy)
 
 
-def _compare_bytes(original: Located, copy: Located) -> Comparison:
+def _compare_bytes(original: Located, copy: Located) -> ObjectComparison:
     with closing(original.objects.open(original.key)) as here:
         try:
             there = copy.objects.open(copy.key)
         except SegmentNotFound:
-            return Comparison(State.NO_COPY)
+            return ObjectComparison(CopyState.NO_COPY)
         with closing(there):
             at = _first_difference(here, there)
     if at is None:
-        return Comparison(State.SAME)
-    return Comparison(State.DIFFERENT, f"the same size, and other bytes from byte {at} on")
+        return ObjectComparison(CopyState.SAME)
+    return ObjectComparison(CopyState.DIFFERENT, f"the same size, and other bytes from byte {at} on")
 
 
 def _first_difference(first: BinaryIO, second: BinaryIO) -> int | None:

@@ -63,7 +63,7 @@ _AUTHORISED: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Membership:
+class ClusterMembership:
     """A broker's membership of a cluster of several brokers, whose controller is another process."""
 
     cluster_id: str
@@ -87,7 +87,7 @@ class Broker:
         java_options: tuple[str, ...] = (),
         behind: tuple[int, int] | None = None,
         secured: bool = False,
-        membership: Membership | None = None,
+        membership: ClusterMembership | None = None,
     ) -> None:
         """`config` overrides DEFAULTS, `java_options` (heap) override ours. `abort`: set it to end every wait.
         `behind`: ports of a proxy; the broker also listens on the first port, and advertises the second one to clients

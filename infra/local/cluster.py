@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import ElectionType, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from infra.local.broker import DEFAULTS, Broker, Membership
+from infra.local.broker import DEFAULTS, Broker, ClusterMembership
 from infra.local.errors import LocalStackError
 from infra.local.kafka_process import KafkaProcess, KafkaRuntime, new_cluster_id
 from infra.local.ports import HOST, listens
@@ -196,7 +196,7 @@ class BrokerCluster:
             region=name,
             folder=self._folder / f"broker-{node_id}",
             log=self._log_dir / f"broker-{name}.log",
-            membership=Membership(cluster_id=self._cluster_id, node_id=node_id, voter=self._controller.voter),
+            membership=ClusterMembership(cluster_id=self._cluster_id, node_id=node_id, voter=self._controller.voter),
         )
 
     def _admin(self) -> AdminClient:

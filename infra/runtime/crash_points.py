@@ -63,12 +63,12 @@ class Step(StrEnum):
 
 
 BEFORE, AFTER = "before", "after"
-Observer = Callable[[Step, str], None]
+StepObserver = Callable[[Step, str], None]
 
-_observer: Observer | None = None
+_observer: StepObserver | None = None
 
 
-def observe(observer: Observer | None) -> None:
+def observe(observer: StepObserver | None) -> None:
     """Set the observer, which is called with each step and BEFORE or AFTER, on the step's thread. None: remove it."""
     global _observer  # noqa: PLW0603 -- a process has one observer
     _observer = observer

@@ -14,7 +14,7 @@ from prometheus_client.exposition import choose_encoder
 
 from formats.errors import ConfigError
 from infra.runtime.health import Health, HealthSnapshot
-from infra.runtime.http_server import Answer, HttpServer
+from infra.runtime.http_server import HttpServer, Response
 from infra.runtime.lifecycle import Clock, Closing
 from infra.runtime.metrics import Metrics, NoMetrics
 
@@ -54,12 +54,12 @@ class HealthServer(Closing):
         """Release the port and end every connection, in bounded time. May be called again."""
         self._server.close()
 
-    def _respond(self, path: str, accept: str) -> Answer:
+    def _respond(self, path: str, accept: str) -> Response:
         match path.partition("?")[0]:
             case "/metrics":
                 self._metrics.gauge("ready", float(self._health.snapshot().is_ready))
                 encode, content_type = choose_encoder(accept)
-                return Answer(200, content_type, encode(self._registry))
+                return Response(200, content_type, encode(self._registry))
             case "/healthz":
                 return _json(*liveness(self._health.snapshot(), now=self._clock.now(), started_at=self._started_at))
             case "/readyz":
@@ -102,5 +102,5 @@ def readiness(snapshot: HealthSnapshot) -> tuple[int, dict[str, object]]:
     return (200 if snapshot.is_ready else 503), detail
 
 
-def _json(status: int, detail: dict[str, object]) -> Answer:
-    return Answer(status, _JSON, json.dumps(detail, indent=2).encode() + b"\n")
+def _json(status: int, detail: dict[str, object]) -> Response:
+    return Response(status, _JSON, json.dumps(detail, indent=2).encode() + b"\n")

@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     status: int
     content_type: str
     body: bytes
@@ -64,7 +64,7 @@ class HttpServer(Closing):
         self,
         host: str,
         port: int,
-        respond: Callable[[str, str], Answer],
+        respond: Callable[[str, str], Response],
         *,
         request_within: timedelta = REQUEST_WITHIN,
     ) -> None:
@@ -222,11 +222,11 @@ def _head(received: bytearray) -> tuple[bytes, bool]:
     return (bytes(received[: min(ends)]), True) if ends else (b"", False)
 
 
-def _plain(status: HTTPStatus) -> Answer:
-    return Answer(status, "text/plain; charset=utf-8", f"{status.phrase}\n".encode())
+def _plain(status: HTTPStatus) -> Response:
+    return Response(status, "text/plain; charset=utf-8", f"{status.phrase}\n".encode())
 
 
-def _bytes(answer: Answer, *, has_body: bool) -> bytes:
+def _bytes(answer: Response, *, has_body: bool) -> bytes:
     head = (
         f"HTTP/1.1 {answer.status} {HTTPStatus(answer.status).phrase}\r\nContent-Type: {answer.content_type}\r\n"
         f"Content-Length: {len(answer.body)}\r\nConnection: close\r\n\r\n"

@@ -35,7 +35,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class FieldInfo:
     doc: str
     minimum: int | timedelta | None = None
     maximum: int | timedelta | None = None
@@ -62,9 +62,9 @@ def about(  # a function, so that a field reads as one line
     secret: bool = False,
     check: Callable[[Any], str | None] | None = None,
     refused: Mapping[str, str] | None = None,
-) -> dict[str, About]:
+) -> dict[str, FieldInfo]:
     """Metadata for `dataclasses.field`. Limits are inclusive; a duration without a minimum must be longer than 0."""
-    known = About(
+    known = FieldInfo(
         doc=doc,
         minimum=minimum,
         maximum=maximum,
@@ -76,9 +76,9 @@ def about(  # a function, so that a field reads as one line
     return {_KEY: known}
 
 
-def of(field: dataclasses.Field[Any]) -> About:
+def of(field: dataclasses.Field[Any]) -> FieldInfo:
     """Raises KeyError for a field that is no setting."""
-    known: About = field.metadata[_KEY]
+    known: FieldInfo = field.metadata[_KEY]
     return known
 
 
@@ -123,7 +123,7 @@ def _beyond_limits(settings: DataclassInstance) -> Iterator[Problem]:
             yield name, what
 
 
-def written(known: About, value: int | timedelta) -> str:
+def written(known: FieldInfo, value: int | timedelta) -> str:
     """As a file would have it, for messages."""
     if isinstance(value, timedelta):
         return format_duration(value)

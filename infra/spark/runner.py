@@ -32,7 +32,7 @@ from infra.spark.driver import SparkDriver, SparkSettings
 
 POLL_SECONDS = 0.2
 
-Plan = tuple[int, str]  # index of the row, and the row
+TaskRow = tuple[int, str]  # index of the row, and the row
 
 
 class SparkRunner(Closing):
@@ -93,7 +93,7 @@ class SparkRunner(Closing):
 
 def _run(
     driver: SparkDriver,
-    jobs: Sequence[list[Plan]],
+    jobs: Sequence[list[TaskRow]],
     work: Callable[[str], str],
     concurrency: int,
     progress: Callable[[int, int], None],
@@ -125,7 +125,7 @@ def _cancel(context: SparkContext, answers: Sequence[Future[list[str]]]) -> None
         wait(running, POLL_SECONDS)
 
 
-def _collect(driver: SparkDriver, plans: list[Plan], task: _Task) -> list[str]:
+def _collect(driver: SparkDriver, plans: list[TaskRow], task: _Task) -> list[str]:
     try:
         return driver.context.parallelize(plans, len(plans)).map(task).collect()
     except (Py4JError, PySparkException, OSError, EOFError) as error:
@@ -133,7 +133,7 @@ def _collect(driver: SparkDriver, plans: list[Plan], task: _Task) -> list[str]:
         raise _explained(error, driver, plans) from None
 
 
-def _explained(error: Exception, driver: SparkDriver, plans: Sequence[Plan]) -> PlanFailed | SparkUnavailable:
+def _explained(error: Exception, driver: SparkDriver, plans: Sequence[TaskRow]) -> PlanFailed | SparkUnavailable:
     if isinstance(error, PySparkException):  # has Java's message, once this process has created a SparkSession
         return _plan_failure(str(error), plans) or driver.unavailable(str(error))
     if isinstance(error, Py4JJavaError):
@@ -151,7 +151,7 @@ class _Task:
     work: Callable[[str], str]
     finished: Accumulator[int]
 
-    def __call__(self, plan: Plan) -> str:
+    def __call__(self, plan: TaskRow) -> str:
         _tune_once()
         index, row = plan
         try:
@@ -178,7 +178,7 @@ _WORK_FAILED = re.compile(rf"{_WorkFailed.__name__}: (\[.*\])$", re.MULTILINE)
 _TASK_FAILED = re.compile(r"Task (\d+) in stage \S+ failed \d+ times, most recent failure: (.*)")
 
 
-def _plan_failure(message: str, plans: Sequence[Plan]) -> PlanFailed | None:
+def _plan_failure(message: str, plans: Sequence[TaskRow]) -> PlanFailed | None:
     """The failed plan according to Java's error text; None if no plan has failed."""
     if own := _WORK_FAILED.search(message):
         return PlanFailed(*json.loads(own[1]))

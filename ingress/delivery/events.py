@@ -48,7 +48,7 @@ class Progressed:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class DeliveryFailed:
     """What lies behind the last Progressed is not in the target. REFUSED, DENIED and STALLED: trying again at once will
     not help. UNKNOWN: it may be there, read the position again."""
 
@@ -71,4 +71,4 @@ class Corrupt:
     error: CorruptSegment
 
 
-DeliveryEvent = Progressed | Failed | Vanished | Corrupt
+DeliveryEvent = Progressed | DeliveryFailed | Vanished | Corrupt

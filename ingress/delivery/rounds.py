@@ -43,7 +43,7 @@ from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock, Stop
 from infra.runtime.metrics import Metrics
 from infra.runtime.retry import Backoff
-from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryTarget, Failed, Progressed, Vanished
+from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryFailed, DeliveryTarget, Progressed, Vanished
 from ingress.delivery.pace import Pace
 from ingress.delivery.read_ahead import Narrow, ReadAhead, SegmentRead
 
@@ -269,9 +269,9 @@ class Delivery:
         except CorruptSegment as error:
             part.then = Corrupt(assignment, reading.segment, error)
         except TransientError as error:
-            part.then = Failed(assignment, str(error), FailureKind.RETRY_LATER)
+            part.then = DeliveryFailed(assignment, str(error), FailureKind.RETRY_LATER)
         except (ForeignSegment, TargetError, TransformFailed) as error:
-            part.then = Failed(assignment, str(error), FailureKind.REJECTED)
+            part.then = DeliveryFailed(assignment, str(error), FailureKind.REJECTED)
         else:
             if checked.refused:
                 part.then = _Refusal(checked.refused, run.count, last_offset(run.batches[-1]))
@@ -329,7 +329,7 @@ class Delivery:
             elif failure.fate is FailureKind.STALLED:
                 self._readings.set_apart(assignment.target)
             self._readings.drop(assignment.epoch)
-            self.reports.put(Failed(assignment, f"{failure.code}: {failure.reason}", failure.fate))
+            self.reports.put(DeliveryFailed(assignment, f"{failure.code}: {failure.reason}", failure.fate))
 
     def _after(self, part: _Part) -> None:
         reading, then = part.reading, part.then
@@ -346,12 +346,12 @@ class Delivery:
     def _refused(self, reading: SegmentRead, from_offset: int, refusal: _Refusal) -> None:
         if refusal.count == 0:  # no record of it: its first checkpoint
             self._readings.drop(reading.assignment.epoch)
-            self.reports.put(Failed(reading.assignment, refusal.reason, FailureKind.REJECTED))
+            self.reports.put(DeliveryFailed(reading.assignment, refusal.reason, FailureKind.REJECTED))
             return
         if refusal.count == 1:
             self._readings.drop(reading.assignment.epoch)
             reason = f"the record at offset {refusal.last_offset} is refused: {refusal.reason}"
-            self.reports.put(Failed(reading.assignment, reason, FailureKind.REJECTED, refusal.last_offset))
+            self.reports.put(DeliveryFailed(reading.assignment, reason, FailureKind.REJECTED, refusal.last_offset))
             return
         self._readings.again(reading, from_offset, Narrow(max(refusal.count // 2, 1), refusal.last_offset + 1))
 

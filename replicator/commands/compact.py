@@ -32,22 +32,22 @@ if TYPE_CHECKING:
     from compaction.run import CompactionReport
     from replicator.config import Config
 
-Topic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Only this topic.")]
-Partition = Annotated[
+TopicOption = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Only this topic.")]
+PartitionOption = Annotated[
     list[int] | None, typer.Option("--partition", metavar="N", help="Only this partition; may be repeated.")
 ]
-Level = Annotated[int | None, typer.Option("--level", metavar="N", help="Only segments of this level.")]
-Job = Annotated[list[str] | None, typer.Option("--job", metavar="NAME", help="Only this job; may be repeated.")]
+LevelOption = Annotated[int | None, typer.Option("--level", metavar="N", help="Only segments of this level.")]
+JobOption = Annotated[list[str] | None, typer.Option("--job", metavar="NAME", help="Only this job; may be repeated.")]
 
 
 def compact(  # noqa: PLR0917 -- options of a command
     config: ConfigFile = None,
     once: Annotated[bool, typer.Option("--once", help="Run now, then end; without, run by each job's cron.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be merged and deleted.")] = False,
-    job: Job = None,
-    topic: Topic = None,
-    partition: Partition = None,
-    level: Level = None,
+    job: JobOption = None,
+    topic: TopicOption = None,
+    partition: PartitionOption = None,
+    level: LevelOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Merge small segments into large ones, on Spark.

@@ -29,16 +29,18 @@ if TYPE_CHECKING:
     from compaction.run import CompactionReport as CleaningReport
     from replicator.config import Config
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed, each with its reason.")]
-Topic = Annotated[list[str] | None, typer.Option("--topic", metavar="NAME", help="Only this topic; may be repeated.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only say what would be removed, each with its reason.")]
+TopicsOption = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="NAME", help="Only this topic; may be repeated.")
+]
 Large = Annotated[bool, typer.Option("--allow-large", help="Also remove more of a topic than max_delete_percent.")]
 Covered = Annotated[bool, typer.Option("--covered", help="Also delete what larger segments are proved to hold.")]
 
 
 def gc(  # noqa: PLR0917 -- options of a command
     config: ConfigFile = None,
-    dry_run: DryRun = False,
-    topic: Topic = None,
+    dry_run: DryRunOption = False,
+    topic: TopicsOption = None,
     allow_large: Large = False,
     covered: Covered = False,
     as_json: AsJson = False,

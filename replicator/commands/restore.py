@@ -17,7 +17,7 @@ from replicator.commands.restore_output import plan_json, print_plan, print_resu
 from replicator.commands.restore_progress import progress
 from replicator.terminal.options import (
     From,
-    Incarnation,
+    IncarnationOption,
     Offsets,
     Partitions,
     Region,
@@ -71,7 +71,7 @@ def restore(  # noqa: PLR0917 -- options of a command
     offsets: Offsets = None,
     from_: From = None,
     until: Until = None,
-    incarnation: Incarnation = None,
+    incarnation: IncarnationOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
     restore_id: Annotated[str, typer.Option("--id", help="A name for it; the same one goes on where it stood.")] = "",
     accept: Accept = None,

@@ -18,18 +18,18 @@ from replicator.terminal.output import count_text, size_text
 if TYPE_CHECKING:
     from formats.messages.delivery_checkpoint import CheckpointKey
     from replicator.restore.plan import RestorePlan
-    from replicator.restore.progress import Partition, RestoreOutcome
+    from replicator.restore.progress import RestoreOutcome, RestoringPartition
 
 LINE_EVERY = 10.0  # seconds, where no terminal shows a bar
 
 
 @dataclass(slots=True)
-class Standing:
+class RestoreStatus:
     """Where a restore stands, and where it stood when it was stopped. One thread."""
 
     sizes: Mapping[CheckpointKey, int]  # stored bytes that were left when it began, by partition
     follow: bool
-    show: Callable[[Standing], None]
+    show: Callable[[RestoreStatus], None]
     records: int = 0
     size_bytes: int = 0
     done_bytes: int = 0  # stored bytes of what is delivered, about
@@ -42,7 +42,7 @@ class Standing:
         self.whole_bytes = max(sum(self.sizes.values()), 1)  # summed up once, not in every turn
         self.partitions = len(self.sizes)
 
-    def told(self, partitions: Sequence[Partition]) -> None:
+    def told(self, partitions: Sequence[RestoringPartition]) -> None:
         """In every turn of a restore in this process."""
         self.records = sum(p.records for p in partitions)
         self.size_bytes = sum(p.size_bytes for p in partitions)
@@ -77,16 +77,16 @@ class Standing:
 
 
 @contextmanager
-def progress(plan: RestorePlan, *, follow: bool, quiet: bool) -> Iterator[Standing]:
+def progress(plan: RestorePlan, *, follow: bool, quiet: bool) -> Iterator[RestoreStatus]:
     """On stderr. `quiet`: nothing is shown, and a signal is still answered."""
     sizes = {partition.key: partition.size_bytes for partition in plan.partitions}
     if quiet:
-        yield Standing(sizes, follow, lambda _: None)
+        yield RestoreStatus(sizes, follow, lambda _: None)
     elif not sys.stderr.isatty():
-        yield Standing(sizes, follow, _Lines())
+        yield RestoreStatus(sizes, follow, _Lines())
     else:
         with _bar(follow=follow) as show:
-            yield Standing(sizes, follow, show)
+            yield RestoreStatus(sizes, follow, show)
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class _Lines:
     _next_at: float = field(default_factory=time.monotonic)
     _last: str = ""
 
-    def __call__(self, standing: Standing) -> None:
+    def __call__(self, standing: RestoreStatus) -> None:
         if time.monotonic() < self._next_at:
             return
         self._next_at = time.monotonic() + LINE_EVERY
@@ -107,7 +107,7 @@ class _Lines:
 
 
 @contextmanager
-def _bar(*, follow: bool) -> Iterator[Callable[[Standing], None]]:
+def _bar(*, follow: bool) -> Iterator[Callable[[RestoreStatus], None]]:
     from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
@@ -116,7 +116,7 @@ def _bar(*, follow: bool) -> Iterator[Callable[[Standing], None]]:
     with Progress(*((text,) if follow else bar), console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task("restored", total=None if follow else 1)
 
-        def show(standing: Standing) -> None:
+        def show(standing: RestoreStatus) -> None:
             if follow:  # it has no end
                 shown.update(task, description=standing.text())
             else:

@@ -19,7 +19,7 @@ from infra.settings.units import format_age
 from ingress.routing.archived import ArchivedTopics
 from replicator.commands.status_compaction import compaction_json, compaction_status, print_compaction
 from replicator.services.clients import Clients
-from replicator.status.egress import EgressPartition, EgressSources, EgressStatus
+from replicator.status.egress import EgressPartitionStatus, EgressSources, EgressStatus
 from replicator.status.ingress import IngressPartition, IngressSources, IngressStatus, Planned
 from replicator.terminal.output import (
     DIFFERENCES,
@@ -238,7 +238,7 @@ def group_text(group_id: str, group: GroupFacts) -> str:
     return f"group {group_id} is {group.state}, members {group.members}, partitions held {len(group.partitions)}"
 
 
-def _by_place(partitions: Iterable[EgressPartition]) -> Iterable[tuple[str, list[EgressPartition]]]:
+def _by_place(partitions: Iterable[EgressPartitionStatus]) -> Iterable[tuple[str, list[EgressPartitionStatus]]]:
     return ((place, list(some)) for place, some in groupby(partitions, lambda p: p.source.path))
 
 

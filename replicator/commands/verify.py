@@ -17,7 +17,7 @@ from replicator.commands.restore_output import REMEDY
 from replicator.terminal.options import (
     AnyTopics,
     From,
-    Incarnation,
+    IncarnationOption,
     Offsets,
     Partitions,
     Region,
@@ -56,7 +56,7 @@ def verify(  # noqa: PLR0917 -- options of a command
     offsets: Offsets = None,
     from_: From = None,
     until: Until = None,
-    incarnation: Incarnation = None,
+    incarnation: IncarnationOption = None,
     archive: Annotated[bool, typer.Option(help="Read every object of the archive.")] = True,
     source: Annotated[
         Path | None, typer.Option("--source", metavar="FILE", help="Compare with the topics of this file's cluster.")

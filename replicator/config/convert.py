@@ -12,13 +12,13 @@ from typing import Literal
 from compaction.retention_settings import HeldOffsets
 from egress.settings import StartPolicy
 from formats.topic_selection import TopicPattern
-from infra.settings.field import About, suggestion
+from infra.settings.field import FieldInfo, suggestion
 from infra.settings.units import DURATION_EXAMPLES, SIZE_EXAMPLES, parse_duration, parse_size
 
 _LARGEST = 2**63 - 1  # TOML's own limit
 
 
-def convert(hint: object, known: About, raw: object) -> object:
+def convert(hint: object, known: FieldInfo, raw: object) -> object:
     """`hint` is the resolved annotation of the setting. Never repeats a text of the wrong type: it may be a secret."""
     hint, optional = _without_none(hint)
     if raw is None and optional:
@@ -115,7 +115,7 @@ def _duration(raw: object) -> timedelta:
     raise ValueError(f"must be a duration, such as {DURATION_EXAMPLES}, not {kind(raw)}")
 
 
-def _choice(choices: tuple[str, ...], known: About, raw: object) -> str:
+def _choice(choices: tuple[str, ...], known: FieldInfo, raw: object) -> str:
     listed = " or ".join(f'"{choice}"' for choice in choices)
     if not isinstance(raw, str):
         raise ValueError(f"must be {listed}, not {kind(raw)}")
@@ -138,7 +138,7 @@ def _start(raw: object) -> object:
         raise ValueError(f"{wanted}, not {raw!r}{suggestion(raw, ('earliest', 'latest'))}") from None
 
 
-def _list(hint: object, known: About, raw: object) -> tuple[object, ...]:
+def _list(hint: object, known: FieldInfo, raw: object) -> tuple[object, ...]:
     if not isinstance(raw, list | tuple):
         raise ValueError(f"must be a list, not {kind(raw)}")
     values, problems = [], []

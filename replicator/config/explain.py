@@ -17,7 +17,7 @@ S = TypeVar("S", bound="DataclassInstance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Explanation:
     """Of one flow: egress of this region, ingress from one region, or retention. `settings` are those of the rule that
     won."""
 
@@ -35,19 +35,19 @@ class Answer:
         return f"{self.flow}: {self.topic}{arrow}: {chosen}, {self.why}"
 
 
-def explain_topic(config: Config, name: str) -> list[Answer]:
+def explain_topic(config: Config, name: str) -> list[Explanation]:
     """One answer for each flow the configuration has, and one for its retention; none when it has none of them."""
     return [*_egress(config, name), *_ingress(config, name), *_retention(config, name)]
 
 
-def _egress(config: Config, name: str) -> Iterator[Answer]:
+def _egress(config: Config, name: str) -> Iterator[Explanation]:
     if config.egress is None:
         return
     verdict = explain(name, config.egress.topics, config.own_topics)
     yield _answer(f"egress of {config.region}", verdict, None)
 
 
-def _ingress(config: Config, name: str) -> Iterator[Answer]:
+def _ingress(config: Config, name: str) -> Iterator[Explanation]:
     if config.ingress is None:
         return
     for region in dict.fromkeys(source.region for source in config.ingress.sources):
@@ -56,15 +56,15 @@ def _ingress(config: Config, name: str) -> Iterator[Answer]:
         yield _answer(f"ingress from {region}", verdict, destination)
 
 
-def _retention(config: Config, name: str) -> Iterator[Answer]:
+def _retention(config: Config, name: str) -> Iterator[Explanation]:
     if config.retention is None:
         return
     verdict = explain(name, config.retention.topics, config.own_topics)
     yield _answer(f"retention of {config.retention.region or config.region}", verdict, None)
 
 
-def _answer(flow: str, verdict: TopicMatch[S], destination: str | None) -> Answer:
-    return Answer(
+def _answer(flow: str, verdict: TopicMatch[S], destination: str | None) -> Explanation:
+    return Explanation(
         flow=flow,
         topic=verdict.topic,
         selected=verdict.selected,

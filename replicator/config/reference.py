@@ -15,7 +15,7 @@ from compaction.settings import CompactionJob, CompactionSettings
 from egress.settings import EgressSettings, EgressTopicSettings, StartPolicy
 from egress.sync_settings import SyncSettings
 from formats.topic_selection import TopicPattern
-from infra.settings.field import About, of, settings_of, written
+from infra.settings.field import FieldInfo, of, settings_of, written
 from infra.settings.kafka import KafkaSettings
 from infra.settings.storage import S3Settings, SqsSettings
 from infra.settings.units import format_duration, format_size
@@ -137,7 +137,7 @@ def _line(entry: Entry) -> str:
     return f"# {entry.name} = {'' if entry.default is None else entry.default}".rstrip()
 
 
-def _limits(known: About) -> str:
+def _limits(known: FieldInfo) -> str:
     text = ""
     for word, limit in (("at least", known.minimum), ("at most", known.maximum)):
         if limit is not None:
@@ -160,7 +160,7 @@ def _default(field: Field[Any]) -> str | None:
     return toml_value(list(value) if isinstance(value, tuple) else value)
 
 
-def _type(hint: object, known: About) -> str:
+def _type(hint: object, known: FieldInfo) -> str:
     if hint == StartPolicy:
         return '"earliest", "latest" or a time with zone'
     origin, args = typing.get_origin(hint), typing.get_args(hint)

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from infra.local.errors import LocalStackError, with_log
-from replicator.demo.judge import Side, differing, read_topic
+from replicator.demo.judge import CopyRead, differing, read_topic
 from replicator.demo.services import SOURCE, environment, write_restore_config
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ class Recovery:
     """`source` was read before the loss, `restored` afterwards; `took`: from the loss until the last record was
     readable."""
 
-    source: Mapping[int, Side]
-    restored: Mapping[int, Side]
+    source: Mapping[int, CopyRead]
+    restored: Mapping[int, CopyRead]
     took: timedelta
 
     @property
@@ -52,7 +52,7 @@ class Recovery:
                 yield f"partition {partition}: restored: {', '.join(streams)} differ"
 
 
-def lose_and_restore(stack: LocalStack, names: Names, source: Mapping[int, Side]) -> Recovery:
+def lose_and_restore(stack: LocalStack, names: Names, source: Mapping[int, CopyRead]) -> Recovery:
     """Delete region a's broker, and restore its topic to a new broker. Raises LocalStackError, with the last lines of
     the log, when the restore fails."""
     stack.brokers[SOURCE].burn()

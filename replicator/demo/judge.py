@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class CopyRead:
     """The records of one partition in source, archive or target."""
 
     digest: Digest
@@ -58,13 +58,13 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class PartitionVerdict:
     """One partition in source, archive and target."""
 
     partition: int
-    source: Side
-    archive: Side
-    target: Side
+    source: CopyRead
+    archive: CopyRead
+    target: CopyRead
 
     @property
     def differences(self) -> tuple[str, ...]:
@@ -87,7 +87,7 @@ def differing(wanted: Digest, found: Digest) -> list[str]:
     return [name for name, a, b in zip(STREAMS, wanted.streams, found.streams, strict=True) if a != b]
 
 
-def _describe(wanted: Side, found: Side, streams: list[str]) -> Iterator[str]:
+def _describe(wanted: CopyRead, found: CopyRead, streams: list[str]) -> Iterator[str]:
     yield from found.damage
     if found.records != wanted.records:
         missing = wanted.records - found.records
@@ -96,11 +96,13 @@ def _describe(wanted: Side, found: Side, streams: list[str]) -> Iterator[str]:
         yield f"{', '.join(streams)} differ"
 
 
-def judge(source: Mapping[int, Side], archive: Mapping[int, Side], target: Mapping[int, Side]) -> tuple[Verdict, ...]:
+def judge(
+    source: Mapping[int, CopyRead], archive: Mapping[int, CopyRead], target: Mapping[int, CopyRead]
+) -> tuple[PartitionVerdict, ...]:
     """One verdict for each partition in any of the three."""
     empty = side_of(())
     return tuple(
-        Verdict(
+        PartitionVerdict(
             partition=partition,
             source=source.get(partition, empty),
             archive=archive.get(partition, empty),
@@ -129,8 +131,8 @@ class _SideBuilder:
         self._digester.update(batch)
         self._raw_bytes += raw_bytes
 
-    def side(self) -> Side:
-        return Side(
+    def side(self) -> CopyRead:
+        return CopyRead(
             digest=self._digester.digest(),
             first_offset=self._first,
             last_offset=self._last,
@@ -139,7 +141,7 @@ class _SideBuilder:
         )
 
 
-def side_of(batches: Iterable[RecordBatch], *, damage: Iterable[str] = ()) -> Side:
+def side_of(batches: Iterable[RecordBatch], *, damage: Iterable[str] = ()) -> CopyRead:
     """The Side of these records, in this order."""
     builder = _SideBuilder()
     for batch in batches:
@@ -151,7 +153,7 @@ def side_of(batches: Iterable[RecordBatch], *, damage: Iterable[str] = ()) -> Si
 # --- topics ----------------------------------------------------------------------------------------------------------
 
 
-def read_topic(bootstrap: str, topic: str, partitions: Iterable[int]) -> Mapping[int, Side]:
+def read_topic(bootstrap: str, topic: str, partitions: Iterable[int]) -> Mapping[int, CopyRead]:
     """The current records of the partitions, read by a consumer of its own. Raises LocalStackError."""
     builders = {partition: _SideBuilder() for partition in partitions}
     consumer = Consumer(
@@ -207,12 +209,12 @@ def _read_to_the_end(consumer: Consumer, topic: str, builders: Mapping[int, _Sid
 # --- archive ---------------------------------------------------------------------------------------------------------
 
 
-def read_archive(archive: Archive, *, region: str, topic: str, partitions: Iterable[int]) -> Mapping[int, Side]:
+def read_archive(archive: Archive, *, region: str, topic: str, partitions: Iterable[int]) -> Mapping[int, CopyRead]:
     """All archived records of the partitions, decoded from the pages of the segments that a reader would choose."""
     return {partition: _read_archived(archive, SourcePartition(region, topic, partition)) for partition in partitions}
 
 
-def _read_archived(archive: Archive, source: SourcePartition) -> Side:
+def _read_archived(archive: Archive, source: SourcePartition) -> CopyRead:
     builder = _SideBuilder()
     for step in steps([info.segment for info in archive.segments.list(source)], 0):
         if isinstance(step, Gap):

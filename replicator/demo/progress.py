@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class TopicPositions:
     """Next offsets by partition; a partition that does not exist yet is left out."""
 
     source: Mapping[int, int]
@@ -30,7 +30,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observer:
+class TopicObserver:
     """Observes one topic and its copy. Each call costs two requests per cluster and a listing per partition."""
 
     region: str
@@ -41,7 +41,7 @@ class Observer:
     target: ClusterAdmin
     archive: SegmentStore
 
-    def look(self) -> Standing:
+    def look(self) -> TopicPositions:
         """Raises BrokerUnavailable, StoreUnavailable."""
         # target first: the archive and the source already have the records that the target has
         target = _ends(self.target, self.copy, self.partitions)
@@ -50,7 +50,7 @@ class Observer:
             for partition in range(self.partitions)
             for source in (SourcePartition(self.region, self.topic, partition),)
         }
-        return Standing(source=_ends(self.source, self.topic, self.partitions), archive=archive, target=target)
+        return TopicPositions(source=_ends(self.source, self.topic, self.partitions), archive=archive, target=target)
 
 
 def _ends(admin: ClusterAdmin, topic: str, partitions: int) -> Mapping[int, int]:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from replicator.demo.disaster import Recovery
-    from replicator.demo.judge import Side, Verdict
+    from replicator.demo.judge import CopyRead, PartitionVerdict
     from replicator.demo.live import Latencies
 
 DIGEST_DIGITS = 12
@@ -25,7 +25,7 @@ EQUAL, DIFFERENT = "green", "bold red"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoReport:
     produced: int  # acknowledged by the source
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[PartitionVerdict, ...]
     latencies: Latencies
     max_segment_age: timedelta
     objects: int
@@ -164,7 +164,7 @@ def _summary(report: DemoReport) -> Iterator[Text]:
     yield Text(f"Took {report.took.total_seconds():.1f} s.")
 
 
-def _side(side: Side) -> dict[str, Any]:
+def _side(side: CopyRead) -> dict[str, Any]:
     return {
         "records": side.records,
         "first_offset": side.first_offset,
@@ -173,15 +173,15 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
-def _same(side: Side, source: Side) -> bool:
+def _same(side: CopyRead, source: CopyRead) -> bool:
     return side.digest.content == source.digest.content
 
 
-def _digits(side: Side) -> str:
+def _digits(side: CopyRead) -> str:
     return side.digest.content[:DIGEST_DIGITS]
 
 
-def _offsets(side: Side) -> str:
+def _offsets(side: CopyRead) -> str:
     return "none" if side.first_offset is None else f"{side.first_offset}-{side.last_offset}"
 
 

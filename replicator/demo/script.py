@@ -31,7 +31,7 @@ from replicator.demo.flights import by_partition
 from replicator.demo.judge import judge, read_archive, read_topic
 from replicator.demo.live import Endpoint, Latencies, LiveTraffic
 from replicator.demo.load import create_topic, load
-from replicator.demo.progress import Observer, Standing
+from replicator.demo.progress import TopicObserver, TopicPositions
 from replicator.demo.report import DemoReport
 from replicator.demo.services import SOURCE, TARGET, Names, Segments, Services, write_configs
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
     from infra.local.stack import LocalStack
-    from replicator.demo.judge import Verdict
+    from replicator.demo.judge import PartitionVerdict
     from replicator.demo.screen import Bars, Screen
 
 POLL_INTERVAL = timedelta(seconds=0.5)
@@ -85,7 +85,7 @@ class Play:
         # the bucket to which sync copies the segments
         self._archive = Archive.of(S3ObjectStore(client, names.buckets[TARGET]), names.prefix, ParquetFormat())
         self._origin = SegmentStore(S3ObjectStore(client, names.buckets[SOURCE]), names.prefix)
-        self._observer = Observer(
+        self._observer = TopicObserver(
             region=SOURCE,
             topic=names.topic,
             copy=names.copy,
@@ -164,7 +164,7 @@ class Play:
         self._screen.say("Region a: egress and sync. Region b: ingress. Each is a process of its own.")
         self._services = Services(stack, self._configs)
 
-    def _replicate(self, records: RecordBatch) -> Standing:
+    def _replicate(self, records: RecordBatch) -> TopicPositions:
         """Load all records, and wait until the target has them."""
         total, partitions = records.num_rows, self._scenario.partitions
         self._screen.say(
@@ -192,7 +192,7 @@ class Play:
             )
             return self._until_delivered(lambda standing: _draw(bars, standing))
 
-    def _live(self, before: Standing) -> Latencies:
+    def _live(self, before: TopicPositions) -> Latencies:
         scenario = self._scenario
         self._screen.say(
             f"Adding {scenario.live_records} live records, {scenario.live_per_second:g} per second, "
@@ -222,7 +222,7 @@ class Play:
         self._until_delivered(lambda _standing: None)
         return traffic.latencies()
 
-    def _judge(self) -> tuple[Verdict, ...]:
+    def _judge(self) -> tuple[PartitionVerdict, ...]:
         partitions = range(self._scenario.partitions)
         source = read_topic(self._source.bootstrap, self._source.topic, partitions)
         archive = read_archive(self._archive, region=SOURCE, topic=self._source.topic, partitions=partitions)
@@ -265,8 +265,8 @@ class Play:
 
     # --- waiting ---
 
-    def _until_delivered(self, draw: Callable[[Standing | None], None]) -> Standing:
-        last: Standing | None = None
+    def _until_delivered(self, draw: Callable[[TopicPositions | None], None]) -> TopicPositions:
+        last: TopicPositions | None = None
         patience = Deadline(self._scenario.patience)
         while True:
             self._check()
@@ -280,7 +280,7 @@ class Play:
                 raise self._stuck(_text(last))
             self._waiting.wait(POLL_INTERVAL.total_seconds())
 
-    def _observe(self) -> Standing | None:
+    def _observe(self) -> TopicPositions | None:
         """None if it is unknown now: a topic that was just created has no leader yet."""
         try:
             return self._observer.look()
@@ -303,13 +303,13 @@ class Play:
         )
 
 
-def _draw(bars: Bars, standing: Standing | None) -> None:
+def _draw(bars: Bars, standing: TopicPositions | None) -> None:
     if standing is not None:
         bars.set(ARCHIVED, done=sum(standing.archive.values()))
         bars.set(DELIVERED, done=sum(standing.target.values()))
 
 
-def _text(standing: Standing | None) -> str:
+def _text(standing: TopicPositions | None) -> str:
     if standing is None:
         return "the brokers and the bucket do not answer"
     return (

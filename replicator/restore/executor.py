@@ -28,7 +28,7 @@ from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock, Stop
 from infra.runtime.lookups import Answer, ask
 from infra.runtime.lookups import Failed as Unanswered
-from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryTarget, Failed, Progressed, Vanished
+from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryFailed, DeliveryTarget, Progressed, Vanished
 from ingress.delivery.rounds import Delivery
 from ingress.segment_view import SegmentView
 from ingress.sequencer import (
@@ -47,7 +47,17 @@ from ingress.sequencer import (
 )
 from ingress.undelivered import Undelivered
 from replicator.restore.partition_plan import PartitionPlan
-from replicator.restore.progress import Asking, AskLater, Done, Idle, Known, Listing, Partition, UnderWay, Waiting
+from replicator.restore.progress import (
+    Asking,
+    AskLater,
+    Done,
+    Idle,
+    Known,
+    RestoreListing,
+    RestoringPartition,
+    UnderWay,
+    WaitingForTurn,
+)
 
 log = logging.getLogger(__name__)
 
@@ -70,12 +80,12 @@ class Restorer:
     stop: Stop
     skip_missing: bool = False
     follow: timedelta | None = None  # how often to look for new segments; None: end with what the plan knows
-    told: Callable[[Sequence[Partition]], None] = lambda _: None  # of progress, in every turn
+    told: Callable[[Sequence[RestoringPartition]], None] = lambda _: None  # of progress, in every turn
     until: Callable[[], bool] = lambda: False  # asked in every turn: something else is to be done instead
     replaced: Callable[[datetime], Mapping[str, str]] = lambda _: {}  # destinations that are other topics now, and why
     width: int = 8
     patience: timedelta = PATIENCE
-    _partitions: list[Partition] = field(default_factory=list)  # in the order of their epochs, from 1
+    _partitions: list[RestoringPartition] = field(default_factory=list)  # in the order of their epochs, from 1
 
     def begin(
         self,
@@ -85,14 +95,14 @@ class Restorer:
         clamp: bool,
         begun: Checkpoint | None,
         given_up: Sequence[OffsetRange] = (),
-    ) -> Partition:
+    ) -> RestoringPartition:
         """`begun`: how far the restore is; `given_up`: what it passed over on the way. Partitions have their turns in
         the order in which they begin."""
         epoch = len(self._partitions) + 1
         begun_at = plan.next_offset if begun is None else begun.begun_at
         assignment = DeliveryTarget(plan.source, plan.target, topic_id, epoch, clamp, begun_at)
         now = self.clock.now()
-        partition = Partition(plan, assignment, self._sequencer(plan, begun), now, given_up=given_up)
+        partition = RestoringPartition(plan, assignment, self._sequencer(plan, begun), now, given_up=given_up)
         if begun_at is not None and begun_at > plan.wanted_from:
             partition.undelivered = Undelivered(OffsetRange(plan.wanted_from, begun_at - 1))
         if plan.offsets is None and self.follow is None:
@@ -102,7 +112,7 @@ class Restorer:
         self._take_in(partition, plan.recorded, [*plan.infos, *plan.others], plan.listed_at)
         return partition
 
-    def run(self) -> Sequence[Partition]:
+    def run(self) -> Sequence[RestoringPartition]:
         """Until all are over, `stop` is set or `until` says so; then what is under way is finished by the delivery."""
         while not self.stop.is_set() and not self.until() and not self._is_over:
             self.turn()
@@ -159,7 +169,11 @@ class Restorer:
         return Sequencer(policy, SegmentView(limit=NEVER_FORGETS, truncated=True), next_offset)
 
     def _take_in(
-        self, partition: Partition, recorded: Sequence[OffsetRange], infos: Sequence[SegmentInfo], begun_at: datetime
+        self,
+        partition: RestoringPartition,
+        recorded: Sequence[OffsetRange],
+        infos: Sequence[SegmentInfo],
+        begun_at: datetime,
     ) -> None:
         """A listing's answer, and what follows from it."""
         view, last = partition.sequencer.view, self._last_offset(partition)
@@ -168,7 +182,7 @@ class Restorer:
         self._see_undelivered(partition, wanted)
         self._apply(partition, partition.sequencer.listed(self.clock.now(), full=True, begun_at=begun_at))
 
-    def _see_undelivered(self, partition: Partition, infos: Sequence[SegmentInfo]) -> None:
+    def _see_undelivered(self, partition: RestoringPartition, infos: Sequence[SegmentInfo]) -> None:
         if partition.undelivered is None:
             return
         partition.undelivered.listed(info.segment.offsets for info in infos)
@@ -178,13 +192,13 @@ class Restorer:
             reason = f"offsets {offsets} arrived when this restore had begun at {begun_at}, and are not restored by it"
             self._warn(partition, "segment_before_begin", f"{reason}: restore them by another one, --offsets")
 
-    def _last_offset(self, partition: Partition) -> int | None:
+    def _last_offset(self, partition: RestoringPartition) -> int | None:
         """What begins behind it is not wanted; None: anything may be."""
         if self.follow is not None:
             return None
         return partition.plan.last_offset
 
-    def _tick(self, partition: Partition, now: datetime) -> None:
+    def _tick(self, partition: RestoringPartition, now: datetime) -> None:
         self._positioned(partition)
         if (listing := partition.listing) is not None:
             self._listed(partition, listing, now)
@@ -193,11 +207,11 @@ class Restorer:
             self._list(partition)
         if partition.is_at_rest and not partition.is_over and self._is_finished(partition):
             self._finish(partition)
-        waits = isinstance(partition.work, Waiting)  # for its turn, which is no fault of its own
+        waits = isinstance(partition.work, WaitingForTurn)  # for its turn, which is no fault of its own
         if now - partition.moved_at > self.patience and self.follow is None and not waits and not partition.is_over:
             partition.fail(f"no progress for {self.patience}; run the restore again to go on")
 
-    def _listed(self, partition: Partition, listing: Listing, now: datetime) -> None:
+    def _listed(self, partition: RestoringPartition, listing: RestoreListing, now: datetime) -> None:
         match listing.answer.take_in():
             case None:
                 return
@@ -210,13 +224,13 @@ class Restorer:
                 partition.is_outdated = False
                 self._take_in(partition, stored.recorded, stored.infos, listing.begun_at)
 
-    def _is_finished(self, partition: Partition) -> bool:
+    def _is_finished(self, partition: RestoringPartition) -> bool:
         last = self._last_offset(partition)
         if last is None:
             return False
         return partition.next_offset > last or partition.sequencer.exhausted
 
-    def _finish(self, partition: Partition) -> None:
+    def _finish(self, partition: RestoringPartition) -> None:
         """Nothing is left to deliver. What the plan has beyond the last that was, is gone, or was given up."""
         last = self._last_offset(partition)
         if last is not None and partition.next_offset <= last:
@@ -232,13 +246,13 @@ class Restorer:
             partition.recorded += uncovered(missing, rest)
         partition.ending = Done()
 
-    def _list(self, partition: Partition) -> None:
+    def _list(self, partition: RestoringPartition) -> None:
         now = self.clock.now()
         partition.look_at = now + self.follow if self.follow is not None else None
         answer = ask(self.pool, self.archive.listing, partition.plan.source)
-        partition.listing = Listing(answer, now)
+        partition.listing = RestoreListing(answer, now)
 
-    def _positioned(self, partition: Partition) -> None:
+    def _positioned(self, partition: RestoringPartition) -> None:
         """Whether a transaction was committed was not known; the checkpoint says."""
         if isinstance(partition.position, AskLater) and self.clock.now() >= partition.position.at:
             partition.position = Asking(ask(self.pool, self.checkpoints.read))
@@ -257,7 +271,7 @@ class Restorer:
                 partition.position = Known()
                 self._go_on(partition, positions.get(partition.plan.key))
 
-    def _go_on(self, partition: Partition, checkpoint: Checkpoint | CheckpointConflict | None) -> None:
+    def _go_on(self, partition: RestoringPartition, checkpoint: Checkpoint | CheckpointConflict | None) -> None:
         if isinstance(checkpoint, CheckpointConflict):
             partition.fail(str(checkpoint))
             return
@@ -272,16 +286,16 @@ class Restorer:
         partition.sequencer = self._sequencer(partition.plan, checkpoint)
         self._apply(partition, partition.sequencer.changed(self.clock.now()))
 
-    def _ask_later(self, partition: Partition) -> None:
+    def _ask_later(self, partition: RestoringPartition) -> None:
         pause = partition.sequencer.policy.pause(partition.unknowns, refused=False)
         partition.position = AskLater(self.clock.now() + pause)
         partition.unknowns += 1
 
-    def _apply(self, partition: Partition, effects: Sequence[Effect]) -> None:
+    def _apply(self, partition: RestoringPartition, effects: Sequence[Effect]) -> None:
         for effect in effects:
             match effect:
                 case Deliver():
-                    partition.work = Waiting(effect, self.clock.now())
+                    partition.work = WaitingForTurn(effect, self.clock.now())
                 case Relist():
                     self._list(partition)
                 case Passed(offsets=offsets):
@@ -299,7 +313,7 @@ class Restorer:
                 case _:
                     assert_never(effect)
 
-    def _give_up(self, partition: Partition, offsets: OffsetRange) -> None:
+    def _give_up(self, partition: RestoringPartition, offsets: OffsetRange) -> None:
         if offsets not in partition.missing:
             partition.missing.append(offsets)
         at, key = self.clock.now(), partition.plan.key
@@ -310,7 +324,7 @@ class Restorer:
     def _give_turns(self, now: datetime) -> None:
         free = self.width - sum(p.is_under_way and not p.is_over for p in self._partitions)
         for partition in self._partitions:
-            if free > 0 and isinstance(waiting := partition.work, Waiting) and not partition.is_over:
+            if free > 0 and isinstance(waiting := partition.work, WaitingForTurn) and not partition.is_over:
                 partition.moved_at += now - waiting.since
                 self.delivery.begin(partition.assignment, waiting.deliver.pieces, tuple(partition.unsaid))
                 partition.work = UnderWay()
@@ -327,7 +341,7 @@ class Restorer:
         except Empty:
             return found
 
-    def _reported(self, partition: Partition, report: DeliveryEvent) -> None:
+    def _reported(self, partition: RestoringPartition, report: DeliveryEvent) -> None:
         now, sequencer = self.clock.now(), partition.sequencer
         match report:
             case Progressed(next_offset=next_offset, done=done, count=count, size_bytes=size_bytes):
@@ -336,7 +350,7 @@ class Restorer:
                 partition.moved_at, partition.damaged, partition.unknowns, partition.unsaid = now, None, 0, []
                 partition.work = Idle() if done else UnderWay()
                 self._apply(partition, sequencer.delivered(now) if done else sequencer.progressed(next_offset))
-            case Failed(reason=reason, fate=fate):
+            case DeliveryFailed(reason=reason, fate=fate):
                 partition.work = Idle()
                 self._warn(partition, "delivery_failed", reason)
                 if fate is FailureKind.UNKNOWN:
@@ -352,7 +366,7 @@ class Restorer:
                 partition.work, partition.is_outdated = Idle(), True
                 partition.spoiled[segment] = error  # perhaps again: a listing shows it
                 self._apply(partition, sequencer.corrupt(segment, now))
-                if isinstance(partition.work, Waiting):
+                if isinstance(partition.work, WaitingForTurn):
                     pass  # another segment holds its records
                 elif segment == partition.damaged:  # and so said a listing since
                     partition.fail(str(error))
@@ -361,5 +375,5 @@ class Restorer:
             case _:
                 assert_never(report)
 
-    def _warn(self, partition: Partition, event: str, reason: str) -> None:
+    def _warn(self, partition: RestoringPartition, event: str, reason: str) -> None:
         log.warning(event, extra=partition.fields | {log_fields.REASON: reason})

@@ -24,7 +24,7 @@ from ingress.sequencer import Deliver, Sequencer
 from ingress.undelivered import Undelivered
 from replicator.restore.partition_plan import PartitionPlan
 
-Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
+RestorePositions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingForTurn:
     """For its turn."""
 
     deliver: Deliver
@@ -45,7 +45,7 @@ class UnderWay:
     """The delivery works on it."""
 
 
-Work = Idle | Waiting | UnderWay
+Work = Idle | WaitingForTurn | UnderWay
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,14 @@ class AskLater:
 
 @dataclass(frozen=True, slots=True)
 class Asking:
-    answer: Question[Positions]
+    answer: Question[RestorePositions]
 
 
-Position = Known | AskLater | Asking
+RestorePosition = Known | AskLater | Asking
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class RestoreListing:
     answer: Question[PartitionListing]
     begun_at: datetime
 
@@ -94,7 +94,7 @@ Ending = Done | Broken | Void
 
 
 @dataclass(slots=True, eq=False)
-class Partition:
+class RestoringPartition:
     """One source partition on its way."""
 
     plan: PartitionPlan
@@ -104,8 +104,8 @@ class Partition:
     records: int = 0
     size_bytes: int = 0
     work: Work = Idle()
-    position: Position = Known()
-    listing: Listing | None = None
+    position: RestorePosition = Known()
+    listing: RestoreListing | None = None
     ending: Ending | None = None
     look_at: datetime | None = None  # when it is listed again; None: it is not followed
     unknowns: int = 0  # outcomes and positions in a row that were not known
@@ -194,7 +194,7 @@ class RestoreOutcome:
     is_void: bool = False  # the destination is another topic now: nothing that was delivered counts
 
     @staticmethod
-    def of(partition: Partition) -> RestoreOutcome:
+    def of(partition: RestoringPartition) -> RestoreOutcome:
         wanted, next_offset = partition.plan.offsets, partition.next_offset
         if partition.is_done and wanted is not None:
             next_offset = min(next_offset, wanted.next_offset)  # a segment is read to its end, which may lie behind it

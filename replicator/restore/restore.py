@@ -29,10 +29,19 @@ from replicator.restore.new_partitions import NewPartitions, Settling
 from replicator.restore.plan import RestorePlan, TopicPlan
 from replicator.restore.planner import RestorePlanner, TargetOptions, sources_of
 from replicator.restore.progress import RestoreOutcome
-from replicator.restore.request import DryRun, Empty, Options, Preparation, Ready, Refused, RestoreRequest, Thawing
+from replicator.restore.request import (
+    DryRun,
+    Empty,
+    Options,
+    Preparation,
+    Ready,
+    Refused,
+    RestoreRequest,
+    Thawing,
+)
 from replicator.restore.spark_task import RestoreTask, outcome_of, row_of
 from replicator.restore.target_topics import TargetTopics
-from replicator.restore.worker import PartitionTask, Progress, RestoreSettings, RestoreWorker
+from replicator.restore.worker import PartitionTask, RestoreProgress, RestoreSettings, RestoreWorker
 from replicator.selection import Selection, checkpoint_topic
 from replicator.services.wiring import for_workers, s3_cold
 
@@ -151,7 +160,7 @@ class Restore(Closing):
     def run(
         self,
         plan: RestorePlan,
-        told: Progress = lambda _: None,
+        told: RestoreProgress = lambda _: None,
         told_on_spark: Callable[[int, int], None] = no_progress,
     ) -> Sequence[RestoreOutcome]:
         """Carry `plan` out. Raises ConfigError when nothing is selected, TargetError when something speaks against it
@@ -193,7 +202,7 @@ class Restore(Closing):
     def _run(
         self,
         plan: RestorePlan,
-        told: Progress,
+        told: RestoreProgress,
         told_on_spark: Callable[[int, int], None],
         newcomers: NewPartitions | None,
     ) -> Sequence[RestoreOutcome]:

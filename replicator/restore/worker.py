@@ -33,7 +33,7 @@ from ingress.delivery.rounds import ROUND_LINGER, Delivery
 from replicator.config import Config
 from replicator.restore.executor import Restorer
 from replicator.restore.partition_plan import PartitionPlan
-from replicator.restore.progress import Partition
+from replicator.restore.progress import RestoringPartition
 from replicator.restore.target_topics import TargetTopics
 from replicator.restore.throttle import Throttle, ThrottledReader
 from replicator.services.archive import open_archive
@@ -45,7 +45,7 @@ TRANSACTION_TIMEOUT = timedelta(seconds=30)
 TAKE_OVER_WITHIN = timedelta(seconds=60)
 THREADS = 8
 
-Progress = Callable[[Sequence[Partition]], None]
+RestoreProgress = Callable[[Sequence[RestoringPartition]], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,8 +133,11 @@ class RestoreWorker:
             raise BrokerUnavailable(f"write the first checkpoints: {failed[0].reason}")
 
     def carry_out(
-        self, tasks: Sequence[PartitionTask], told: Progress = lambda _: None, until: Callable[[], bool] = lambda: False
-    ) -> Sequence[Partition]:
+        self,
+        tasks: Sequence[PartitionTask],
+        told: RestoreProgress = lambda _: None,
+        until: Callable[[], bool] = lambda: False,
+    ) -> Sequence[RestoringPartition]:
         """Until they are over, told to stop, or `until` says so. Raises OwnershipLost when another process carries them
         out now, CheckpointConflict, BrokerUnavailable, StoreUnavailable."""
         writer = self.take_over()
@@ -219,7 +222,7 @@ def _same_life(task: PartitionTask, begun: Checkpoint | None) -> None:
         )
 
 
-def _beside(delivery: Delivery, restorer: Restorer) -> Sequence[Partition]:
+def _beside(delivery: Delivery, restorer: Restorer) -> Sequence[RestoringPartition]:
     """`restorer` here, `delivery` on a thread of its own; what fails there is raised here."""
     failure: list[BaseException] = []
 

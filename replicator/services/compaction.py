@@ -19,7 +19,7 @@ from compaction.delete_merged import Cleaner
 from compaction.heartbeat import beating
 from compaction.merge import Merger
 from compaction.replicas import ReplicaCheck
-from compaction.run import CompactionReport, CompactionStopped, Compactor, Execute, Selection
+from compaction.run import CompactionReport, CompactionStopped, Compactor, Execute, JobSelection
 from compaction.schedule import Schedule
 from compaction.scheduler import Scheduler
 from compaction.task_rows import decode_plan, encode_outcome
@@ -95,7 +95,9 @@ class Compaction(Closing):
         """Run `jobs` (default: all) now, one after the other, or that part of them. Raises LeaseTaken when another
         process is at it, PlanFailed or SparkUnavailable when Spark cannot go on, StoreUnavailable, CompactionStopped,
         and ConfigError when the bucket lets objects be overwritten."""
-        selection = Selection(topics=frozenset({topic} if topic else ()), partitions=frozenset(partitions), level=level)
+        selection = JobSelection(
+            topics=frozenset({topic} if topic else ()), partitions=frozenset(partitions), level=level
+        )
         reports = []
         if not dry_run:
             self._require_conditional_writes()

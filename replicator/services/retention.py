@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from compaction.gc import Collector, GcReport
 from compaction.planner import plan_cleaning
 from compaction.run import CompactionReport as CleaningReport
-from compaction.run import Compactor, Selection
+from compaction.run import Compactor, JobSelection
 from compaction.settings import HIGHEST_LEVEL
 from formats.errors import ConfigError
 from infra.archive.control import ControlStore
@@ -82,7 +82,7 @@ class Retention(Closing):
             stop=self.stop,
             make_plans=plan_cleaning,
         )
-        selection = Selection(topics=frozenset(topics))
+        selection = JobSelection(topics=frozenset(topics))
         if dry_run:
             return compactor.run(job, selection, dry_run=True)
         require_conditional_writes(self._config.s3, self._config.region, self.stop)

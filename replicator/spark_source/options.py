@@ -31,13 +31,13 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class ReadOptions:
     config: Config
     wanted: ArchiveQuery
     max_partition_bytes: int
 
 
-def parse_options(given: Mapping[str, str]) -> Options:
+def parse_options(given: Mapping[str, str]) -> ReadOptions:
     """Names in any case, as Spark has them. Raises ConfigError; also for the configuration it names."""
     known = {name.lower(): name for name in NAMES}
     problems = [
@@ -69,7 +69,7 @@ def parse_options(given: Mapping[str, str]) -> Options:
     if problems:
         raise ConfigError(problems, source=SOURCE)
     config = load(texts[CONFIG])
-    return Options(config, replace(wanted, region=wanted.region or config.region), max_bytes)
+    return ReadOptions(config, replace(wanted, region=wanted.region or config.region), max_bytes)
 
 
 def _region(text: str) -> str:

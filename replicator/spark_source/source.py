@@ -37,7 +37,7 @@ from replicator.config import Config
 from replicator.services.archive import open_archive
 from replicator.services.wiring import ARCHIVE_THREADS, for_workers
 from replicator.spark_source.filters import admits, narrowed
-from replicator.spark_source.options import SOURCE, TOPIC, Options, parse_options
+from replicator.spark_source.options import SOURCE, TOPIC, ReadOptions, parse_options
 from replicator.spark_source.rows import table_of
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class SegmentsSource(DataSource):
 class SegmentsReader(DataSourceReader):
     """Plans on the driver, is pickled (credentials of [s3] with it), and reads on executors."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: ReadOptions) -> None:
         self._config = for_workers(options.config)
         self._wanted = options.wanted
         self._max_bytes = options.max_partition_bytes

@@ -14,7 +14,7 @@ from infra.archive.segments import SegmentStore
 
 
 @dataclass(slots=True)
-class Archived:
+class ArchivedPartition:
     """Of one partition."""
 
     runs: list[OffsetRange] = field(default_factory=list)
@@ -32,12 +32,12 @@ def extents(store: SegmentStore, places: Iterable[tuple[str, str]], pool: Execut
 
 def archived(
     store: SegmentStore, places: Iterable[tuple[str, str]], positions: Mapping[SourcePartition, int], pool: Executor
-) -> Mapping[SourcePartition, Archived]:
+) -> Mapping[SourcePartition, ArchivedPartition]:
     """Of every partition stored in these places, (region, place) each; the places are listed side by side. `positions`:
     next offsets, 0 where there is none. Memory is that of the runs, not of the segments. Raises what the store
     raises."""
     wanted = list(dict.fromkeys(places))
-    found: dict[SourcePartition, Archived] = {}
+    found: dict[SourcePartition, ArchivedPartition] = {}
     for answer in pool.map(lambda where: _archived(store, where[0], where[1], positions), wanted):
         found.update(answer)
     return found
@@ -45,11 +45,11 @@ def archived(
 
 def _archived(
     store: SegmentStore, region: str, place: str, positions: Mapping[SourcePartition, int]
-) -> Mapping[SourcePartition, Archived]:
-    found: dict[SourcePartition, Archived] = {}
+) -> Mapping[SourcePartition, ArchivedPartition]:
+    found: dict[SourcePartition, ArchivedPartition] = {}
     for info in store.walk(region, place):
         source, offsets = info.segment.source, info.segment.offsets
-        known = found.setdefault(source, Archived())
+        known = found.setdefault(source, ArchivedPartition())
         join_to_last(known.runs, offsets)  # within a level they are listed in order
         if offsets.end >= positions.get(source, 0):
             known.waits_since = min(known.waits_since or info.stored_at, info.stored_at)

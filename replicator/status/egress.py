@@ -38,7 +38,7 @@ NO_END = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EgressPartition:
+class EgressPartitionStatus:
     source: SourcePartition
     ends: LogEnds
     committed: int | None
@@ -64,7 +64,7 @@ class EgressPartition:
 class EgressStatus:
     group_id: str
     group: GroupFacts
-    partitions: tuple[EgressPartition, ...]
+    partitions: tuple[EgressPartitionStatus, ...]
     topics: Mapping[str, str]  # topic -> why none of it can be archived
 
     @property
@@ -136,7 +136,7 @@ class EgressSources:
                 if c.leader_epoch is not None and here[p] not in forks
             }
         )
-        rows: list[EgressPartition] = []
+        rows: list[EgressPartitionStatus] = []
         held = {topic: f"{error}: allow READ, which includes it" for topic, error in refused.items()}
         for name, facts in topics.items():
             sources = [SourcePartition.of(self.region, lives[name], p) for p in range(facts.partition_count)]
@@ -223,7 +223,7 @@ def judged(
     stuck_after: timedelta,
     settled: int | None = None,
     proof: Proof | None = None,
-) -> EgressPartition:
+) -> EgressPartitionStatus:
     """With what is wrong, as far as it can be seen from outside. `forks` wait for an operator; `settled`: below it
     nothing is on its way into the archive any more; None: nobody can tell. Pure."""
     problems = [explain(fork) for fork in forks]
@@ -251,7 +251,7 @@ def judged(
             f"a transaction has been open since {open_since.isoformat(timespec='seconds')} and holds everything from "
             f"{ends.stable} back: find its producer, or abort it (kafka-transactions.sh abort)"
         )
-    return EgressPartition(
+    return EgressPartitionStatus(
         source=source,
         ends=ends,
         committed=committed.next_offset if committed else None,

@@ -37,7 +37,7 @@ from ingress.undelivered import (
     way,
 )
 from replicator.config import IngressSettings
-from replicator.status.archive import Archived, archived, stored_incarnations
+from replicator.status.archive import ArchivedPartition, archived, stored_incarnations
 from replicator.status.members import missing_members
 
 NO_PROGRESS = timedelta(minutes=5)  # although something waits that long
@@ -191,7 +191,7 @@ class IngressSources:
                 configured=configured[key],
                 checkpoint=checkpoints.get(key),
                 conflict=conflicts.get(key, ""),
-                archived=stored.get(key.source, Archived()),
+                archived=stored.get(key.source, ArchivedPartition()),
                 gaps=gaps.get(key.source, ()),
                 parked=parked.get(key),
                 skipped=[s for s in skipped if s.key == key],
@@ -242,7 +242,7 @@ def judged(
     configured: bool,
     checkpoint: Checkpoint | None,
     conflict: str = "",
-    archived: Archived,
+    archived: ArchivedPartition,
     gaps: Sequence[OffsetRange],
     parked: Parked | None,
     skipped: Sequence[Skipped],

@@ -33,7 +33,7 @@ Partitions = Annotated[
 Offsets = Annotated[str | None, typer.Option("--offsets", metavar="A-B", help="Only these, both included: 100-, -99.")]
 From = Annotated[str | None, typer.Option("--from", metavar="TIME", help="Only records stamped then or later.")]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only records stamped before.")]
-Incarnation = Annotated[
+IncarnationOption = Annotated[
     str | None,
     typer.Option("--incarnation", metavar="TOPIC_ID", help="Of a topic that was created again; default: its last."),
 ]

@@ -14,7 +14,7 @@ import pytest
 from compaction.gc import GcReport
 from compaction.planner import plan_cleaning
 from compaction.replicas import ReplicaCheck
-from compaction.run import Selection
+from compaction.run import JobSelection
 from formats.control.archive_begin import ArchiveBegin
 from formats.control.fork import LogFork
 from formats.control.gap import RETENTION, RecordedGap
@@ -418,7 +418,7 @@ class TestGarbage:
         names = [segment(0, 9), segment(0, 19), segment(20, 29), segment(30, 39)]
         archive = filled(*names)
         compactor = replace(archive.compactor(), make_plans=plan_cleaning)
-        compactor.run(job(max_level=9), Selection())
+        compactor.run(job(max_level=9), JobSelection())
         assert archive.segments() == names[1:]
 
 

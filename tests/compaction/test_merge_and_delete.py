@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from compaction.planner import CleanPlan, MergePlan, plan_partition
 from compaction.replicas import ReplicaCheck
-from compaction.run import CompactionReport, CompactionStopped, Selection
+from compaction.run import CompactionReport, CompactionStopped, JobSelection
 from formats.footer import SegmentFooter
 from formats.parquet.writer import ParquetFormat
 from formats.records.digest import digest_of
@@ -31,7 +31,7 @@ from tests.compaction.archive import PREFIX, T0, Archive, job
 from tests.formats.json_lines import JsonLinesFormat
 from tests.formats.sample_records import ORIGIN, SOURCE, batch_of, rows_of, sample_rows, segment
 
-ALL = Selection()
+ALL = JobSelection()
 ROWS = sample_rows(40, step=2)  # offsets 0, 2, 4 … 78
 
 
@@ -392,10 +392,10 @@ def test_only_the_selected_part() -> None:
     for name in (Segment(other, 0, OffsetRange(0, 9)), Segment(other, 0, OffsetRange(10, 19))):
         archive.write(name, [row for row in ROWS if row["offset"] in name.offsets])
     compactor = archive.compactor()
-    assert compactor.run(job(), Selection(topics=frozenset({"nothing"}))).outcomes == []
-    assert compactor.run(job(), Selection(partitions=frozenset({9}))).outcomes == []
-    assert compactor.run(job(), Selection(level=1)).outcomes == []
-    [merge, _] = compactor.run(job(), Selection(topics=frozenset({"other"}))).outcomes
+    assert compactor.run(job(), JobSelection(topics=frozenset({"nothing"}))).outcomes == []
+    assert compactor.run(job(), JobSelection(partitions=frozenset({9}))).outcomes == []
+    assert compactor.run(job(), JobSelection(level=1)).outcomes == []
+    [merge, _] = compactor.run(job(), JobSelection(topics=frozenset({"other"}))).outcomes
     assert merge.partition == str(other)
     assert len(archive.segments()) == 3
 

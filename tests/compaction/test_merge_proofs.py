@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 import pytest
 
 from compaction.planner import MergePlan, plan_partition
-from compaction.run import Selection
+from compaction.run import JobSelection
 from compaction.task_rows import PlanOutcome
 from formats.footer import SegmentFooter
 from formats.parquet.writer import ParquetFormat
@@ -145,7 +145,7 @@ def test_a_merge_that_is_refused_before_it_is_stored_fails_the_run() -> None:
     """There is no object to quarantine, so the exit code has to come from the failure itself."""
     archive = Archive(FaultyDecoder(segment=LEFT, fault=loses(4)))
     fill(archive, LEFT, RIGHT)
-    report = archive.compactor().run(job(), Selection())
+    report = archive.compactor().run(job(), JobSelection())
     assert (report.failed, dict(report.quarantined)) == (True, {})
     assert archive.segments() == [LEFT, RIGHT]
 
@@ -159,7 +159,7 @@ def test_an_output_that_is_stored_as_another_is_named_and_its_inputs_stay(lost: 
     outcome = merge(archive, plan)
     assert list(outcome.bad) == [str(MERGED)]
     assert "that of its inputs, which stay" in outcome.error
-    archive.compactor().run(job(), Selection())
+    archive.compactor().run(job(), JobSelection())
     assert holder in archive.segments()
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from compaction.planner import plan_partition
-from compaction.run import Selection
+from compaction.run import JobSelection
 from formats.coverage import Gap, next_step
 from formats.errors import SegmentNotFound
 from formats.segment import OffsetRange, Segment, format_key
@@ -143,7 +143,7 @@ class Machine(RuleBasedStateMachine):
     @rule(settings=settings, dies=st.none() | st.integers(0, 12))
     def compaction_runs(self, settings: CompactionJob, dies: int | None) -> None:
         with killed_at(dies):
-            self.archive.compactor().run(settings, Selection())
+            self.archive.compactor().run(settings, JobSelection())
 
     @rule(settings=settings)
     def somebody_plans(self, settings: CompactionJob) -> None:
@@ -227,7 +227,7 @@ class Machine(RuleBasedStateMachine):
             return
         self.archive.time += timedelta(hours=1)
         expected = self.expected
-        self.archive.compactor().run(job(max_level=50), Selection())
+        self.archive.compactor().run(job(max_level=50), JobSelection())
         assert self.archive.read() == expected
         found = sorted(self.archive.segments(), key=lambda s: s.offsets)
         for one, other in pairwise(found):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import settings as how
 from hypothesis import strategies as st
 
-from compaction.retention import SKEW, Expiry, Refused, plan_expiry
+from compaction.retention import SKEW, Expiry, ExpiryRefused, plan_expiry
 from formats.coverage import Extent, SegmentSlice, steps
 from formats.segment import OffsetRange, Segment, SegmentInfo
 from replicator.config import HeldOffsets, RetentionRule
@@ -29,13 +29,15 @@ def row(*ages: int) -> list[SegmentInfo]:
     return stored(*((segment(10 * n, 10 * n + 9), age) for n, age in enumerate(ages)))
 
 
-def planned(infos: list[SegmentInfo], quarantined: tuple[Segment, ...] = (), **rule: Any) -> Expiry | Refused | None:
+def planned(
+    infos: list[SegmentInfo], quarantined: tuple[Segment, ...] = (), **rule: Any
+) -> Expiry | ExpiryRefused | None:
     return plan_expiry(infos, RetentionRule(**rule), T0, quarantined)
 
 
 def removed(infos: list[SegmentInfo], **rule: Any) -> list[Segment]:
     plan = planned(infos, **rule)
-    assert not isinstance(plan, Refused)
+    assert not isinstance(plan, ExpiryRefused)
     return [] if plan is None else plan.segments
 
 
@@ -125,14 +127,14 @@ class TestUnsure:
     def test_a_segment_from_the_future(self) -> None:
         infos = [*row(9, 1), SegmentInfo(segment(20, 29), 10, T0 + SKEW + timedelta(seconds=1))]
         plan = planned(infos, max_age=7 * DAY)
-        assert isinstance(plan, Refused)
+        assert isinstance(plan, ExpiryRefused)
         assert "set this machine's clock" in plan.reason
         infos[-1] = SegmentInfo(segment(20, 29), 10, T0 + SKEW)
         assert removed(infos, max_age=7 * DAY) == [segment(0, 9)]
 
     def test_a_quarantined_segment_is_never_deleted(self) -> None:
         plan = planned(row(9, 9, 1), (segment(10, 19),), max_age=7 * DAY)
-        assert isinstance(plan, Refused)
+        assert isinstance(plan, ExpiryRefused)
         assert f"{segment(10, 19)} is quarantined:" in plan.reason
 
     def test_a_quarantined_segment_is_nothing_to_restore_from(self) -> None:
@@ -221,7 +223,7 @@ def test_what_is_left_is_the_kept_suffix_and_what_is_held(infos: list[SegmentInf
     while plan is not None:
         left = [info for info in left if info.segment not in set(plan.segments)]
         plan = plan_expiry(left, rule, T0)
-        assert not isinstance(plan, Refused)
+        assert not isinstance(plan, ExpiryRefused)
     newest = read(infos)[-rule.keep_segments :]
     assert {piece.segment for piece in newest[-1:]} <= {info.segment for info in left}
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from compaction.run import Compactor, Selection
+from compaction.run import Compactor, JobSelection
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.archive.control import ControlStore
 from infra.archive.lease import NAME
@@ -119,7 +119,7 @@ def test_two_at_once_are_harmless(bucket: Bucket) -> None:
             )
             ready.wait(30)
             try:
-                compactor.run(config.compaction.jobs[0], Selection())
+                compactor.run(config.compaction.jobs[0], JobSelection())
             except BaseException as error:
                 errors.append(error)
 

@@ -15,12 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from formats.errors import OtherGroup
 from formats.messages.checkpoint_notes import CheckpointNotes
 from formats.messages.group_claim import (
-    Append,
     Ask,
     CountMembers,
     GroupClaim,
     ReadClaims,
     Withdraw,
+    WriteClaim,
     claiming,
     encode_claim,
     encode_claim_key,
@@ -110,7 +110,7 @@ class GroupClaims(RuleBasedStateMachine):
                 answer = self.claims()
             case CountMembers(group_id=group):
                 answer = sum(p.is_member for p in self.processes if p.group == group)
-            case Append(claim=claim):
+            case WriteClaim(claim=claim):
                 self.write((encode_claim_key(claim), encode_claim(claim)), lost)
             case Withdraw(claim=claim):
                 self.write((encode_claim_key(claim), None), lost)

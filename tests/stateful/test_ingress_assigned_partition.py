@@ -12,7 +12,7 @@ from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.contracts.cluster import TopicPartition
 from infra.runtime.health import Health
 from infra.runtime.lookups import Question
-from ingress.assigned_partition import AssignedPartition, Listed, Listing, NotListed, Stored
+from ingress.assigned_partition import AssignedPartition, Listed, ListedSegments, NotListed, PendingListing
 from ingress.assignment import Assignment
 from ingress.delivery.events import DeliveryTarget
 from ingress.sequencer import LatePolicy, Sequencer
@@ -53,7 +53,7 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
         self.sequencer: Sequencer | None = None
         self.ask_at: datetime | None = None
         self.forgotten = False
-        self.under_way: Listing | None = None
+        self.under_way: PendingListing | None = None
         self.relist_at: datetime | None = None
         self.reason = ""
 
@@ -81,9 +81,9 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
     @rule()
     @precondition(lambda self: self.sequencer is not None)
     def begin_listing(self) -> None:
-        answer: Question[Stored] = Question(Future())
+        answer: Question[ListedSegments] = Question(Future())
         self.relist_at = self.now + timedelta(seconds=30)
-        self.under_way = Listing(answer=answer, token=1, full=False, begun_at=self.now, relist_at=self.relist_at)
+        self.under_way = PendingListing(answer=answer, token=1, full=False, begun_at=self.now, relist_at=self.relist_at)
         self.held.listing_begun(self.under_way)
 
     @rule(soon=st.booleans())

@@ -62,7 +62,7 @@ SECONDARY = frozenset(
 )
 """Codes of records that failed because of another record: they do not say what is wrong with the record itself."""
 
-Owner = TypeVar("Owner", bound=Hashable)  # failures are recorded by owner
+FailureOwner = TypeVar("FailureOwner", bound=Hashable)  # failures are recorded by owner
 
 SLICE = timedelta(milliseconds=100)  # longest wait inside the client between two calls of `wait`
 
@@ -96,7 +96,7 @@ def transactional_properties(
     return properties | {"transaction.timeout.ms": timeout_ms, "message.timeout.ms": timeout_ms}
 
 
-class IdempotentProducer(Generic[Owner]):
+class IdempotentProducer(Generic[FailureOwner]):
     """A producer that records delivery failures by owner. Use from one thread only. Unusable once `fatal` is set."""
 
     def __init__(self, properties: Mapping[str, object]) -> None:
@@ -105,8 +105,8 @@ class IdempotentProducer(Generic[Owner]):
             self._client = Producer(dict(properties), logger=client_log)
         except KafkaException as error:
             raise ConfigError([str(error.args[0])], source="Kafka producer properties") from error
-        self.failures: dict[Owner, KafkaError] = {}  # first cause by owner
-        self.refused_here: set[Owner] = set()  # rejected by the client itself: smaller batches would not help
+        self.failures: dict[FailureOwner, KafkaError] = {}  # first cause by owner
+        self.refused_here: set[FailureOwner] = set()  # rejected by the client itself: smaller batches would not help
         self.fatal: KafkaError | None = None
         self._ended = False
 
@@ -118,7 +118,7 @@ class IdempotentProducer(Generic[Owner]):
     def produce(self) -> Produce:
         return self._client.produce
 
-    def reporter(self, owner: Owner) -> DeliveryCallback:
+    def reporter(self, owner: FailureOwner) -> DeliveryCallback:
         """A delivery callback that records failures for `owner`."""
         return partial(self._reported, owner)
 
@@ -128,7 +128,7 @@ class IdempotentProducer(Generic[Owner]):
         *,
         key: bytes,
         value: bytes | None,
-        owner: Owner,
+        owner: FailureOwner,
         wait: Callable[[], None],
         partition: int = BY_KEY,
     ) -> None:
@@ -145,7 +145,7 @@ class IdempotentProducer(Generic[Owner]):
                 self.refused(owner, error)
                 return
 
-    def send(self, run: TargetRun, owner: Owner, *, memory_bytes: int, wait: Callable[[], None]) -> None:
+    def send(self, run: TargetRun, owner: FailureOwner, *, memory_bytes: int, wait: Callable[[], None]) -> None:
         """Queue the records of a run, in order, and none after a failure of `owner`. `wait` is called from time to time
         and raises to give up. A record that the client itself rejects is recorded as a failure: records of the run
         that are already queued are sent, those after it must not be, since that would leave a gap in the order."""
@@ -176,7 +176,7 @@ class IdempotentProducer(Generic[Owner]):
             self.refused_here.add(owner)
             self.refused(owner, error)
 
-    def refused(self, owner: Owner, error: KafkaException) -> None:
+    def refused(self, owner: FailureOwner, error: KafkaException) -> None:
         """Record an exception raised by `produce`."""
         if (
             error.args[0].code() == KafkaError._FATAL
@@ -184,7 +184,7 @@ class IdempotentProducer(Generic[Owner]):
             self._set_fatal(error)
         self.fail(owner, error.args[0])
 
-    def fail(self, owner: Owner, error: KafkaError) -> None:
+    def fail(self, owner: FailureOwner, error: KafkaError) -> None:
         """Record a failure. The first one caused by the owner's own records is kept."""
         known = self.failures.get(owner)
         if known is None or (known.code() in SECONDARY and error.code() not in SECONDARY):
@@ -203,7 +203,7 @@ class IdempotentProducer(Generic[Owner]):
         """Serve delivery reports; returns as soon as some were served, or after `timeout`."""
         self._guarded(lambda: self._client.poll(timeout.total_seconds()))
 
-    def settle(self, *, wait: Callable[[], None], grace: timedelta) -> dict[Owner, KafkaError]:
+    def settle(self, *, wait: Callable[[], None], grace: timedelta) -> dict[FailureOwner, KafkaError]:
         """Wait until the outcome of every record is known, and return the failures by owner. `wait` is called from time
         to time and raises to give up. After a fatal error, the wait for records already sent lasts `grace` at most;
         records that stay unknown are failures with a code of `SECONDARY`."""
@@ -232,7 +232,7 @@ class IdempotentProducer(Generic[Owner]):
                 # after the purge of in-flight records, only delivery reports remain to be served
                 self._guarded(lambda: self._client.flush(SLICE.total_seconds()))
 
-    def _reported(self, owner: Owner, error: KafkaError | None, _message: Message) -> None:
+    def _reported(self, owner: FailureOwner, error: KafkaError | None, _message: Message) -> None:
         if error is None:
             return
         try:

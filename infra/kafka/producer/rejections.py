@@ -25,50 +25,53 @@ applies to the batch, and this client does not split a rejected batch). The last
 record."""
 
 
-class About(Enum):
+class RejectionScope(Enum):
     RECORD = auto()  # other records of the partition may be accepted
     TOPIC = auto()  # no record of the topic is accepted
     WRITER = auto()  # no record of this process is accepted
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
-    about: About
+class Rejection:
+    about: RejectionScope
     remedy: str
 
 
 _CLIENT = "the broker and the client are incompatible: see the README for the supported versions"
 
-REFUSALS: Mapping[int, Refusal] = {
-    KafkaError.MSG_SIZE_TOO_LARGE: Refusal(
-        About.RECORD, "raise the topic's max.message.bytes and the producer's message.max.bytes"
+REFUSALS: Mapping[int, Rejection] = {
+    KafkaError.MSG_SIZE_TOO_LARGE: Rejection(
+        RejectionScope.RECORD, "raise the topic's max.message.bytes and the producer's message.max.bytes"
     ),
-    KafkaError.INVALID_TIMESTAMP: Refusal(
-        About.RECORD, "raise message.timestamp.before.max.ms or after.max.ms of the topic, or clamp"
+    KafkaError.INVALID_TIMESTAMP: Rejection(
+        RejectionScope.RECORD, "raise message.timestamp.before.max.ms or after.max.ms of the topic, or clamp"
     ),
-    KafkaError.INVALID_RECORD: Refusal(
-        About.RECORD, "the topic rejects the record (a compacted topic accepts none without a key)"
+    KafkaError.INVALID_RECORD: Rejection(
+        RejectionScope.RECORD, "the topic rejects the record (a compacted topic accepts none without a key)"
     ),
-    KafkaError.POLICY_VIOLATION: Refusal(About.RECORD, "ask the cluster's administrators about its policy"),
-    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: Refusal(About.TOPIC, "raise the topic's message format to 2"),
-    KafkaError.TOPIC_EXCEPTION: Refusal(About.TOPIC, "give the destination a name that Kafka allows"),
+    KafkaError.POLICY_VIOLATION: Rejection(RejectionScope.RECORD, "ask the cluster's administrators about its policy"),
+    KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: Rejection(RejectionScope.TOPIC, "raise the topic's message format to 2"),
+    KafkaError.TOPIC_EXCEPTION: Rejection(RejectionScope.TOPIC, "give the destination a name that Kafka allows"),
     # READ is for the group offset that a transaction commits with its records
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: Refusal(About.TOPIC, "allow WRITE, READ and DESCRIBE on the topic"),
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: Refusal(
-        About.WRITER, "allow WRITE on the destination topics, or IDEMPOTENT_WRITE on the cluster"
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: Rejection(
+        RejectionScope.TOPIC, "allow WRITE, READ and DESCRIBE on the topic"
     ),
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Refusal(
-        About.WRITER, "allow WRITE and DESCRIBE on the transactional id, by its prefix: each process adds a suffix"
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: Rejection(
+        RejectionScope.WRITER, "allow WRITE on the destination topics, or IDEMPOTENT_WRITE on the cluster"
     ),
-    KafkaError.GROUP_AUTHORIZATION_FAILED: Refusal(About.WRITER, "allow READ on the ingress group"),
-    KafkaError.INVALID_TRANSACTION_TIMEOUT: Refusal(
-        About.WRITER, "lower ingress.transaction_timeout, or raise the brokers' transaction.max.timeout.ms"
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: Rejection(
+        RejectionScope.WRITER,
+        "allow WRITE and DESCRIBE on the transactional id, by its prefix: each process adds a suffix",
     ),
-    KafkaError.SASL_AUTHENTICATION_FAILED: Refusal(About.WRITER, CREDENTIALS),
-    KafkaError._AUTHENTICATION: Refusal(About.WRITER, CREDENTIALS),
-    KafkaError.UNSUPPORTED_SASL_MECHANISM: Refusal(About.WRITER, CREDENTIALS),
-    KafkaError.UNSUPPORTED_VERSION: Refusal(About.WRITER, _CLIENT),
-    KafkaError._UNSUPPORTED_FEATURE: Refusal(About.WRITER, _CLIENT),
+    KafkaError.GROUP_AUTHORIZATION_FAILED: Rejection(RejectionScope.WRITER, "allow READ on the ingress group"),
+    KafkaError.INVALID_TRANSACTION_TIMEOUT: Rejection(
+        RejectionScope.WRITER, "lower ingress.transaction_timeout, or raise the brokers' transaction.max.timeout.ms"
+    ),
+    KafkaError.SASL_AUTHENTICATION_FAILED: Rejection(RejectionScope.WRITER, CREDENTIALS),
+    KafkaError._AUTHENTICATION: Rejection(RejectionScope.WRITER, CREDENTIALS),
+    KafkaError.UNSUPPORTED_SASL_MECHANISM: Rejection(RejectionScope.WRITER, CREDENTIALS),
+    KafkaError.UNSUPPORTED_VERSION: Rejection(RejectionScope.WRITER, _CLIENT),
+    KafkaError._UNSUPPORTED_FEATURE: Rejection(RejectionScope.WRITER, _CLIENT),
 }
 """By code. An unknown destination topic is not among them: it may be about to appear."""
 
@@ -83,17 +86,17 @@ def run_failed(partition: TopicPartition, error: KafkaError, *, prefix: str = ""
     refusal = REFUSALS.get(error.code())
     if refusal is None:
         return RunFailed(partition, error.name(), f"{prefix}{error.str()}", FailureKind.RETRY_LATER)
-    if refusal.about is About.WRITER:
+    if refusal.about is RejectionScope.WRITER:
         raise WriterRefused(f"{prefix}{told(error)}: {refusal.remedy}")
-    fate = FailureKind.REJECTED if refusal.about is About.RECORD else FailureKind.DENIED
-    where = f" ({partition.topic})" if refusal.about is About.TOPIC else ""
+    fate = FailureKind.REJECTED if refusal.about is RejectionScope.RECORD else FailureKind.DENIED
+    where = f" ({partition.topic})" if refusal.about is RejectionScope.TOPIC else ""
     return RunFailed(partition, error.name(), f"{prefix}{error.str()}; {refusal.remedy}{where}", fate)
 
 
 def refuses_writer(error: KafkaError | None, doing: str) -> WriterRefused | None:
     """The error of a rejected writer; None when the cause is another one, or may be temporary."""
     refusal = REFUSALS.get(error.code()) if error is not None else None
-    if error is None or refusal is None or refusal.about is not About.WRITER:
+    if error is None or refusal is None or refusal.about is not RejectionScope.WRITER:
         return None
     return WriterRefused(f"{doing}: {told(error)}: {refusal.remedy}")
 

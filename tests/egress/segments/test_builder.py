@@ -14,7 +14,7 @@ import pytest
 
 from egress.partition import Reason, Seal
 from egress.segments.builder import SegmentBuilder
-from egress.segments.outcomes import SpoolLost, Stored, UploadConflict, UploadOutcome
+from egress.segments.outcomes import SegmentStored, SpoolLost, UploadConflict, UploadOutcome
 from egress.segments.spool import Spool
 from formats.errors import SegmentsDiffer
 from formats.footer import SegmentOrigin
@@ -108,7 +108,7 @@ def test_runs_become_one_segment_with_its_covered_range(world: World) -> None:
         world.assembly.append(source(), 2, r)
     world.seal(2, 210, 113)
     [stored] = world.outcomes()
-    assert isinstance(stored, Stored)
+    assert isinstance(stored, SegmentStored)
     assert stored.new
     assert (stored.footer.count, stored.footer.first_offset, stored.footer.last_offset) == (113, 5, 202)
     assert digest_of(world.read(2, 210)) == digest_of([r.batch for r in runs])
@@ -119,7 +119,7 @@ def test_runs_become_one_segment_with_its_covered_range(world: World) -> None:
 def test_range_without_a_record_is_a_segment(world: World) -> None:
     world.seal(7, 9, 0)
     [stored] = world.outcomes()
-    assert isinstance(stored, Stored)
+    assert isinstance(stored, SegmentStored)
     assert stored.footer.count == 0
     assert world.read(7, 9) == []
 
@@ -135,7 +135,7 @@ def test_order_holds_over_many_row_groups_and_files(tmp_path: Path) -> None:
     for p in range(5):
         world.seal(0, 1999, 2000, p)
     outcomes = world.outcomes(5)
-    assert all(isinstance(o, Stored) for o in outcomes)
+    assert all(isinstance(o, SegmentStored) for o in outcomes)
     for p in range(5):
         assert digest_of(world.read(0, 1999, p)) == digest_of([r.batch for r in runs[p]])
     assert pressed, "20 MB of records never pressed a budget of 2 MiB"
@@ -148,7 +148,7 @@ def test_same_segment_again_is_success_and_changes_nothing(world: World) -> None
         world.assembly.append(source(), 0, run(0, 10))
         world.seal(0, 9, 10)
         [stored] = world.outcomes()
-        assert isinstance(stored, Stored)
+        assert isinstance(stored, SegmentStored)
         assert stored.new == new
 
 
@@ -170,7 +170,7 @@ def test_thinner_log_is_believed_only_of_a_compacted_topic(tmp_path: Path, *, co
         world.assembly.append(source(), 0, run(0, count, step=step))
         world.seal(0, 9, count)
         [outcome] = world.outcomes()
-    assert isinstance(outcome, Stored if compacted else UploadConflict)
+    assert isinstance(outcome, SegmentStored if compacted else UploadConflict)
     assert sum(b.num_rows for b in world.read(0, 9)) == 10
     world.close()
 
@@ -180,7 +180,7 @@ def test_lost_spool_is_told_and_the_range_can_be_built_again(tmp_path: Path) -> 
     world.assembly.append(source(), 0, run(0, 2000, value=bytes(2000)))  # over the budget: encoded at once
     world.seal(0, 1999, 2000)
     [stored] = world.outcomes()
-    assert isinstance(stored, Stored)
+    assert isinstance(stored, SegmentStored)
     for first in (2000, 4000):
         world.assembly.append(source(), 2000, run(first, 2000, value=bytes(2000)))
         assert wait_until(lambda: world.assembly.held_bytes <= MIB // 2, PATIENCE)
@@ -195,7 +195,7 @@ def test_lost_spool_is_told_and_the_range_can_be_built_again(tmp_path: Path) -> 
     world.assembly.append(source(), 2000, run(2000, 10))
     world.seal(2000, 2009, 10)
     [stored] = world.outcomes()
-    assert isinstance(stored, Stored)
+    assert isinstance(stored, SegmentStored)
     world.close()
 
 
@@ -236,6 +236,6 @@ def fill_and_relieve(world: World, limit: int) -> None:
     assert world.assembly.heaviest_open() == [source(1), source(2)]
     for partition, count in ((1, 9), (2, 5)):
         world.seal(0, count - 1, count, partition)
-    assert all(isinstance(o, Stored) for o in world.outcomes(2))
+    assert all(isinstance(o, SegmentStored) for o in world.outcomes(2))
     assert wait_until(lambda: world.assembly.relieved, PATIENCE)
     assert world.assembly.heaviest_open() == []

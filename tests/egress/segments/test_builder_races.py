@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from egress.partition import Reason, Seal
-from egress.segments.outcomes import Stored
+from egress.segments.outcomes import SegmentStored
 from egress.segments.spool import Spool
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.segments import SegmentStore
@@ -77,6 +77,6 @@ def test_discarded_in_the_middle_and_built_again(tmp_path: Path) -> None:
             if uploads.waiting == 1:
                 built.discard(SOURCE)
         uploads.run_all()
-        assert [o.new for o in built.outcomes() if isinstance(o, Stored)] == [True]
+        assert [o.new for o in built.outcomes() if isinstance(o, SegmentStored)] == [True]
         assert built.oldest_ms(SOURCE) is None
         assert spool.size_bytes == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from egress.start.archive_lookup import Archived, ArchiveLookup
+from egress.start.archive_lookup import ArchivedSegments, ArchiveLookup
 from formats.segment import OffsetRange
 from infra.archive.archive import Archive
 from infra.contracts.cluster import TopicPartition
@@ -32,7 +32,7 @@ def test_what_lies_beyond_an_offset_is_listed_where_only_ranges_are_known(world:
     process.turn(5)
     process.stop()
     lookup = ArchiveLookup(Archive(world.store, world.control, FORMAT))
-    whole = lookup.whole(source(P), Archived())
+    whole = lookup.whole(source(P), ArchivedSegments())
     assert (list(whole.infos), list(whole.stored)) == ([], [OffsetRange(0, 19)])
     beyond = lookup.beyond(source(P), whole, offset)
     assert list(beyond) == [segment for segment in world.segments(P) if segment.offsets.end >= offset]

@@ -12,12 +12,12 @@ import pytest
 from formats.errors import MalformedEvent, OtherGroup
 from formats.messages.group_claim import (
     YOUNG,
-    Append,
     Ask,
     CountMembers,
     GroupClaim,
     ReadClaims,
     Withdraw,
+    WriteClaim,
     claiming,
     decode_claim,
     encode_claim,
@@ -59,7 +59,7 @@ def test_nobodys_topic_is_claimed_and_the_claim_is_read_back() -> None:
     asking = asks("first")
     assert next(asking) == ReadClaims()
     append = asking.send([])
-    assert isinstance(append, Append)
+    assert isinstance(append, WriteClaim)
     assert (append.claim.group_id, append.claim.number, append.claim.over) == ("first", 1, "")
     assert asking.send(None) == ReadClaims()
     assert ended(asking, [append.claim]) == append.claim
@@ -100,7 +100,7 @@ def test_a_group_with_members_is_not_taken_over(when: str) -> None:
     assert asking.send([FIRST]) == CountMembers("first")
     if when == "after":
         append = asking.send(0)
-        assert isinstance(append, Append)
+        assert isinstance(append, WriteClaim)
         assert (append.claim.number, append.claim.over) == (2, "first")
         asking.send(None)
         assert asking.send([FIRST, append.claim]) == CountMembers("first")
@@ -181,7 +181,7 @@ def test_a_group_may_take_over_its_own_topic_in_the_other_cluster() -> None:
     asking = asks("first", "first", cluster_id="cluster-b")
     next(asking)
     append = asking.send([HERE])
-    assert isinstance(append, Append), "its own members here are fenced by the group"
+    assert isinstance(append, WriteClaim), "its own members here are fenced by the group"
     assert (append.claim.number, append.claim.over, append.claim.cluster_id) == (2, "first", "cluster-b")
     assert asking.send(None) == ReadClaims()
     assert ended(asking, [HERE, append.claim]) == append.claim

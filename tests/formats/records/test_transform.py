@@ -14,7 +14,7 @@ import pytest
 from formats.coverage import SegmentSlice
 from formats.errors import ConfigError, TransformFailed
 from formats.records.schema import SCHEMA
-from formats.records.transform import Step, Transform, load
+from formats.records.transform import Transform, TransformStep, load
 from formats.segment import SourcePartition
 from infra.archive.run_reader import SegmentRun, SegmentRunReader
 from tests.formats.sample_records import batch_of, sample_rows
@@ -49,11 +49,11 @@ def renumbered(batch: pa.RecordBatch, source: SourcePartition) -> pa.RecordBatch
 
 
 def keeping(function: Function) -> Transform:
-    return Transform((Step("ours:keep", function, True),))
+    return Transform((TransformStep("ours:keep", function, True),))
 
 
 def changing(function: Function) -> Transform:
-    return Transform((Step("ours:change", function, False),))
+    return Transform((TransformStep("ours:change", function, False),))
 
 
 def test_without_steps_nothing_changes() -> None:
@@ -62,7 +62,7 @@ def test_without_steps_nothing_changes() -> None:
 
 
 def test_records_are_left_out_and_changed() -> None:
-    transform = Transform((Step("keep", even, True), Step("change", renumbered, False)))
+    transform = Transform((TransformStep("keep", even, True), TransformStep("change", renumbered, False)))
     found = transform(BATCH, SOURCE)
     assert offsets(found) == [10, 12, 14]
     assert found.column("value").to_pylist() == [b"a/t/3"] * 3
@@ -77,7 +77,7 @@ def test_a_function_is_not_called_for_nothing() -> None:
     def fails(batch: pa.RecordBatch, source: SourcePartition) -> pa.Array:
         raise AssertionError("called")
 
-    transform = Transform((Step("nothing", nothing, True), Step("fails", fails, True)))
+    transform = Transform((TransformStep("nothing", nothing, True), TransformStep("fails", fails, True)))
     assert transform(BATCH, SOURCE).num_rows == 0
     assert transform(BATCH.slice(0, 0), SOURCE).num_rows == 0
 

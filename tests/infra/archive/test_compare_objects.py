@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import infra.archive.compare_objects
 from formats.errors import SegmentNotFound
-from infra.archive.compare_objects import Likeness, Located, State, compare, likeness
+from infra.archive.compare_objects import CopyState, Likeness, Located, compare, likeness
 from infra.contracts.storage import ObjectInfo
 from infra.storage.memory_and_folder import MemoryObjectStore
 
@@ -72,7 +72,7 @@ def test_every_byte_counts(first: bytes, second: bytes, chunk: int) -> None:
         found = compare(here, there)
     finally:
         infra.archive.compare_objects._CHUNK_BYTES = before
-    assert (found.state is State.SAME) == (first == second)
+    assert (found.state is CopyState.SAME) == (first == second)
     if len(first) == len(second) and first != second:
         at = next(n for n, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
         assert found.detail == f"the same size, and other bytes from byte {at} on"
@@ -80,6 +80,6 @@ def test_every_byte_counts(first: bytes, second: bytes, chunk: int) -> None:
 
 def test_absence() -> None:
     here = located(MemoryObjectStore(), "a", b"x")
-    assert compare(here, located(MemoryObjectStore(), "b", None)).state is State.NO_COPY
+    assert compare(here, located(MemoryObjectStore(), "b", None)).state is CopyState.NO_COPY
     with pytest.raises(SegmentNotFound):
         compare(located(MemoryObjectStore(), "a", None), here)

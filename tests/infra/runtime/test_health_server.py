@@ -19,7 +19,7 @@ from formats.errors import ConfigError
 from infra.local.waiting import wait_until
 from infra.runtime.health import Health
 from infra.runtime.health_server import STALLED_AFTER, HealthServer
-from infra.runtime.http_server import CLOSE_WITHIN, CONNECTIONS, REQUEST_BYTES, Answer, HttpServer
+from infra.runtime.http_server import CLOSE_WITHIN, CONNECTIONS, REQUEST_BYTES, HttpServer, Response
 from infra.runtime.prometheus import PrometheusMetrics
 from tests.fakes.slow_clients import SlowClients
 
@@ -228,7 +228,7 @@ def test_closing_does_not_wait_for_a_client_that_does_not_read_its_answer(health
 def test_every_client_is_ended_at_its_deadline() -> None:
     """A client that sends too slowly, one that sends nothing, and one that does not read its response."""
     short = timedelta(seconds=0.5)
-    large = Answer(200, "text/plain", b"x" * (32 << 20))  # more than any system's socket buffers hold
+    large = Response(200, "text/plain", b"x" * (32 << 20))  # more than any system's socket buffers hold
     with HttpServer("127.0.0.1", 0, lambda _path, _accept: large, request_within=short) as server:
         where = (server.host, server.port)
         began = time.monotonic()

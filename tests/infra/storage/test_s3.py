@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from formats.control.claim import TopicClaim
 from formats.errors import SegmentExists, SegmentNotFound, StoreRefused, StoreUnavailable
-from infra.archive.compare_objects import Comparison, Likeness, Located, State, compare, likeness
+from infra.archive.compare_objects import CopyState, Likeness, Located, ObjectComparison, compare, likeness
 from infra.archive.control import ControlStore
 from infra.local.aws import CREDENTIALS
 from infra.local.ports import HOST, free_ports
@@ -130,10 +130,10 @@ class S3Contract(StoreContract):
         self.client.put_object(Bucket=self.bucket, Key=f"{KEY}-bad", Body=bad)  # by another tool
         put(at_once, f"{KEY}-cut", LARGE[:-1])
         original = Located(store, KEY)
-        assert compare(original, Located(store, f"{KEY}-copy")) == Comparison(State.SAME)
+        assert compare(original, Located(store, f"{KEY}-copy")) == ObjectComparison(CopyState.SAME)
         found = compare(original, Located(store, f"{KEY}-bad"))
-        assert found == Comparison(State.DIFFERENT, f"the same size, and other bytes from byte {PART} on")
-        assert compare(original, Located(store, f"{KEY}-cut")).state is State.DIFFERENT
+        assert found == ObjectComparison(CopyState.DIFFERENT, f"the same size, and other bytes from byte {PART} on")
+        assert compare(original, Located(store, f"{KEY}-cut")).state is CopyState.DIFFERENT
 
     def test_conditional_writes_are_honoured(self, store: S3ObjectStore) -> None:
         for _ in range(2):

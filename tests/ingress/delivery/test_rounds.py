@@ -19,7 +19,7 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.runtime.lifecycle import Deadline, Stop
-from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryTarget, Failed, Progressed, Vanished
+from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryFailed, DeliveryTarget, Progressed, Vanished
 from ingress.delivery.pace import Pace
 from ingress.delivery.rounds import Delivery
 from tests.fakes.executors import HandExecutor
@@ -133,7 +133,7 @@ def test_failed_run_ends_its_piece_only() -> None:
     reports = hand.reports()
     assert Progressed(second, 4, True) in reports
     assert [r for r in reports if r.assignment is first] == [
-        Failed(first, "NOPE: injected by the test", FailureKind.RETRY_LATER)
+        DeliveryFailed(first, "NOPE: injected by the test", FailureKind.RETRY_LATER)
     ]
     assert world.checkpoint() is None
 
@@ -150,8 +150,8 @@ def test_refused_record_is_found_and_nothing_else_waits(exactly_once: bool, pois
     while hand.delivery.turn():
         pass
     reports = hand.reports()
-    assert [r for r in reports if isinstance(r, Failed)] == [
-        Failed(
+    assert [r for r in reports if isinstance(r, DeliveryFailed)] == [
+        DeliveryFailed(
             first,
             f"the record at offset {poison} is refused: POISON: planted by the test",
             FailureKind.REJECTED,
@@ -173,7 +173,7 @@ def test_only_a_partition_that_stalls_goes_by_itself_until_it_goes_on(fate: Fail
     hand.begin(world.put(0, 3), epoch=1)
     world.target.fail_next(C, fate=fate)
     hand.delivery.turn()
-    assert [r.fate for r in hand.reports() if isinstance(r, Failed)] == [fate]
+    assert [r.fate for r in hand.reports() if isinstance(r, DeliveryFailed)] == [fate]
     hand.begin(world.put(0, 3, partition=1), epoch=2)
     hand.begin(world.put(4, 7), epoch=3)
     before = len(world.target.rounds)
@@ -195,7 +195,7 @@ def test_a_topic_that_is_denied_stops_its_own_partitions_only(exactly_once: bool
         pass
     reports = hand.reports()
     denied = "DENIED: by the test"
-    assert {r for r in reports if r.assignment in bad} == {Failed(b, denied, FailureKind.DENIED) for b in bad}
+    assert {r for r in reports if r.assignment in bad} == {DeliveryFailed(b, denied, FailureKind.DENIED) for b in bad}
     assert Progressed(good, 10, True) in reports
     assert world.offsets(TopicPartition("other", 0)) == numbers((0, 9))
     assert world.offsets(C) == []
@@ -206,12 +206,12 @@ def test_a_topic_that_is_denied_stops_its_own_partitions_only(exactly_once: bool
     hand.begin(world.put(0, 9, partition=4), epoch=4, target=TopicPartition("other", 0))
     while hand.delivery.turn():
         pass
-    assert [r.fate for r in hand.reports() if isinstance(r, Failed)] == [FailureKind.DENIED]
+    assert [r.fate for r in hand.reports() if isinstance(r, DeliveryFailed)] == [FailureKind.DENIED]
     world.target.denied.clear()
     hand.begin(world.put(10, 19, partition=3), epoch=5, target=C)
     while hand.delivery.turn():
         pass
-    assert not [r for r in hand.reports() if isinstance(r, Failed)]
+    assert not [r for r in hand.reports() if isinstance(r, DeliveryFailed)]
     assert again.target == C
 
 
@@ -274,7 +274,7 @@ def test_stamp_that_the_target_refuses_is_found_the_same_way() -> None:
     given = hand.begin(world.put(4, 9, stamp=0), epoch=2)
     while hand.delivery.turn():
         pass
-    failed = [r for r in hand.reports() if isinstance(r, Failed)]
+    failed = [r for r in hand.reports() if isinstance(r, DeliveryFailed)]
     assert [(f.assignment, f.fate, f.offset) for f in failed] == [(given, FailureKind.REJECTED, 4)]
     assert world.offsets(C) == [0, 1, 2, 3]
 
@@ -327,7 +327,7 @@ def test_unknown_outcome_is_said() -> None:
     hand.begin(world.put(0, 9))
     world.target.stop_next(keep=1)
     hand.delivery.turn()
-    assert [r.fate for r in hand.reports() if isinstance(r, Failed)] == [FailureKind.UNKNOWN]
+    assert [r.fate for r in hand.reports() if isinstance(r, DeliveryFailed)] == [FailureKind.UNKNOWN]
     assert world.checkpoint() == 4  # it was committed, in fact
 
 
@@ -340,7 +340,7 @@ def test_target_that_does_not_answer_fails_all_and_is_transient() -> None:
     hand.delivery.turn()
     reports = hand.reports()
     assert len(reports) == 2
-    assert all(isinstance(r, Failed) and r.fate is FailureKind.UNKNOWN for r in reports)
+    assert all(isinstance(r, DeliveryFailed) and r.fate is FailureKind.UNKNOWN for r in reports)
     world.target.away = False
     assert not hand.delivery.turn()
 
@@ -361,7 +361,7 @@ def test_vanished_and_corrupt_and_unavailable_are_told_apart() -> None:
     given = hand.begin(world.put(0, 3), epoch=3)
     hand.delivery.turn()
     [report] = hand.reports()
-    assert report == Failed(given, report.reason, FailureKind.RETRY_LATER)
+    assert report == DeliveryFailed(given, report.reason, FailureKind.RETRY_LATER)
 
 
 def test_destination_that_is_gone_is_a_refusal() -> None:
@@ -371,7 +371,7 @@ def test_destination_that_is_gone_is_a_refusal() -> None:
         del world.broker.logs[TopicPartition("copy", p)]
     given = hand.begin(world.put(0, 3))
     hand.delivery.turn()
-    assert hand.reports() == [Failed(given, "no topic copy", FailureKind.REJECTED)]
+    assert hand.reports() == [DeliveryFailed(given, "no topic copy", FailureKind.REJECTED)]
 
 
 def test_released_before_it_began() -> None:
@@ -559,7 +559,7 @@ def test_round_after_one_that_was_given_up_is_as_any_other() -> None:
         hand.delivery.release([given.epoch], timedelta())
         writer.go.set()
         hand.begin(world.put(0, 3, partition=1), epoch=2)
-        assert isinstance(hand.delivery.reports.get(timeout=20), Failed)
+        assert isinstance(hand.delivery.reports.get(timeout=20), DeliveryFailed)
         report = hand.delivery.reports.get(timeout=20)
         assert isinstance(report, Progressed)
         assert report.done

@@ -10,12 +10,12 @@ from infra.runtime.lifecycle import Stop
 from replicator import main
 from replicator.commands import restore_progress
 from replicator.commands.restore import exit_code
-from replicator.commands.restore_progress import Standing, progress
+from replicator.commands.restore_progress import RestoreStatus, progress
 from replicator.restore.plan import RestorePlan
 from replicator.restore.progress import RestoreOutcome
 from replicator.restore.request import Ready
 from replicator.restore.restore import RestoreStopped
-from replicator.restore.worker import Progress
+from replicator.restore.worker import RestoreProgress
 from replicator.terminal.output import ended_and_told
 from tests.replicator.restore.restoring import Restoring, restorable
 
@@ -32,7 +32,7 @@ def test_where_it_stands() -> None:
     restoring, plan = running()
     sizes = {partition.key: 100 for partition in plan.partitions}
     seen: list[str] = []
-    standing = Standing(sizes, False, lambda now: seen.append(now.text()))
+    standing = RestoreStatus(sizes, False, lambda now: seen.append(now.text()))
     standing.told(list(restoring.partitions.values()))
     restoring.turn(3)
     standing.told(list(restoring.partitions.values()))
@@ -53,7 +53,7 @@ def outcome(name: str, records: int, **more: Any) -> RestoreOutcome:
 
 def test_what_was_delivered_after_the_last_turn_counts_where_it_stood() -> None:
     restoring, plan = running()
-    standing = Standing({partition.key: 100 for partition in plan.partitions}, False, lambda _: None)
+    standing = RestoreStatus({partition.key: 100 for partition in plan.partitions}, False, lambda _: None)
     restoring.turn(3)
     standing.told(list(restoring.partitions.values()))
     text = standing.stopped([outcome("a/t/0", 30_000), outcome("a/t/1", 10_000)])
@@ -82,7 +82,7 @@ class Interrupted:
     def prepare(self, **_: object) -> Ready:
         return Ready(self._plan)
 
-    def run(self, _plan: RestorePlan, told: Progress, _told_on_spark: object) -> list[RestoreOutcome]:
+    def run(self, _plan: RestorePlan, told: RestoreProgress, _told_on_spark: object) -> list[RestoreOutcome]:
         self._restoring.turn(3)
         told(list(self._restoring.partitions.values()))
         signal.raise_signal(self.number)
@@ -152,7 +152,7 @@ def test_a_signal_is_answered_at_once_and_remembered(number: signal.Signals, cap
 def test_on_spark_only_whole_partitions_are_known() -> None:
     _, plan = running()
     sizes = {partition.key: 100 for partition in plan.partitions}
-    standing = Standing(sizes, False, lambda _: None)
+    standing = RestoreStatus(sizes, False, lambda _: None)
     standing.told_on_spark(1, 2)
     assert standing.text() == "1 of 2 partitions are over"
 

@@ -36,7 +36,7 @@ from replicator.demo.flights import by_partition, flights
 from replicator.demo.judge import differing, judge, read_archive, read_topic, side_of
 from replicator.demo.live import Latencies
 from replicator.demo.load import create_topic, load
-from replicator.demo.progress import Standing
+from replicator.demo.progress import TopicPositions
 from replicator.demo.report import DemoReport, show
 from replicator.demo.screen import Screen
 from replicator.demo.script import Play, Scenario
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from infra.local.stack import LocalStack
-    from replicator.demo.judge import Side, Verdict
+    from replicator.demo.judge import CopyRead, PartitionVerdict
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 ALL = 336_776
@@ -177,11 +177,11 @@ PLANTED: dict[str, tuple[Callable[[list[Row]], list[Row]], str]] = {
 }
 
 
-def side(rows: list[Row]) -> Side:
+def side(rows: list[Row]) -> CopyRead:
     return side_of([batch_of(rows)] if rows else [])
 
 
-def verdict_of(source: Side, archive: Side, target: Side) -> Verdict:
+def verdict_of(source: CopyRead, archive: CopyRead, target: CopyRead) -> PartitionVerdict:
     (verdict,) = judge({0: source}, {0: archive}, {0: target})
     return verdict
 
@@ -231,7 +231,7 @@ def put(store: SegmentStore, source: SourcePartition, rows: list[Row], covered: 
     return segment
 
 
-def archived(store: SegmentStore) -> Side:
+def archived(store: SegmentStore) -> CopyRead:
     return read_archive(archive_of(store, FORMAT), region="a", topic="flights", partitions=[0])[0]
 
 
@@ -332,7 +332,7 @@ def latencies(*seconds: float, sent: int | None = None) -> Latencies:
     return Latencies(sent=len(seconds) if sent is None else sent, seconds=seconds)
 
 
-def report_of(*verdicts: Verdict, produced: int, live: Latencies | None = None) -> DemoReport:
+def report_of(*verdicts: PartitionVerdict, produced: int, live: Latencies | None = None) -> DemoReport:
     return DemoReport(
         produced=produced,
         verdicts=verdicts,
@@ -419,7 +419,7 @@ class TestLatencies:
 
 class TestStanding:
     def test_complete_when_each_target_partition_has_as_many_offsets(self) -> None:
-        standing = Standing(source={0: 5, 1: 7, 2: 0}, archive={}, target={0: 5, 1: 7})
+        standing = TopicPositions(source={0: 5, 1: 7, 2: 0}, archive={}, target={0: 5, 1: 7})
         assert standing.complete
         assert not replace(standing, target={0: 6, 1: 6}).complete
         assert not replace(standing, target={}).complete

@@ -17,7 +17,7 @@ from ingress.delivery.rounds import Delivery
 from replicator.restore.executor import PATIENCE, Restorer
 from replicator.restore.plan import RestorePlan
 from replicator.restore.planner import RestorePlanner, TargetOptions
-from replicator.restore.progress import Partition
+from replicator.restore.progress import RestoringPartition
 from replicator.restore.target_topics import TargetTopics
 from replicator.selection import Renaming, Selection
 from tests.fakes.archive import archive_of
@@ -83,7 +83,7 @@ class Restoring:
         self.plan = self._plan(offsets, stamps)
         checkpoints = world.target.checkpoint_store()
         positions, given_up = checkpoints.read(), checkpoints.skipped()
-        self.partitions: dict[int, Partition] = {}  # in the order of their turns
+        self.partitions: dict[int, RestoringPartition] = {}  # in the order of their turns
         for topic in self.plan.topics:
             for planned in topic.partitions:
                 begun = positions.get(planned.key)

@@ -21,11 +21,11 @@ from replicator.restore.progress import (
     Done,
     Idle,
     Known,
-    Listing,
-    Partition,
+    RestoreListing,
     RestoreOutcome,
+    RestoringPartition,
     UnderWay,
-    Waiting,
+    WaitingForTurn,
 )
 from tests.fakes.executors import HandExecutor
 
@@ -34,12 +34,12 @@ POLICY = LatePolicy(first_segment_delay=timedelta(), late_retries=1, lost_timeou
 SOURCE, TARGET = SourcePartition("a", "t", 0), TopicPartition("copy", 0)
 
 
-def partition() -> Partition:
+def partition() -> RestoringPartition:
     plan = PartitionPlan(
         source=SOURCE, target=TARGET, offsets=OffsetRange(0, 9), infos=(), recorded=(), missing=(), listed_at=T0
     )
     target = DeliveryTarget(SOURCE, TARGET, "id", 1, clamp_timestamps=False)
-    return Partition(plan, target, Sequencer(POLICY, SegmentView(), 0), T0, records=7, size_bytes=70)
+    return RestoringPartition(plan, target, Sequencer(POLICY, SegmentView(), 0), T0, records=7, size_bytes=70)
 
 
 @given(st.lists(st.sampled_from(("done", "broken", "replaced")), max_size=5))
@@ -66,15 +66,15 @@ def test_what_is_over_stays_over(events: list[str]) -> None:
 
 
 @given(
-    st.sampled_from([Idle(), Waiting(Deliver(()), T0), UnderWay()]),
+    st.sampled_from([Idle(), WaitingForTurn(Deliver(()), T0), UnderWay()]),
     st.sampled_from([Known(), AskLater(T0), Asking(ask(HandExecutor(), dict))]),
     st.booleans(),
 )
 def test_it_is_at_rest_when_nothing_of_it_is_under_way(
-    work: Idle | Waiting | UnderWay, position: Known | AskLater | Asking, is_listed: bool
+    work: Idle | WaitingForTurn | UnderWay, position: Known | AskLater | Asking, is_listed: bool
 ) -> None:
     held = partition()
     held.work, held.position = work, position
-    held.listing = Listing(ask(HandExecutor(holding=True), lambda: None), T0) if is_listed else None
+    held.listing = RestoreListing(ask(HandExecutor(holding=True), lambda: None), T0) if is_listed else None
     assert held.is_at_rest == (work == Idle() and position == Known() and not is_listed)
     assert held.is_under_way == (work == UnderWay())

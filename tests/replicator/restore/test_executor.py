@@ -19,7 +19,7 @@ from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.producer import FailureKind
 from replicator.restore.executor import PATIENCE
-from replicator.restore.progress import Partition, RestoreOutcome
+from replicator.restore.progress import RestoreOutcome, RestoringPartition
 from tests.examples import machine
 from tests.fakes.kafka_target import Crashed
 from tests.fakes.surroundings import FailingStore, HandClock
@@ -144,7 +144,7 @@ def test_progress_is_told_in_every_turn_and_stopping_ends_it() -> None:
     restoring = Restoring(world)
     told: list[float] = []
 
-    def tell(partitions: Sequence[Partition]) -> None:
+    def tell(partitions: Sequence[RestoringPartition]) -> None:
         restoring.delivery.turn()
         told.append(partitions[0].share)
         if len(told) == 4:
@@ -249,7 +249,7 @@ def test_a_gap_that_is_recorded_or_accepted_is_passed_over_and_told(
     assert world.offsets(C) == numbers((offsets.low, 9), behind)
 
 
-def told(partition: Partition) -> tuple[list[OffsetRange], list[OffsetRange]]:
+def told(partition: RestoringPartition) -> tuple[list[OffsetRange], list[OffsetRange]]:
     """What was passed over: written down, and not explained."""
     return partition.recorded, partition.missing
 
@@ -842,11 +842,11 @@ class RestoreMachine(RuleBasedStateMachine):
         for p in PARTITIONS:
             assert set(self.wanted(p)) - set(self.world.offsets(TARGETS[p])) <= self.gone[p]
 
-    def planned(self, partition: Partition) -> set[int]:
+    def planned(self, partition: RestoringPartition) -> set[int]:
         begin, offsets = partition.plan.next_offset, partition.plan.offsets
         return set() if begin is None or offsets is None else set(range(begin, offsets.next_offset))
 
-    def check_reason(self, p: int, partition: Partition) -> None:
+    def check_reason(self, p: int, partition: RestoringPartition) -> None:
         at, said = partition.next_offset, partition.failed
         if said.startswith("corrupt segment"):
             assert any(at in s.offsets and str(s) in said for s in self.spoiled), said

@@ -23,7 +23,7 @@ from infra.local.waiting import wait_until
 from infra.runtime.lifecycle import Stop
 from replicator.config import from_mapping
 from replicator.restore.conflicts import ConflictKind
-from replicator.restore.progress import Partition
+from replicator.restore.progress import RestoringPartition
 from replicator.restore.restore import Options, Restore, TargetOptions
 from replicator.selection import Renaming, Selection
 from replicator.verify.verify import Verification
@@ -75,7 +75,7 @@ def _check_restore(place: Place, archive: Archive, choice: Choice, stopped_after
         stop = Stop()
         turns = itertools.count()
 
-        def told(_: Sequence[Partition]) -> None:
+        def told(_: Sequence[RestoringPartition]) -> None:
             if next(turns) >= stopped_after:
                 stop.set()
 
@@ -178,7 +178,7 @@ def test_a_target_that_is_created_again_is_no_success(make_place: Callable[[], P
         fill(place.objects, TOPIC, 1, 4)  # 48,000 records
         name, half = place.unique("replaced"), threading.Event()
 
-        def told(partitions: Sequence[Partition]) -> None:
+        def told(partitions: Sequence[RestoringPartition]) -> None:
             if not half.is_set() and sum(p.records for p in partitions) >= 10_000:
                 half.set()
                 created_again(place, name)

@@ -24,7 +24,7 @@ from infra.contracts.storage import ObjectInfo, ObjectStore
 from replicator.config import EgressSettings, EgressTopicSettings
 from replicator.status.egress import (
     NO_END,
-    EgressPartition,
+    EgressPartitionStatus,
     EgressSources,
     EgressStatus,
     judged,
@@ -55,7 +55,7 @@ def judge(
     open_for: timedelta | None = None,
     settled: int | None = None,
     proof: Proof | None = None,
-) -> EgressPartition:
+) -> EgressPartitionStatus:
     return judged(
         SOURCE,
         ends=LogEnds(low=low, stable=stable, high=high),
@@ -96,7 +96,7 @@ class TestJudged:
             (judge(50, proof=NOT_WHOLE), "verify found it not whole at 2026-05-01T12:00:00+00:00"),
         ],
     )
-    def test_what_stops_the_archive(self, found: EgressPartition, wanted: str) -> None:
+    def test_what_stops_the_archive(self, found: EgressPartitionStatus, wanted: str) -> None:
         (problem,) = found.problems
         assert wanted in problem
 
@@ -113,7 +113,7 @@ class TestJudged:
             judge(50, proof=replace(NOT_WHOLE, is_whole=True)),
         ],
     )
-    def test_what_does_not(self, found: EgressPartition) -> None:
+    def test_what_does_not(self, found: EgressPartitionStatus) -> None:
         assert found.problems == ()
 
 

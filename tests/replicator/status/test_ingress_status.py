@@ -12,7 +12,7 @@ from formats.segment import OffsetRange, SourcePartition
 from infra.archive.control import ControlStore
 from infra.contracts.cluster import TopicFacts
 from replicator.commands.status import group_text, topic_text
-from replicator.status.archive import Archived
+from replicator.status.archive import ArchivedPartition
 from replicator.status.ingress import IngressPartition, IngressStatus, judged
 from tests.fakes.cluster_facts import FakeGroups
 from tests.ingress.world import World, key, source_settings
@@ -349,7 +349,7 @@ def test_the_destination_is_looked_at(checkpoint_id: str, partitions: int, parti
         key(partition),
         configured=True,
         checkpoint=Checkpoint(3, checkpoint_id, world.clock.at - timedelta(hours=1)),
-        archived=Archived([OffsetRange(0, 9)]),
+        archived=ArchivedPartition([OffsetRange(0, 9)]),
         gaps=(),
         parked=None,
         skipped=(),

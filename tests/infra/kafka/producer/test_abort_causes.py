@@ -13,7 +13,7 @@ from infra.contracts.producer import FailureKind
 from infra.kafka.client.errors import FENCED
 from infra.kafka.client.idempotent_producer import SECONDARY
 from infra.kafka.producer.abort_causes import Abort, blamed
-from infra.kafka.producer.rejections import REFUSALS, About, BatchSizes
+from infra.kafka.producer.rejections import REFUSALS, BatchSizes, RejectionScope
 
 ONE, TWO, OTHER = TopicPartition("one", 0), TopicPartition("one", 1), TopicPartition("other", 0)
 PURGED = KafkaError(KafkaError._PURGE_QUEUE)
@@ -80,7 +80,7 @@ def test_every_partition_has_one_failure_and_one_of_them_waits(abort: Abort) -> 
     except WriterRefused:
         causes = [*abort.failures.values(), abort.cause]
         refusals = [REFUSALS.get(cause.code()) for cause in causes if cause is not None]
-        assert any(refusal is not None and refusal.about is About.WRITER for refusal in refusals)
+        assert any(refusal is not None and refusal.about is RejectionScope.WRITER for refusal in refusals)
         return
     assert [failure.partition for failure in found] == list(abort.partitions)
     given = {failure.fate for failure in found}
