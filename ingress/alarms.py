@@ -42,7 +42,7 @@ class Alarms:
         if alarm and (sequencer := held.sequencer) is not None and sequencer.exhausted:
             held.failures.worked(Attempt.DELIVERY)  # what could not be delivered is not there any more
             alarm = held.failures.alarm(now)
-        match held.stop:
+        match held.stop_reason:
             case None if alarm:
                 self.holdings.stop(held, alarm, blames_target=True, by_failures=True)
             case StopReason(by_failures=True) if not alarm:
@@ -68,7 +68,7 @@ class Alarms:
         affected = self.holdings if halted or self._halted else ()
         for held in affected:  # the note of each partition that waits shows it in `status`
             sequencer = held.sequencer
-            if halted and held.stop is None and sequencer is not None and sequencer.delivering:
+            if halted and held.stop_reason is None and sequencer is not None and sequencer.delivering:
                 self.holdings.stop(held, halted, blames_target=True)
             elif self._halted and held.stopped == self._halted and halted != self._halted:
                 self.holdings.resume(held)

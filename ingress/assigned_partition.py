@@ -17,13 +17,8 @@ states are values and whose transitions are all in this file.
                it goes on, or an operator has to know why it does not. A partition that is stopped is tried again from
                time to time, so it may be in any of the other states
 
-    event            position               listing             stop
-    stop             as it was              as it was           StopReason
-    resume           as it was              as it was           None
-    deliver          Delivering             as it was           as it was
-    refuse           Locating, ask then     as it was           as it was
-    reposition       Locating, ask then     as it was           as it was
-    forget_view      as it was              NotListed           as it was
+`refuse` is a `reposition` that remembers whether the checkpoint is gone; `forget_view` makes the listing NotListed, and
+the view empty. No transition of one of the three changes another.
 """
 
 from __future__ import annotations
@@ -120,7 +115,7 @@ class AssignedPartition:
     position: DeliveryPosition = Locating()
     view: SegmentView = field(default_factory=SegmentView)
     listing: ViewListing = NotListed()
-    stop: StopReason | None = None  # None: it goes on
+    stop_reason: StopReason | None = None  # None: it goes on
     checkpoint: Checkpoint | None = None  # that it was positioned by; None: there is none
     checkpointed: int | None = None  # next offset of the last checkpoint that was read or written here
     passed: Undelivered | None = None  # what is stored before its begin
@@ -139,7 +134,7 @@ class AssignedPartition:
     @property
     def stopped(self) -> str:
         """Why it waits for an operator; empty when it does not."""
-        return "" if self.stop is None else self.stop.text
+        return "" if self.stop_reason is None else self.stop_reason.text
 
     @property
     def is_forgotten(self) -> bool:
@@ -187,6 +182,12 @@ class AssignedPartition:
     def reposition(self, ask_at: datetime) -> None:
         """What was delivered is not known, or somebody may have decided about it: the checkpoint says."""
         self.position = Locating(ask_at=ask_at, is_forgotten=self.is_forgotten)
+
+    def stop(self, reason: str, *, by_failures: bool) -> None:
+        self.stop_reason = StopReason(reason, by_failures)
+
+    def resume(self) -> None:
+        self.stop_reason = None
 
     def listing_begun(self, listing: PendingListing) -> None:
         self.listing = listing

@@ -15,7 +15,7 @@ from infra.runtime import log_fields
 from infra.runtime.health import Health
 from infra.runtime.lifecycle import Clock
 from infra.runtime.metrics import Metrics
-from ingress.assigned_partition import AssignedPartition, StopReason, late_policy
+from ingress.assigned_partition import AssignedPartition, late_policy
 from ingress.delivery.events import DeliveryTarget, labels_of
 from ingress.routing.destinations import Route
 from ingress.undelivered import Undelivered, behind_end
@@ -115,7 +115,7 @@ class Assignment:
         record at fault, if it is known; `blames_target`: none is."""
         if held.stopped != reason:
             log.error("partition_stopped", extra=held.fields | {log_fields.REASON: reason})
-        held.stop = StopReason(reason, by_failures)
+        held.stop(reason, by_failures=by_failures)
         next_offset = offset if offset is not None else held.sequencer.next_offset if held.sequencer else None
         parked = Parked(next_offset, reason, self.clock.now(), blames_target=blames_target)
         self.notes.parked(held.assignment.key, parked)
@@ -123,8 +123,8 @@ class Assignment:
         self._count()
 
     def resume(self, held: AssignedPartition) -> None:
-        if held.stop is not None:
-            held.stop = None
+        if held.stop_reason is not None:
+            held.resume()
             self.notes.going(held.assignment.key)
             self.health.resumed(str(held.assignment.source))
             log.info("partition_resumed", extra=held.fields)
@@ -132,7 +132,7 @@ class Assignment:
 
     def _count(self) -> None:
         self.metrics.gauge("assigned_partitions", len(self._held))
-        stopped = sum(1 for held in self._held.values() if held.stop is not None)
+        stopped = sum(1 for held in self._held.values() if held.stop_reason is not None)
         self.metrics.gauge("stopped_partitions", stopped, held="true")
 
 

@@ -227,8 +227,8 @@ class IngressController:
         self._targets.drop_others()
         self._watcher.tell_refused(now)
         for held in self._holdings:  # what was refused may be held, and stopped for another reason
-            if held.stop is not None:
-                self.parts.health.stopped(str(held.assignment.source), held.stop.text)
+            if held.stop_reason is not None:
+                self.parts.health.stopped(str(held.assignment.source), held.stopped)
         self._measuring.count()
         self._targets.confirm_all()  # some were assigned before we knew what for, or their topic is another one now
         self.parts.health.started(True)
@@ -303,7 +303,7 @@ class IngressController:
         self._left_behind.given_up = self._checkpoints.skipped
         for held in self._holdings:
             word = self._checkpoints.positions.get(held.assignment.key)
-            waits = held.stop is not None and not self._positioning.is_asked(held)
+            waits = held.stop_reason is not None and not self._positioning.is_asked(held)
             if waits and is_operators(word, held.checkpoint):
                 if held.is_idle:
                     held.reposition(now)

@@ -87,6 +87,7 @@ TABLE: Sequence[tuple[str, Guards]] = (
     ("infra/archive/read.py", _row("formats", ARCHIVE, ("tests/compaction", *RESTORE[0]))),
     ("infra/archive/offset_for_time.py", _row("ingress", ARCHIVE, *INGRESS)),
     ("infra/archive/run_reader.py", _row("ingress", ARCHIVE, *INGRESS)),
+    ("infra/runtime/lookups.py", _row("ingress", ("tests/infra/runtime/test_lookups.py",), *EGRESS, *INGRESS)),
     ("replicator/selection.py", _row("restore", *RESTORE, broker=(RESTORE_BROKER,))),
     ("replicator/restore/restore.py", _row("restore", broker=(RESTORE_BROKER,))),
     ("replicator/restore/worker.py", _row("restore", broker=(RESTORE_BROKER,))),

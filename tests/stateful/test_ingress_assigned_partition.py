@@ -108,8 +108,8 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
     def stop(self, reason: str, by_failures: bool) -> None:
         self.assignment.stop(self.held, reason, by_failures=by_failures)
         self.reason = reason
-        assert self.held.stop is not None
-        assert self.held.stop.by_failures == by_failures
+        assert self.held.stop_reason is not None
+        assert self.held.stop_reason.by_failures == by_failures
         assert self.health.snapshot().stopped == {str(SOURCE): reason}
 
     @rule()
