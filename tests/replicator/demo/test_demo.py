@@ -452,7 +452,7 @@ def test_the_demo_on_few_flights() -> None:
     assert code == 0, text.getvalue()
     assert "All 3,040 records are equal in source, archive and target" in text.getvalue()
     assert "Latency of 40 live records" in text.getvalue()
-    assert "Region a was lost, and its 3,040 records were back" in text.getvalue()
+    assert "Region a was lost, and its 3,040 records were restored" in text.getvalue()
     assert "\x1b" not in text.getvalue()
 
 
