@@ -1,4 +1,4 @@
-"""Deleting what a merged segment holds: prove, then delete. Stateless, so it can be stopped and repeated anywhere."""
+"""Delete segments whose records a merged segment holds: prove, then delete. Stateless, so it can be repeated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Cleaned:
     deleted: tuple[Segment, ...]
     deleted_records: int = 0
     kept: Mapping[Segment, str]  # with the reason
-    corrupt: Mapping[Segment, str]  # kept as well: not what its key and footer say
+    corrupt: Mapping[Segment, str]  # also kept: they do not match their key or footer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +34,11 @@ class Cleaner:
     copies: ReplicaCheck
 
     def clean(self, plan: CleanPlan) -> Cleaned:
-        """Raises CorruptSegment and SegmentNotFound of the keeper only, and what the store raises; then nothing was
-        deleted, or what was deleted had been proved."""
+        """Raises CorruptSegment and SegmentNotFound for the keeper only, and the store's errors; then nothing was
+        deleted, or only segments that had been proved."""
         if why := self.copies.unfit(plan.keeper):
             return Cleaned(deleted=(), kept=dict.fromkeys(plan.inside, why), corrupt={})
-        proved: dict[Segment, int] = {}  # with their records, as their footers count them
+        proved: dict[Segment, int] = {}  # with the record counts of their footers
         kept: dict[Segment, str] = {}
         footers, corrupt = self._footers(plan.inside)
         with self.archive.open(plan.keeper) as keeper:
@@ -48,7 +48,7 @@ class Cleaner:
                 try:
                     why = self._unproved(keeper, footer, digest)
                 except SegmentNotFound:
-                    continue  # somebody else deleted it
+                    continue  # another process deleted it
                 except CorruptSegment as error:
                     if error.name.startswith(str(plan.keeper)):
                         raise
@@ -61,38 +61,38 @@ class Cleaner:
         kept |= self.copies.missing(plan.keeper, proved)
         proved = {segment: count for segment, count in proved.items() if segment not in kept}
         if proved:
-            # prove, then delete: every record of these was decoded from the keeper as the store has it
+            # prove, then delete: every record of these was decoded from the keeper as stored
             with durable(Step.DELETE_SEGMENTS):
                 self.archive.segments.delete_many(proved.keys())
         return Cleaned(deleted=tuple(proved), deleted_records=sum(proved.values()), kept=kept, corrupt=corrupt)
 
     def _footers(self, segments: Iterable[Segment]) -> tuple[list[SegmentFooter], dict[Segment, str]]:
-        """Of those that are still there, and why some have none."""
+        """Footers of the segments that still exist, and the reason for each that cannot be read."""
         footers: list[SegmentFooter] = []
         corrupt: dict[Segment, str] = {}
         for segment in segments:
             try:
                 footers.append(self.archive.footer(segment))
             except SegmentNotFound:
-                continue  # somebody else deleted it
+                continue  # another process deleted it
             except CorruptSegment as error:
                 corrupt[segment] = error.what
         return footers, corrupt
 
     def _unproved(self, keeper: SegmentReader, footer: SegmentFooter, digest: Digest) -> str:
-        """What speaks against the keeper holding all that `footer`'s segment holds; nothing if it is proved to.
-        `digest` is of what the keeper has in its range."""
+        """Why the keeper is not proved to hold all records of `footer`'s segment; empty if it is. `digest`: of the
+        keeper's records in that range."""
         ids = {keeper.footer.origin.topic_id, footer.origin.topic_id} - {""}
         if len(ids) > 1:
-            return f"it is of another life of the topic: {' and '.join(sorted(ids))}"
+            return f"it is of another incarnation of the topic: {' and '.join(sorted(ids))}"
         if footer.digest == digest:
             return ""
-        # the loser of an overlap, which may hold less than the winner; or the ancestor's, which has no digest
+        # it lost an overlap and may hold fewer records than the winner, or it is the ancestor's, without a digest
         with self.archive.open(footer.segment) as reader:
             ours = records_within(keeper.batches(footer.offsets.start), footer.offsets)
             result = compare(ours, reader.batches())
         if result.offset is not None:
-            return f"its record {result.offset} is another one in {keeper.footer.segment}: {result.detail}"
+            return f"its record {result.offset} differs in {keeper.footer.segment}: {result.detail}"
         if result.only_second:
             return f"{result.only_second} of its records are not in {keeper.footer.segment}"
         return ""

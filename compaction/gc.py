@@ -1,10 +1,10 @@
-"""One run of `gc`: look at everything, decide, refuse what is unsure, then remove. Nothing goes before all was seen.
+"""One run of `gc`: list everything, plan, refuse what is uncertain, then remove. Nothing goes before all is listed.
 
     list ── plan each partition ── copied? ── not too much? ──┬── record the gap ── delete     of each partition
                                                               └── abort                        abandoned uploads
 
-A run that dies leaves recorded gaps whose segments are still there: readers take the segment, and the next run, which
-plans anew, finds the gaps recorded and deletes the rest. Stateless, so it can be stopped and repeated anywhere.
+A run that dies may leave recorded gaps whose segments still exist: readers use the segments, and the next run plans
+again, finds the gaps recorded and deletes the segments. Stateless, so it can be stopped and repeated at any point.
 """
 
 from __future__ import annotations
@@ -38,29 +38,29 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class GcReport:
-    """What was found, and what became of it. Places: a partition's, a topic's, or the region's when it is about all."""
+    """Findings and results. Keys of `refused` and `failed`: a partition, a topic, or the region if all are affected."""
 
     region: str
-    segments: int = 0  # looked at
-    size_bytes_by_topic: Counter[str] = field(default_factory=Counter)  # of those
+    segments: int = 0  # listed
+    size_bytes_by_topic: Counter[str] = field(default_factory=Counter)  # of the listed segments
     plans: list[Expiry] = field(default_factory=list)
-    kept: dict[Segment, str] = field(default_factory=dict)  # due, but not copied; with all behind it
+    kept: dict[Segment, str] = field(default_factory=dict)  # expired, but not copied; later segments stay, too
     refused: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)  # may work next time
-    malformed: list[str] = field(default_factory=list)  # keys that are no segment's: for a person to look at
+    malformed: list[str] = field(default_factory=list)  # foreign keys: for an operator to check
     uploads: list[UploadInfo] = field(default_factory=list)  # abandoned
     removed: list[Expiry] = field(default_factory=list)
     aborted: list[UploadInfo] = field(default_factory=list)
 
     @property
     def size_bytes(self) -> int:
-        """Of all segments looked at."""
+        """Of all listed segments."""
         return self.size_bytes_by_topic.total()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collector:
-    """One thread; copies are asked about on `pool`."""
+    """One thread; copies are checked on `pool`."""
 
     region: str
     settings: RetentionSettings
@@ -74,14 +74,14 @@ class Collector:
     stop: Stop
 
     def run(self, lease: Lease | None, topics: Collection[str] = (), *, allow_large: bool = False) -> GcReport:
-        """Without the lease it is only said what would go. Raises StoreUnavailable when not everything could be
+        """Without the lease, only reports what would be removed. Raises StoreUnavailable when not everything could be
         listed; then nothing was removed."""
         report = GcReport(region=self.region)
         now = self.clock.now()
         if lease is not None and (why := self._clocks_differ(lease, now)):
             report.refused[self.region] = why
             return report
-        self._look(topics, now, report)
+        self._plan(topics, now, report)
         if not allow_large:
             self._refuse_too_much(report)
         if lease is not None and self.region not in report.refused:
@@ -89,24 +89,24 @@ class Collector:
         return report
 
     def _refuse_too_much(self, report: GcReport) -> None:
-        """By topic: a large one would hide that nearly all of a small one goes."""
+        """Checked by topic: in the total, a large topic would hide that a small one is nearly all removed."""
         limit = self.settings.max_delete_percent
         for topic, size_bytes in report.size_bytes_by_topic.items():
             planned = sum(plan.size_bytes for plan in report.plans if plan.source.topic == topic)
             if planned * 100 > size_bytes * limit:
-                report.refused[self._place(topic)] = (
+                report.refused[self._topic_path(topic)] = (
                     f"{planned:,} of its {size_bytes:,} bytes would go, more than max_delete_percent, {limit}: look at "
                     "them with --dry-run; if they are to go, add --allow-large"
                 )
 
-    def _place(self, topic: str) -> str:
+    def _topic_path(self, topic: str) -> str:
         return f"{self.region}/{topic}"
 
     def _is_refused(self, topic: str, report: GcReport) -> bool:
-        return self._place(topic) in report.refused
+        return self._topic_path(topic) in report.refused
 
     def _clocks_differ(self, lease: Lease, now: datetime) -> str:
-        """The lease was written just now: the store's clock says when that was."""
+        """Why the clocks disagree, or empty. The lease was just written, so its time is the store's clock."""
         written_at = self.control.lease_written_at(self.region, NAME, lease.token)
         if written_at is None:
             return f"another process took the lease of {self.region}; run again when it is done"
@@ -114,15 +114,15 @@ class Collector:
             return ""
         return (
             f"this machine's clock says {now.isoformat(timespec='seconds')}, the store's "
-            f"{written_at.isoformat(timespec='seconds')}: ages cannot be told; set the one that is wrong"
+            f"{written_at.isoformat(timespec='seconds')}: ages cannot be computed; set the one that is wrong"
         )
 
-    # --- looking: nothing is changed ---
+    # --- planning: nothing is changed ---
 
-    def _look(self, topics: Collection[str], now: datetime, report: GcReport) -> None:
+    def _plan(self, topics: Collection[str], now: datetime, report: GcReport) -> None:
         try:
             quarantined = self.control.quarantined(self.region)
-        except MalformedEvent as error:  # it cannot be told which segment it warns of
+        except MalformedEvent as error:  # the quarantined object is unknown
             report.refused[self.region] = f"a quarantine cannot be read: {error}"
             return
         for source, infos in groupby(self._listed(topics, report), key=lambda info: info.segment.source):
@@ -135,10 +135,10 @@ class Collector:
                 report.refused[str(source)] = plan.reason
             elif plan is not None and (copied := self._copied(plan, report)):
                 report.plans.append(copied)
-        self._look_at_uploads(topics, now, report)
+        self._list_uploads(topics, now, report)
 
     def _listed(self, topics: Collection[str], report: GcReport) -> Iterator[SegmentInfo]:
-        """Partition by partition."""
+        """Segments, partition by partition."""
         if topics:
             for incarnation in self.store.incarnations(self.region):
                 if incarnation.topic in topics:
@@ -151,14 +151,14 @@ class Collector:
                 yield found
 
     def _copied(self, plan: Expiry, report: GcReport) -> Expiry | None:
-        """What of it is not the only copy where there are to be two."""
+        """The part of the plan whose segments have their copies, where copies are required."""
         answers = zip(plan.segments, self.pool.map(self.copies.uncopied, plan.segments), strict=True)
         kept = {segment: why for segment, why in answers if why}
         report.kept |= kept
         return plan.without(kept)
 
-    def _look_at_uploads(self, topics: Collection[str], now: datetime, report: GcReport) -> None:
-        """Only of segments: no other upload is ours."""
+    def _list_uploads(self, topics: Collection[str], now: datetime, report: GcReport) -> None:
+        """Only uploads to segment keys: no other upload is ours."""
         try:
             for upload in self.uploads.list(region_prefix(self.store.prefix, self.region)):
                 try:
@@ -167,7 +167,7 @@ class Collector:
                     continue
                 if upload.begun_at <= now - self.settings.upload_grace and (not topics or topic in topics):
                     report.uploads.append(upload)
-        except ReplicatorError as error:  # keeps no segment from going
+        except ReplicatorError as error:  # does not prevent the removal of segments
             report.failed["uploads"] = str(error)
 
     # --- removing ---
@@ -195,13 +195,13 @@ class Collector:
 
     def _expire(self, plan: Expiry, report: GcReport) -> None:
         if self.store.stat(plan.newest) is None:
-            why = f"{plan.newest}, which was to stay, is gone since it was listed; the next run plans anew"
+            why = f"{plan.newest}, which was to stay, is gone since it was listed; the next run plans again"
             report.refused[str(plan.source)] = why
             return
         for offsets in plan.unexplained(self.control.gap_ranges(plan.source)):
             self._record(plan, offsets)
         self._join_gaps(plan)
-        # written down, then deleted: no reader finds offsets missing that nothing explains
+        # record, then delete: no reader finds a gap that is not recorded
         with durable(Step.EXPIRE_SEGMENTS):
             self.store.delete_many(plan.segments)
         report.removed.append(plan)
@@ -216,7 +216,7 @@ class Collector:
         log.info("segments_expired", extra=fields)
 
     def _record(self, plan: Expiry, offsets: OffsetRange, *parts: RecordedGap) -> None:
-        """`parts`: earlier records of the same offsets, whose watermarks count, too."""
+        """`parts`: earlier records of the same offsets, whose watermarks are included."""
         gap = RecordedGap(
             source=plan.source,
             offsets=offsets,
@@ -229,12 +229,12 @@ class Collector:
             self.control.record_gap(gap)
 
     def _join_gaps(self, plan: Expiry) -> None:
-        """One record for each range, however many runs it took to remove it: every reader lists all of them."""
+        """Keep one record per contiguous range, even if several runs removed it: every reader lists all records."""
         for group in self.control.adjoining_gaps(plan.source, RETENTION):
             offsets = OffsetRange(group[0].offsets.start, max(gap.offsets.end for gap in group))
             narrower = [gap for gap in group if gap.offsets != offsets]
             if len(narrower) == len(group):
                 self._record(plan, offsets, *group)
-            # the wider one is recorded, then the narrower ones go: no offset is unexplained in between
+            # record the wider gap, then remove the narrower ones: every offset stays explained in between
             with durable(Step.REMOVE_GAPS):
                 self.control.remove_gaps(narrower)

@@ -1,4 +1,4 @@
-"""Says that this process runs jobs by the clock, for as long as it does."""
+"""Writes heartbeats of a process that runs jobs on a schedule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from infra.runtime import log_fields
 from infra.runtime.lifecycle import Clock
 
 SPAN = timedelta(minutes=10)
-BEATS = 3  # in a span, so that one may fail
+BEATS = 3  # per span, so that one may fail
 
 log = logging.getLogger(__name__)
 
@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 def beating(
     store: HeartbeatStore, owner: str, jobs: Sequence[str], clock: Clock, span: timedelta = SPAN
 ) -> Iterator[None]:
-    """While the body runs, on a thread of its own: a store that hangs or refuses holds up no job. Nothing but `status`
-    believes in it."""
+    """Write heartbeats while the body runs, on a separate thread, so that a store that hangs or fails delays no job.
+    Only `status` reads them."""
     done = threading.Event()
 
     def beat() -> None:
@@ -42,10 +42,10 @@ def beating(
         except ReplicatorError as error:
             log.warning("heartbeat_failed", extra={log_fields.ERROR: str(error)})
 
-    keeper = threading.Thread(target=beat, name="heartbeat", daemon=True)
-    keeper.start()
+    beater = threading.Thread(target=beat, name="heartbeat", daemon=True)
+    beater.start()
     try:
         yield
     finally:
         done.set()
-        keeper.join()
+        beater.join()

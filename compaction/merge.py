@@ -1,11 +1,11 @@
-"""Writing one merged segment, streaming: inputs in order, a row group at a time, to a file, to its final key, proved.
+"""Write one merged segment, streaming: inputs in order, a row group at a time, to a file, to the final key, verified.
 
     input ──decode, check──┐
     input ──decode, check──┼── row groups ── file ── conditional put ── open again ── decode ── digests equal?
     input ──decode, check──┘
 
-What was read of the inputs must combine to what was written, before anything is stored; and to what the stored object
-decodes to, afterwards. Nothing is deleted here.
+The digests of the inputs must combine to the digest of the written records before the segment is stored, and must equal
+those of the stored object afterwards. Nothing is deleted here.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from infra.archive.upload import Uploader
 class Merged:
     footer: SegmentFooter
     stored_bytes: int
-    is_new: bool  # False: another merge had stored the same before
+    is_new: bool  # False: another merge stored the same segment before
 
 
 class BadSegment(Exception):
-    """A stored segment is not what its key and footer say; a plan that needs it cannot be carried out, others can."""
+    """A stored segment does not match its key or footer. Plans that need it fail; others can be carried out."""
 
     def __init__(self, segment: Segment, reason: str) -> None:
         super().__init__(reason)
@@ -50,27 +50,27 @@ class BadSegment(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merger:
-    """Safe to call from several threads. The archive's format writes."""
+    """Safe to call from several threads. Writes in the archive's format."""
 
     archive: Archive
     uploader: Uploader
     row_group_bytes: int
     writer: str  # name and version of this program
-    spool_dir: Path | None = None  # room for one merged segment per merge that runs
+    spool_dir: Path | None = None  # needs room for one merged segment per running merge
 
     def merge(self, plan: MergePlan) -> Merged:
-        """Store `plan.output`, or find it stored, and prove it. Raises BadSegment for an input, or for what stands at
-        the output's key; SegmentNotFound when an input is gone, merged by somebody else: plan again; SegmentsDiffer
-        when two lives or two merges contradict each other, and what the store raises."""
-        with tempfile.TemporaryFile(dir=self.spool_dir) as file:  # without a name: a killed process leaves nothing
+        """Store `plan.output`, or find it stored, and prove it. Raises BadSegment for an input or for the object at the
+        output's key; SegmentNotFound when another process has merged and removed an input: plan again; SegmentsDiffer
+        when two incarnations or two merges contradict each other; and the store's errors."""
+        with tempfile.TemporaryFile(dir=self.spool_dir) as file:  # unnamed: a killed process leaves nothing behind
             footer, wanted = self._write(plan, file)
             file.flush()
             encoded = _File(file.fileno(), file.tell())
             try:
                 is_new = self.uploader.upload(plan.output, encoded, footer)
-                # store, then prove: what readers will get is decoded from the store, not from the file
+                # store, then prove: decode what readers will get, from the store and not from the file
                 return self._prove(plan, wanted, encoded.size_bytes, is_new=is_new)
-            except CorruptSegment as error:  # it stays, and is named: only a proof deletes anything
+            except CorruptSegment as error:  # it is reported, not removed: nothing is deleted without a proof
                 raise BadSegment(plan.output, error.what) from error
 
     def _prove(self, plan: MergePlan, wanted: list[Digest], size_bytes: int, *, is_new: bool) -> Merged:
@@ -118,7 +118,7 @@ class Merger:
 
 
 def _copy(reader: SegmentReader, piece: SegmentSlice, rows: _RowGroups) -> Digest:
-    """Into `rows`; the digest of what was used, as the input's own footer vouches for it."""
+    """Copy a slice into `rows`. Returns the digest of its records, verified against the input's footer."""
     footer = reader.footer
     if footer.digest is not None and piece.offsets == footer.offsets:
         for batch in reader.batches():
@@ -163,7 +163,7 @@ class _RowGroups:
 
 
 def merged_origin(plan: MergePlan, origins: list[SegmentOrigin], writer: str) -> SegmentOrigin:
-    """What is true of all the records. Raises SegmentsDiffer when they are of two lives of a topic."""
+    """The origin for all records. Raises SegmentsDiffer when they are of two incarnations of a topic."""
     ids = {o.topic_id for o in origins if o.topic_id}
     if len(ids) > 1:
         first, second = (
@@ -174,8 +174,8 @@ def merged_origin(plan: MergePlan, origins: list[SegmentOrigin], writer: str) ->
             first,
             second,
             offset=plan.output.offsets.start,
-            detail=f"their topic ids are {' and '.join(sorted(ids))}: two lives of a topic in one place. Move the "
-            "segments of one of them away",
+            detail=f"their topic ids are {' and '.join(sorted(ids))}: two incarnations of a topic in one archive path. "
+            "Move the segments of one of them away",
         )
     last = origins[-1]
     return SegmentOrigin(
@@ -184,7 +184,7 @@ def merged_origin(plan: MergePlan, origins: list[SegmentOrigin], writer: str) ->
         source_partition_count=_latest(o.source_partition_count for o in origins),
         isolation_level=next((o.isolation_level for o in origins if o.isolation_level == "read_uncommitted"), "")
         or last.isolation_level,
-        # of the last record: behind an accepted fork epochs may be lower than before
+        # of the last record: after an accepted fork, epochs may be lower than before
         last_leader_epoch=next((e for o in reversed(origins) if (e := o.last_leader_epoch) is not None), None),
         catalog_generation=_latest(o.catalog_generation for o in origins),
         created_at=max(o.created_at for o in origins),
@@ -203,7 +203,7 @@ class _File:
     size_bytes: int
 
     def reader(self) -> BinaryIO:
-        """One at a time: all of them share one position."""
+        """Only one reader at a time: all of them share one file position."""
         reader = os.fdopen(os.dup(self.descriptor), "rb")
         reader.seek(0)
         return reader

@@ -1,17 +1,17 @@
-"""Chooses what a compaction run does with one source partition. Pure: a listing, settings and a time in, plans out.
+"""Plans the compaction of one source partition. Pure: a listing, settings and a time in, plans out.
 
     what readers read    [──a──][──b──][──c──]      [──d──][──e──]
     merged                [────────A────────]   gap  [─────B──────]
 
-1. The archive is seen as every reader sees it (`formats.coverage`), so overlaps are planned away: of two copies of
-   an offset, only the one that readers take is merged.
-2. Adjoining pieces of segments that may be merged (their level, their age) make a row; a gap, recorded or not, ends it.
-3. A row is cut from its beginning into merges that are full by count or size; what is left at its end is merged if the
-   minimums say that it is worth it. One input alone is never rewritten.
-4. What lies inside one segment that readers take, and is smaller or of a lower level, may be deleted when the grace is
-   over; proving that the larger one holds its records is not done here.
+1. The plan uses the same steps as every reader (`formats.coverage`), which resolves overlaps: of two copies of an
+   offset, only the one that readers use is merged.
+2. Adjoining slices of segments that may be merged (by level and age) form a row; a gap, recorded or not, ends it.
+3. A row is cut from its beginning into merges that are full by count or size; the rest at its end is merged if it
+   reaches the minimums. A single input is never rewritten.
+4. A segment inside another one that readers use, and smaller or of a lower level, may be deleted after the grace
+   period; the proof that the larger one holds its records is not part of planning.
 
-Same listing, same plans: whoever plans at the same time plans the same keys, of which one writer wins.
+Same listing, same plans: processes that plan at the same time plan the same keys, and one writer of each key wins.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from formats.segment import OffsetRange, Segment, SegmentInfo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergePlan:
-    """Write `output` from `inputs`, which adjoin in this order; each reaches its segment's end."""
+    """Write `output` from `inputs`, which adjoin in this order; each slice reaches its segment's end."""
 
     output: Segment
     inputs: tuple[SegmentSlice, ...]
@@ -37,7 +37,7 @@ class MergePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanPlan:
-    """Delete those of `inside` whose records `keeper` is proved to hold."""
+    """Delete the segments of `inside` whose records `keeper` is proved to hold."""
 
     keeper: Segment
     inside: Mapping[Segment, int]  # stored bytes of each, in key order
@@ -47,7 +47,7 @@ CompactionPlan = MergePlan | CleanPlan
 
 
 def plan_partition(stored: Collection[SegmentInfo], job: CompactionJob, now: datetime) -> Sequence[CompactionPlan]:
-    """`stored` is everything known of one source partition, all levels, without quarantined segments."""
+    """`stored` is the listing of one source partition, all levels, without quarantined segments."""
     cleaning = plan_cleaning(stored, job, now) if job.delete else ()
     return [*_merge(stored, job, now), *cleaning]
 
@@ -87,14 +87,14 @@ def _plan(row: Sequence[SegmentSlice], size_bytes: int, job: CompactionJob, *, f
 
 
 def plan_cleaning(stored: Collection[SegmentInfo], job: CompactionJob, now: datetime) -> Iterator[CleanPlan]:
-    """Only what readers take keeps anything: a merged segment that lies inside another goes with the rest, and so does
-    the loser of an overlap that nobody has merged yet."""
-    grown_up = {
+    """Only a segment that readers use can be a keeper: a merged segment inside another one is deleted with the rest,
+    and so is the loser of an overlap that is not merged yet."""
+    old_enough = {
         info.segment
         for info in stored
         if info.segment.level <= job.max_level + 1 and info.stored_at <= now - job.delete_grace
     }
-    if not grown_up:
+    if not old_enough:
         return
     candidates = sorted(
         (info for info in stored if job.min_level <= info.segment.level <= job.max_level + 1),
@@ -102,19 +102,19 @@ def plan_cleaning(stored: Collection[SegmentInfo], job: CompactionJob, now: date
     )
     starts = [info.segment.offsets.start for info in candidates]
     for step in from_first(info.segment for info in stored):
-        if isinstance(step, Gap) or step.segment not in grown_up:
+        if isinstance(step, Gap) or step.segment not in old_enough:
             continue
         keeper = step.segment
         first = bisect_left(starts, keeper.offsets.start)
         inside = [
             info
             for info in candidates[first : bisect_left(starts, keeper.offsets.next_offset)]
-            if info.segment.offsets.end <= keeper.offsets.end and _gives_way(info.segment, keeper)
+            if info.segment.offsets.end <= keeper.offsets.end and _is_replaceable(info.segment, keeper)
         ]
         if inside:
             yield CleanPlan(keeper=keeper, inside=dict(sorted((i.segment, i.size_bytes) for i in inside)))
 
 
-def _gives_way(inside: Segment, keeper: Segment) -> bool:
-    """A smaller range or a lower level: never both of two segments to each other."""
+def _is_replaceable(inside: Segment, keeper: Segment) -> bool:
+    """Whether `inside` has a smaller range or a lower level. Never true in both directions."""
     return inside.offsets != keeper.offsets or inside.level < keeper.level

@@ -1,7 +1,7 @@
-"""What a stored segment holds of given offsets: the proof that comes before every delete.
+"""Digests of offset ranges of a stored segment: the proof required before every delete.
 
-The digest of a range is computed from decoded records, and compared with what another segment's footer says of the same
-range. Equal digests are equal records, all of them and no others.
+The digest of a range is computed from decoded records, and compared with the digest in another segment's footer for the
+same range. Equal digests prove equal records, all of them and no others.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ def digests_of(batches: Iterable[pa.RecordBatch], ranges: Sequence[OffsetRange])
             if part.num_rows:
                 digesters[i].update(part)
             del part
-        del batch  # a row group: not to be held while the next one is read
+        del batch  # free the row group before the next one is read
     return [digester.digest() for digester in digesters]

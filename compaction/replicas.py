@@ -1,4 +1,4 @@
-"""Whether records are where they are meant to be copied to, before their segments go."""
+"""Whether segments are copied as configured, checked before they are deleted."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ def _everything(_: Segment) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaCheck:
-    """Of an archive that S3 replicates, or that `replicator sync` copies to `there`, or neither."""
+    """Checks copies of an archive that S3 replicates, that `replicator sync` copies to `there`, or that has no copy."""
 
     here: SegmentStore
     there: SegmentStore | None = None
-    carried: Callable[[Segment], bool] = _everything  # by `sync`
+    carried: Callable[[Segment], bool] = _everything  # whether `sync` copies the segment
 
     def unfit(self, keeper: Segment) -> str:
-        """Why nothing inside `keeper` may go yet; empty: it may. Raises StoreUnavailable."""
+        """Why nothing inside `keeper` may be deleted yet; empty: it may. Raises StoreUnavailable."""
         info = self.here.stat(keeper)
         if info is None:
             return "it is not stored any more"
         return _UNFINISHED.get(info.replication, "")
 
     def missing(self, keeper: Segment, segments: Collection[Segment]) -> Mapping[Segment, str]:
-        """Those of `segments` that may not go although `keeper` may, with the reason: neither it nor the keeper has a
-        copy that is the same. Raises StoreUnavailable."""
+        """The segments that may not be deleted although `keeper` is fit, with the reason: neither the segment nor the
+        keeper has an identical copy. Raises StoreUnavailable."""
         if self.there is None or not segments:
             return {}
         of_keeper = ""
@@ -60,7 +60,7 @@ class ReplicaCheck:
         return found
 
     def uncopied(self, segment: Segment) -> str:
-        """Why `segment` may not go for good: it has no copy that is the same. Empty: it may, or is gone already. Raises
+        """Why `segment` may not expire: it has no identical copy. Empty: it may, or it no longer exists. Raises
         StoreUnavailable."""
         info = self.here.stat(segment)
         if info is None:
@@ -70,7 +70,7 @@ class ReplicaCheck:
         return self._problem_if_carried(segment) or ""
 
     def _problem_if_carried(self, segment: Segment) -> str | None:
-        """None: sync does not copy it. Empty: its copy is the same, or nothing is here that could be lost."""
+        """None: sync does not copy it. Empty: its copy is identical, or the segment no longer exists."""
         if self.there is None or not self.carried(segment):
             return None
         try:
@@ -79,7 +79,7 @@ class ReplicaCheck:
             return ""
 
     def _problem_of_copy(self, segment: Segment) -> str:
-        """Empty: its copy is the same. Raises SegmentNotFound when there is nothing here to compare it with."""
+        """Empty: its copy is identical. Raises SegmentNotFound when the segment itself no longer exists."""
         assert self.there is not None
         found = compare(_located(self.here, segment), _located(self.there, segment))
         match found.state:

@@ -1,20 +1,21 @@
-"""Chooses what of one source partition is kept no longer. Pure: a listing, a rule and a time in; deletions out.
+"""Plans the expiry of one source partition. Pure: a listing, a rule and a time in; deletions out.
 
     what readers read    [──a──][──b──][──c──]   [──d──][──e──]
     by the rule           too old        cut ^    kept
     held                        ▔▔▔
     removed              [──a──]       [──c──]
 
-1. One offset, the cut, decides: of what ends below it all goes, of the rest nothing does. So what stays is the newest,
-   in one piece, and overlapping segments go or stay with the offsets that they hold.
-2. Two things may move the cut up: age, to the first offset of any segment that is young enough to stay; and bytes, to
-   the oldest of the newest segments that have room together. Nothing moves it above the newest `keep_segments`.
-3. What overlaps held offsets stays, wherever the cut is; what is older and not held goes. The hole is intended.
-4. A quarantined segment is no point to restore from: it does not count as kept, and it is never deleted.
+1. One offset, the cut, decides: every segment that ends below it is removed, no other is. So the newest offsets stay,
+   as one contiguous range, and overlapping segments go or stay with the offsets that they hold.
+2. Two limits may move the cut up: age, to the first offset of any segment that is young enough to stay; and bytes, to
+   the oldest of the newest segments that fit together. Neither moves it above the newest `keep_segments`.
+3. Segments that overlap held offsets stay, wherever the cut is; older segments that are not held go. The resulting hole
+   is intended.
+4. A quarantined segment cannot be restored from: it does not count as kept, and it is never deleted.
 
-Age is that of the stored object by the store's clock. Records carry any time that their producers give them, and asking
-each footer would be one request for each segment; a listing tells when an object was stored, and it was never stored
-before its records were there. A merged segment is younger than its inputs: what it holds is kept longer, not shorter.
+The age is that of the stored object, by the store's clock. Record timestamps are whatever producers set, and reading
+each footer would cost one request per segment; a listing reports when an object was stored, which is never before its
+records existed. A merged segment is younger than its inputs: its records are kept longer, not shorter.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from formats.coverage import Extent, SegmentSlice, from_first, joined, uncovered
 from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.settings.units import format_age, format_duration, format_size
 
-SKEW = timedelta(minutes=5)  # by which clocks may differ
+SKEW = timedelta(minutes=5)  # tolerated difference between clocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +44,11 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """What goes of one partition, and what stays."""
+    """What is removed from one partition, and what stays."""
 
-    deletions: tuple[Deletion, ...]  # oldest offsets first, never none
+    deletions: tuple[Deletion, ...]  # oldest offsets first, never empty
     stays: Extent
-    newest: Segment  # of what stays: a reader reads it
+    newest: Segment  # that stays and that readers use
     before: OffsetRange  # from the first to the last offset stored
 
     @property
@@ -63,7 +64,7 @@ class Expiry:
         return sum(one.info.size_bytes for one in self.deletions)
 
     def without(self, kept: Iterable[Segment]) -> Expiry | None:
-        """The same, with a cut below all of `kept`: what cannot go keeps everything behind it, too."""
+        """The plan with the cut below all of `kept`: a segment that cannot be removed keeps everything after it."""
         cut = min((s.offsets.start for s in kept), default=self.before.next_offset)
         going = tuple(one for one in self.deletions if one.segment.offsets.end < cut)
         if not going:
@@ -72,7 +73,7 @@ class Expiry:
         return replace(self, deletions=going, stays=joined([*self.stays.runs, *stay]))
 
     def unexplained(self, recorded: Collection[OffsetRange]) -> list[OffsetRange]:
-        """Offsets that nothing will cover any more, and that no recorded gap explains yet."""
+        """Offsets that no segment will cover after the removal, and that no recorded gap explains yet."""
         gone = joined(segment.offsets for segment in self.segments)
         explained = [*self.stays.runs, *recorded]
         return [left for run in gone.runs for left in uncovered(explained, run)]
@@ -80,7 +81,7 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiryRefused:
-    """A partition of which nothing is removed, because something about it is unsure."""
+    """A partition from which nothing is removed, because something about it is uncertain."""
 
     source: SourcePartition
     reason: str
@@ -92,8 +93,8 @@ def plan_expiry(
     now: datetime,
     quarantined: Collection[Segment] = (),
 ) -> Expiry | ExpiryRefused | None:
-    """`stored` is everything listed of one source partition, all levels; `now` by the store's clock. None when nothing
-    is to go."""
+    """`stored` is the listing of one source partition, all levels; `now` is by the store's clock. None when nothing
+    expires."""
     early = [info for info in stored if info.stored_at > now + SKEW]
     if early:
         return ExpiryRefused(source=early[0].segment.source, reason=_from_the_future(early[0], now))
@@ -122,7 +123,7 @@ def plan_expiry(
 
 
 def _age_cut(stored: Collection[SegmentInfo], rule: RetentionRule, now: datetime) -> int:
-    """Not by what is read, but by all that is stored: a young copy of old offsets keeps them, too."""
+    """Uses all stored segments, not only those that readers use: a young copy of old offsets keeps them, too."""
     if rule.max_age is None:
         return 0
     young = [info.segment.offsets.start for info in stored if info.stored_at > now - rule.max_age]
@@ -151,12 +152,12 @@ def _reason(info: SegmentInfo, rule: RetentionRule, by_age: int, now: datetime) 
 def _from_the_future(info: SegmentInfo, now: datetime) -> str:
     return (
         f"{info.segment} was stored {info.stored_at.isoformat(timespec='seconds')}, and now it is "
-        f"{now.isoformat(timespec='seconds')}: ages cannot be told; set this machine's clock, or the store's"
+        f"{now.isoformat(timespec='seconds')}: ages cannot be computed; set this machine's clock, or the store's"
     )
 
 
 def _quarantined(segments: Sequence[Segment]) -> str:
     return (
         f"{segments[0]} is quarantined{f', and {len(segments) - 1} more' if len(segments) > 1 else ''}: what it holds "
-        "cannot be told; restore it from a copy of the bucket, or delete it there"
+        "is unknown; restore it from a copy of the bucket, or delete it there"
     )

@@ -1,4 +1,4 @@
-"""The `[retention]` section: how long the archive keeps what it has, and what it keeps whatever its age."""
+"""The `[retention]` section: how long the archive keeps segments, and what it keeps whatever its age."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HELD = re.compile(r"(?P<partition>\*|[0-9]{1,10}):(?P<start>[0-9]{1,19})-(?P<en
 
 @dataclass(frozen=True, slots=True)
 class HeldOffsets:
-    """Offsets that are never removed: of one partition, or (None) of each."""
+    """Offsets that are never removed: of one partition, or (None) of every partition."""
 
     partition: int | None
     offsets: OffsetRange
@@ -37,22 +37,22 @@ class HeldOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionRule:
-    """What is kept of each partition of a topic. A limit that is not set removes nothing; of two, either does."""
+    """What is kept of each partition of a topic. An unset limit removes nothing; with two limits, either does."""
 
     max_age: timedelta | None = field(
         default=None,
         metadata=about(
-            "segments stored longer ago are removed, by the store's clock; a merge begins it anew; default: none",
+            "segments stored longer ago are removed, by the store's clock; a merge restarts the age; default: no limit",
         ),
     )
     max_bytes: int | None = field(
         default=None,
         metadata=about(
-            "stored bytes kept of each partition, the newest, of what readers read; default: all", size=True, minimum=1
+            "stored bytes kept of each partition, the newest that readers use; default: no limit", size=True, minimum=1
         ),
     )
     keep_segments: int = field(
-        default=1, metadata=about("the newest so many of what readers read are kept, whatever the limits", minimum=1)
+        default=1, metadata=about("number of newest segments that readers use, kept whatever the limits", minimum=1)
     )
     hold: tuple[HeldOffsets, ...] = field(
         default=(),
@@ -68,17 +68,15 @@ class RetentionRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionSettings:
-    """What `replicator gc` removes of the archive. A topic without a rule is kept for ever."""
+    """What `replicator gc` removes from the archive. A topic without a rule is kept for ever."""
 
     topics: tuple[TopicRule[RetentionRule], ...] = field(
-        metadata=about(
-            'whose archive has limits, in file order: [retention.topics."name"] or [retention.topics."^expression"]'
-        )
+        metadata=about('limits by topic, in file order: [retention.topics."name"] or [retention.topics."^expression"]')
     )
     max_delete_percent: int = field(
         default=50,
         metadata=about(
-            "a topic of which a run would remove more of the stored bytes is left alone, unless by --allow-large",
+            "a run that would remove more of a topic's stored bytes leaves the topic alone, without --allow-large",
             minimum=1,
             maximum=100,
         ),
@@ -90,7 +88,7 @@ class RetentionSettings:
     delete_grace: timedelta = field(
         default=timedelta(hours=1),
         metadata=about(
-            "with --covered: how long a segment stays after the one that holds its records is stored, for readers",
+            "with --covered: how long a segment stays, for readers, after the one that holds its records is stored",
             minimum=timedelta(0),
         ),
     )

@@ -1,6 +1,6 @@
-"""One run of a compaction job: list, plan, have the plans carried out, list again, until nothing is left to do.
+"""One run of a compaction job: list, plan, execute the plans, list again, until there are no more plans.
 
-What egress stores behind the last segment of the first listing is the next run's, or a run might never end."""
+Segments that egress stores after the end of the first listing are left to the next run, or a run might never end."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from infra.runtime.lifecycle import Clock, Stop
 log = logging.getLogger(__name__)
 
 Execute = Callable[[Sequence[str], CompactionJob], Sequence[str]]
-"""Plans as text in, outcomes as text out, in the same order. Raises when it cannot be said what became of them."""
+"""Plans as text in, outcomes as text out, in the same order. Raises when the outcomes are unknown."""
 
 MakePlans = Callable[[Collection[SegmentInfo], CompactionJob, datetime], Iterable[CompactionPlan]]
 """For one source partition."""
 
 
 class CompactionStopped(ReplicatorError):
-    """Nothing is lost by it."""
+    """A run was stopped. No data is lost."""
 
     def __init__(self) -> None:
         super().__init__("stopped before everything was merged and deleted; the next run plans the rest anew")
@@ -40,7 +40,7 @@ class CompactionStopped(ReplicatorError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSelection:
-    """Which part of a job is asked for; nothing: all of it."""
+    """Which part of a job to run; empty: all of it."""
 
     topics: frozenset[str] = frozenset()
     partitions: frozenset[int] = frozenset()
@@ -56,7 +56,7 @@ class JobSelection:
 @dataclass(slots=True)
 class CompactionReport:
     job: str
-    plans: list[CompactionPlan] = field(default_factory=list)  # all of a dry run
+    plans: list[CompactionPlan] = field(default_factory=list)  # of a dry run
     outcomes: list[PlanOutcome] = field(default_factory=list)
     objects: int = 0  # seen by the first listing
     size_bytes: int = 0
@@ -64,17 +64,19 @@ class CompactionReport:
 
     @property
     def failed(self) -> bool:
-        """Something could not be done now, and may be next time."""
+        """Whether a plan failed that may succeed in the next run."""
         return any(o.error and not o.bad for o in self.outcomes)
 
 
 @dataclass(slots=True)
 class _Tried:
-    """What this run began with, and has had carried out: a plan that changed nothing would come again for ever."""
+    """The first listing's ends and the executed plans: a plan that changed nothing would be repeated for ever."""
 
-    ends: dict[SourcePartition, int] = field(default_factory=dict)  # of the first listing: next offsets behind it
+    ends: dict[SourcePartition, int] = field(default_factory=dict)  # next offsets after the first listing
     merges: set[Segment] = field(default_factory=set)
-    kept: set[tuple[Segment, Segment]] = field(default_factory=set)  # keeper, and what it was not proved to hold
+    kept: set[tuple[Segment, Segment]] = field(
+        default_factory=set
+    )  # keeper, and a segment that it is not proved to hold
 
     def add(self, plans: Sequence[CompactionPlan], outcomes: Sequence[PlanOutcome]) -> None:
         for plan, outcome in zip(plans, outcomes, strict=True):
@@ -87,7 +89,7 @@ class _Tried:
                     self.kept.update((plan.keeper, parse_key("", key)) for key in outcome.kept)
 
     def rest_of(self, plan: CompactionPlan) -> CompactionPlan | None:
-        """What of it is worth a try."""
+        """The part of the plan that was not tried in this run."""
         match plan:
             case MergePlan():
                 return None if plan.output in self.merges else plan
@@ -98,7 +100,7 @@ class _Tried:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compactor:
-    """Lists and plans; `execute` works. One thread."""
+    """Lists and plans; `execute` does the work. One thread."""
 
     region: str
     store: SegmentStore
@@ -109,7 +111,7 @@ class Compactor:
     make_plans: MakePlans = plan_partition
 
     def run(self, job: CompactionJob, selection: JobSelection, *, dry_run: bool = False) -> CompactionReport:
-        """Raises what the store and `execute` raise, and CompactionStopped, which may be what made them raise."""
+        """Raises the errors of the store and of `execute`, and CompactionStopped when `stop` is set."""
         try:
             return self._run(job, selection, dry_run=dry_run)
         except CompactionStopped:
@@ -125,7 +127,7 @@ class Compactor:
         tried = _Tried()
         while True:
             if self.stop.is_set():
-                raise CompactionStopped  # what is left is known to nobody, and whoever asked for all of it is told
+                raise CompactionStopped  # the remaining work is unknown, so the caller must not see success
             plans = list(self._plans(job, selection, report, tried))
             if dry_run:
                 report.plans = plans
@@ -137,7 +139,7 @@ class Compactor:
             outcomes = [decode_outcome(text) for text in self.execute(rows, job)]
             report.outcomes += outcomes
             tried.add(plans, outcomes)
-            self._tell(outcomes, report)
+            self._report_outcomes(outcomes, report)
 
     def _plans(
         self,
@@ -146,7 +148,7 @@ class Compactor:
         report: CompactionReport,
         tried: _Tried,
     ) -> Iterator[CompactionPlan]:
-        """Partition by partition, so that only one listing of a partition is held."""
+        """Plans, partition by partition, so that only one partition's listing is held."""
         now = self.clock.now()
         region = job.region or self.region
         quarantined = self.control.quarantined(region)
@@ -166,11 +168,11 @@ class Compactor:
                     report.size_bytes += sum(info.size_bytes for info in known)
                     tried.ends[source] = end_of(info.segment.offsets for info in known)
                 known = [info for info in known if info.segment.offsets.start < tried.ends.get(source, 0)]
-                fit = [info for info in known if not _is_of(quarantined.get(info.segment), info)]
+                fit = [info for info in known if not _is_quarantined(quarantined.get(info.segment), info)]
                 yield from filter(None, map(tried.rest_of, self.make_plans(fit, job, now)))
 
-    def _tell(self, outcomes: Sequence[PlanOutcome], report: CompactionReport) -> None:
-        """Quarantine what is not what it says; one line for each plan."""
+    def _report_outcomes(self, outcomes: Sequence[PlanOutcome], report: CompactionReport) -> None:
+        """Log one line for each plan, and quarantine corrupt segments."""
         now = self.clock.now()
         for outcome in outcomes:
             event, extra = _event(outcome)
@@ -188,7 +190,7 @@ class Compactor:
 
 
 def _event(outcome: PlanOutcome) -> tuple[str, dict[str, object]]:
-    """The log event of an outcome, with its fields: of the merged segment, or of those that were deleted."""
+    """The log event of an outcome with its fields: of the merged segment, or of the deleted ones."""
     if outcome.deleted:
         event, count = "segments_deleted", outcome.deleted
         records, stored_bytes = outcome.deleted_records, outcome.freed_bytes
@@ -203,5 +205,5 @@ def _event(outcome: PlanOutcome) -> tuple[str, dict[str, object]]:
     }
 
 
-def _is_of(found: Quarantined | None, info: SegmentInfo) -> bool:
+def _is_quarantined(found: Quarantined | None, info: SegmentInfo) -> bool:
     return found is not None and found.stored_at == info.stored_at

@@ -1,4 +1,4 @@
-"""When jobs run: cron expressions, in their time zones. The only module that knows croniter."""
+"""When jobs run: cron expressions in their time zones. The only module that imports croniter."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from croniter import CroniterBadCronError, CroniterBadDateError, croniter
 from compaction.settings import CompactionJob
 from formats.errors import ConfigError
 
-SIX_FIELDS = 6  # seconds first, as the ancestor's
+SIX_FIELDS = 6  # seconds first, as in the ancestor
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Due:
 
 
 def next_run(job: CompactionJob, after: datetime) -> datetime | None:
-    """The first time behind `after` (UTC), UTC; None for a job without a cron, and when there never is one. Raises
+    """The first run after `after`, both UTC; None for a job without a cron, and when there is no such time. Raises
     ConfigError."""
     if job.cron is None:
         return None
@@ -38,11 +38,11 @@ def next_run(job: CompactionJob, after: datetime) -> datetime | None:
 
 
 class Schedule:
-    """Which job is next. Runs that were missed, while another ran or the process was down, are one run."""
+    """Which job is next. Runs missed while another job ran or the process was down become one run."""
 
     def __init__(self, jobs: Sequence[CompactionJob], now: datetime, jitter: Mapping[str, float] | None = None) -> None:
-        """`jitter`: what part of its own span each job waits behind its time, 0 to 1. Raises ConfigError, with every
-        bad expression, and when no job ever runs."""
+        """`jitter`: the fraction, 0 to 1, of its jitter span by which a job is delayed. Raises ConfigError with every
+        invalid expression, and when no job ever runs."""
         problems: list[str] = []
         self._jobs = list(jobs)
         self._jitter = dict(jitter or {})
@@ -76,11 +76,11 @@ class Schedule:
         )
 
     def put_off(self, job: CompactionJob, until: datetime) -> None:
-        """It could not run: not later than at `until` it is due again."""
+        """The job could not run: it is due again at `until` at the latest."""
         self._next[job.name] = min(until, self._next.get(job.name, until))
 
     def take(self, now: datetime) -> CompactionJob | None:
-        """The job whose time has come, the one that waits longest; its next run is planned from `now` on."""
+        """The due job that has waited longest; its next run is planned from `now`."""
         due = next((due for due in self.coming if due.at <= now), None)
         if due is None:
             return None

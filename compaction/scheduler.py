@@ -1,4 +1,4 @@
-"""Runs jobs by the clock, one at a time, for as long as the process lives."""
+"""Runs jobs on their schedule, one at a time, until the process stops."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class Scheduler:
     stop: Stop
 
     def loop(self) -> None:
-        """Until `stop`. A run that fails is told, and comes again at its time."""
-        self._tell_next()
+        """Runs until `stop`. A failed run is reported, and the job runs again at its next time."""
+        self._log_next()
         self.health.started(True)
         with ThreadPoolExecutor(1, "compaction-run") as pool:
             while not self.stop.is_set():
@@ -47,9 +47,9 @@ class Scheduler:
                     continue
                 running = pool.submit(self._run, job)
                 while not wait([running], TURN.total_seconds()).done:
-                    self.health.turn(self.clock.now())  # a run takes hours, and is no hanging process
+                    self.health.turn(self.clock.now())  # a run may take hours; the process is not hanging
                 running.result()
-                self._tell_next()
+                self._log_next()
         self.health.started(False)
 
     def _run(self, job: CompactionJob) -> None:
@@ -82,6 +82,6 @@ class Scheduler:
             self.health.resumed(what)
         log.info("compaction_ended", extra={log_fields.OPERATION: job.name})
 
-    def _tell_next(self) -> None:
+    def _log_next(self) -> None:
         for due in self.schedule.coming:
             log.info("compaction_next", extra={log_fields.OPERATION: due.job.name, log_fields.NEXT: due.at.isoformat()})

@@ -1,4 +1,4 @@
-"""The `[compaction]` section: which segments are merged into larger ones, when, and what becomes of the small ones."""
+"""The `[compaction]` section: which segments are merged into larger ones, when, and whether the inputs are deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _zone(name: str) -> str | None:
     try:
         ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # not found, not a file, not a name
-        return f"{name!r} is no time zone, such as UTC or Europe/Berlin"
+        return f"{name!r} is not a time zone, such as UTC or Europe/Berlin"
     return None
 
 
@@ -30,7 +30,7 @@ def _zone(name: str) -> str | None:
 class CompactionJob:
     """What one job merges. Sizes are those of stored objects."""
 
-    name: str = field(metadata=about("word for logs and reports", check=not_blank))
+    name: str = field(metadata=about("name for logs and reports", check=not_blank))
     cron: str | None = field(
         default=None,
         metadata=about("when it runs; default: only with `replicator compact --once`", check=_CRON),
@@ -38,17 +38,17 @@ class CompactionJob:
     timezone: str = field(default="UTC", metadata=about("time zone of `cron`", check=_zone))
     jitter: timedelta = field(
         default=timedelta(0),
-        metadata=about("a run begins at a random moment of this span behind its time", minimum=timedelta(0)),
+        metadata=about("a run is delayed by a random time up to this", minimum=timedelta(0)),
     )
     parallelism: int | None = field(
-        default=None, metadata=about("merges that run at once; default: as many as Spark has room for", minimum=1)
+        default=None, metadata=about("merges that run in parallel; default: as many as Spark has slots", minimum=1)
     )
     topics: tuple[TopicPattern, ...] = field(default=(), metadata=about("names or expressions; empty = all"))
     region: str | None = field(default=None, metadata=about("whose archive; default: this region's", check=region_name))
     owner: bool = field(
         default=False,
         metadata=about(
-            "allow another region's archive: only for one that receives nothing from its source any more, since two "
+            "allow another region's archive: only for one that no longer receives anything from its source, since two "
             "regions must never change the same objects"
         ),
     )
@@ -65,45 +65,52 @@ class CompactionJob:
     )
     min_segment_age: timedelta = field(
         default=timedelta(hours=1),
-        metadata=about("younger segments are left alone, by the store's clock", minimum=timedelta(0)),
+        metadata=about("younger segments are not merged; by the store's clock", minimum=timedelta(0)),
     )
     min_segment_count: int = field(
         default=10,
-        metadata=about("fewer are not merged, unless their merged segment is full; one alone never is", minimum=1),
+        metadata=about(
+            "fewer inputs are not merged, unless the merged segment is full; a single one never is", minimum=1
+        ),
     )
     min_segment_size: int = field(
         default=GIB,
-        metadata=about("less in all is not merged, unless the merged segment is full", size=True, minimum=0),
+        metadata=about("a smaller total is not merged, unless the merged segment is full", size=True, minimum=0),
     )
-    max_segment_count: int = field(default=10_000, metadata=about("inputs of one merged segment", minimum=2))
+    max_segment_count: int = field(
+        default=10_000, metadata=about("maximum number of inputs of one merged segment", minimum=2)
+    )
     max_segment_size: int = field(
-        default=4 * GIB, metadata=about("inputs of one merged segment, in all", size=True, minimum=1)
+        default=4 * GIB, metadata=about("maximum total size of the inputs of one merged segment", size=True, minimum=1)
     )
     batch_size: int = field(
-        default=1_000_000, metadata=about("records in one row group of a merged segment, at most", minimum=1)
+        default=1_000_000, metadata=about("maximum records in one row group of a merged segment", minimum=1)
     )
     row_group_size: int = field(
         default=32 * MIB,
         metadata=about(
-            "raw bytes in one row group of a merged segment, at most: what its readers hold at once",
+            "maximum raw bytes in one row group of a merged segment; a reader holds one row group",
             size=True,
             minimum=MIB,
             maximum=GIB,
         ),
     )
     compression_level: int = field(
-        default=9, metadata=about("of merged segments, which are written once and read for years", minimum=1)
+        default=9,
+        metadata=about("compression level of merged segments, which are written once and read for years", minimum=1),
     )
     storage_class: str | None = field(
-        default=None, metadata=about("of merged segments; default: that of [s3]", check=not_blank)
+        default=None, metadata=about("storage class of merged segments; default: that of [s3]", check=not_blank)
     )
     delete: bool = field(
         default=True,
-        metadata=about("delete what a merged segment was proved to hold"),
+        metadata=about("delete segments whose records a merged segment is proved to hold"),
     )
     delete_grace: timedelta = field(
         default=timedelta(hours=1),
-        metadata=about("how long it stays after the merged segment is stored, for readers", minimum=timedelta(0)),
+        metadata=about(
+            "how long an input stays, for readers, after the merged segment is stored", minimum=timedelta(0)
+        ),
     )
 
     def __post_init__(self) -> None:
@@ -125,17 +132,17 @@ class CompactionJob:
 class CompactionSettings:
     """Merging of archived segments, level by level, on Spark."""
 
-    jobs: tuple[CompactionJob, ...] = field(metadata=about("what is merged, each under [[compaction.jobs]]"))
+    jobs: tuple[CompactionJob, ...] = field(metadata=about("jobs, each under [[compaction.jobs]]"))
     master: str = field(
         default="local[*,4]",
-        metadata=about("where Spark works: local[cores,attempts], spark://host:port, yarn, k8s://…", check=not_blank),
+        metadata=about("Spark master: local[cores,attempts], spark://host:port, yarn, k8s://…", check=not_blank),
     )
     spark: Mapping[str, str] = field(
         default_factory=dict, metadata=about("[compaction.spark]: Spark's own properties, such as spark.jars.ivy")
     )
     ship_packages: bool = field(
         default=False,
-        metadata=about("send this program to the workers, which have all that it needs; see docs/spark.md"),
+        metadata=about("send this program to the workers, which have its dependencies installed; see docs/spark.md"),
     )
     spool_dir: Path | None = field(
         default=None,

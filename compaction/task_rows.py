@@ -1,4 +1,4 @@
-"""Plans and their outcomes as text: what crosses between the process that plans and those that work."""
+"""Plans and outcomes as text, exchanged between the planning process and the workers."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from formats.segment import Segment, parse_key
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOutcome:
-    """Of one plan. Sizes are of stored objects, but for `raw_bytes`."""
+    """Outcome of one plan. Sizes are of stored objects, except `raw_bytes`."""
 
     segment: str  # the merged one, or the keeper
     merged: int = 0  # inputs
     deleted: int = 0
-    deleted_records: int = 0  # all of them in the keeper
-    records: int = 0  # of the merged one
+    deleted_records: int = 0  # all of them are in the keeper
+    records: int = 0  # of the merged segment
     raw_bytes: int = 0
     read_bytes: int = 0
     stored_bytes: int = 0
@@ -28,7 +28,7 @@ class PlanOutcome:
     seconds: float = 0.0
     error: str = ""  # why it was not carried out
     kept: Mapping[str, str] = field(default_factory=dict)  # segments that were not deleted, with the reason
-    bad: Mapping[str, str] = field(default_factory=dict)  # segments that are not what they say
+    bad: Mapping[str, str] = field(default_factory=dict)  # corrupt segments, with the reason
 
     @property
     def partition(self) -> str:

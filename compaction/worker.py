@@ -1,4 +1,4 @@
-"""Carries out one plan, wherever it runs, and says what came of it. A plan that fails harms no other."""
+"""Carries out one plan, on any process, and returns its outcome. A failed plan does not affect others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Worker:
     cleaner: Cleaner
 
     def carry_out(self, plan: CompactionPlan) -> PlanOutcome:
-        """May be called twice for one plan, also at the same time: every step of it can be repeated."""
+        """May be called twice for one plan, even at the same time: every step is idempotent."""
         began = time.monotonic()
         name = str(plan.output if isinstance(plan, MergePlan) else plan.keeper)
         try:
@@ -32,7 +32,7 @@ class Worker:
                 segment=name, error=f"{error.segment}: {error}", bad={str(error.segment): error.reason}
             )
         except CorruptSegment as error:
-            # a keeper is quarantined; a merge that is refused before its put has left no object, and fails the run
+            # a keeper is quarantined; a merge that fails before its put has stored nothing, and fails the run
             bad = {name: error.what} if isinstance(plan, CleanPlan) else {}
             outcome = PlanOutcome(segment=name, error=error.what, bad=bad)
         except SegmentNotFound as error:
@@ -41,7 +41,7 @@ class Worker:
         except (ReplicatorError, OSError) as error:
             outcome = PlanOutcome(segment=name, error=str(error))
         except Exception as error:
-            # a mistake of ours, perhaps, but not one that should keep the other plans from being carried out
+            # probably a bug, but it must not stop the other plans
             log.exception("plan_failed", extra={log_fields.SEGMENT: name})
             outcome = PlanOutcome(segment=name, error=f"unexpected: {error!r}")
         return replace(outcome, seconds=time.monotonic() - began)

@@ -1,8 +1,8 @@
-"""Messages and control objects as JSON with a version: sorted keys and no blanks, so that one value has one form.
+"""Messages and control objects as versioned JSON: sorted keys and no whitespace, so that one value has one encoding.
 
-    {"field": …, "v": 1}     a codec is made of a dataclass: its fields by their names, times as ISO 8601
+    {"field": …, "v": 1}     a codec is built from a dataclass: fields by name, times in ISO 8601
 
-A decoder passes over fields that it does not know, since a newer program may add some, and refuses another version.
+A decoder ignores unknown fields, since a newer program may add some, and rejects another version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 VERSION = 1
-SHOWN = 200  # bytes of what is malformed
+SHOWN = 200  # bytes of the malformed input quoted in an error
 
 T = TypeVar("T", bound="DataclassInstance")
 FromJson = Callable[[Any], object]
@@ -33,16 +33,16 @@ def dump(value: Mapping[str, object]) -> bytes:
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """Of this version. Raises what `malformed` translates."""
-    said: dict[str, Any] = json.loads(data)
-    if said["v"] != VERSION:
-        raise ValueError(f"version {said['v']}, this program reads {VERSION}")
-    return said
+    """Parse an object of this version. Raises only errors that `malformed` translates."""
+    message: dict[str, Any] = json.loads(data)
+    if message["v"] != VERSION:
+        raise ValueError(f"version {message['v']}, this program reads {VERSION}")
+    return message
 
 
 @contextmanager
 def malformed(what: str, data: bytes) -> Iterator[None]:
-    """For the block that decodes `data`: whatever is wrong with it is a MalformedEvent, "not {what}: …"."""
+    """Around the block that decodes `data`: translates its errors to MalformedEvent, "not {what}: …"."""
     try:
         yield
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -50,8 +50,8 @@ def malformed(what: str, data: bytes) -> Iterator[None]:
 
 
 class Codec(Generic[T]):
-    """Values of one dataclass, whose fields are numbers, text, truth values, times, words of an enumeration, lists of
-    text, or None where their type allows it."""
+    """Encodes and decodes one dataclass. Its fields are int, str, bool, datetime, StrEnum or a tuple of one of these,
+    or None where the type allows it."""
 
     def __init__(
         self,
@@ -62,9 +62,10 @@ class Codec(Generic[T]):
         added: Collection[str] = (),
         omitted: Collection[str] = (),
     ) -> None:
-        """`what`: for errors; may name fields that are `outside`, which means: not in the message, but known from its
-        key. Older programs did not write the fields that were `added`; those that are `omitted` are in the message only
-        when they are not at their default. A decoder takes the default of both where they are absent."""
+        """`what` names the message in errors and may refer to `outside` fields as `{field}`. Field names in `outside`
+        are not in the message but known from its key. Fields in `added` are absent from messages of older programs;
+        fields in `omitted` are written only when they differ from their default. When a field of either kind is
+        absent, the decoder uses its default."""
         hints = get_type_hints(kind)
         self._kind, self._what = kind, what
         self._written = tuple(field.name for field in fields(kind) if field.name not in outside)
@@ -72,27 +73,27 @@ class Codec(Generic[T]):
         self._defaults = {field.name: field.default for field in fields(kind) if field.name in {*added, *omitted}}
         self._omitted = frozenset(omitted)
         if MISSING in self._defaults.values():
-            raise TypeError(f"{kind.__name__}: a field that may be absent has a default")
+            raise TypeError(f"{kind.__name__}: a field that may be absent needs a default")
 
     def encode(self, value: T) -> bytes:
-        found = {name: getattr(value, name) for name in self._written}
-        said = {
-            name: _to_json(one)
-            for name, one in found.items()
-            if not (name in self._omitted and one == self._defaults[name])
+        values = {name: getattr(value, name) for name in self._written}
+        message = {
+            name: _to_json(value)
+            for name, value in values.items()
+            if not (name in self._omitted and value == self._defaults[name])
         }
-        return dump(said | {"v": VERSION})
+        return dump(message | {"v": VERSION})
 
     def decode(self, data: bytes, **outside: object) -> T:
-        """Raises MalformedEvent, also for another version and for a value that its dataclass refuses."""
+        """Raises MalformedEvent, also for another version and for a value that the dataclass rejects."""
         with malformed(self._what.format_map(outside), data):
-            said = load(data)
-            read = {
-                name: from_json(said[name])
+            message = load(data)
+            values = {
+                name: from_json(message[name])
                 for name, from_json in self._from_json.items()
-                if name in said or name not in self._defaults
+                if name in message or name not in self._defaults
             }
-            return self._kind(**read, **outside)
+            return self._kind(**values, **outside)
 
 
 def _to_json(value: object) -> object:
@@ -100,14 +101,14 @@ def _to_json(value: object) -> object:
 
 
 def _from_json(kind: Any) -> FromJson:
-    """What makes a field's value of what JSON says."""
+    """A function that converts a JSON value to the field's type."""
     if isinstance(kind, UnionType):
         (known,) = (one for one in get_args(kind) if one is not NoneType)
         inner = _from_json(known)
-        return lambda said: None if said is None else inner(said)
+        return lambda value: None if value is None else inner(value)
     if get_origin(kind) is tuple:
         inner = _from_json(get_args(kind)[0])
-        return lambda said: tuple(map(inner, said))
+        return lambda value: tuple(map(inner, value))
     if kind is datetime:
         return datetime.fromisoformat
     if kind in (int, str, bool) or issubclass(kind, StrEnum):

@@ -1,4 +1,4 @@
-"""Which segments to read, in which order, to see every stored offset exactly once; and what ranges cover together.
+"""Which segments to read, in which order, to see every stored offset exactly once; and unions of offset ranges.
 
 No other module compares offset ranges.
 """
@@ -13,7 +13,7 @@ from formats.segment import OffsetRange, Segment
 
 @dataclass(frozen=True, slots=True)
 class SegmentSlice:
-    """Read these offsets of `segment`, no others."""
+    """The offsets to read of `segment`."""
 
     segment: Segment
     offsets: OffsetRange
@@ -34,8 +34,8 @@ class Gap:
 def next_step(segments: Iterable[Segment], next_offset: int) -> SegmentSlice | Gap | None:
     """The step that starts at `next_offset`, or None when nothing is stored at or after it. O(n).
 
-    Of the segments that cover it, the one reaching furthest wins, then the higher level, then the later start: fewer
-    objects to read, a merged copy rather than the pieces it replaced, and less of it to skip.
+    Of the segments that cover it, the one with the highest end wins, then the higher level, then the later start: fewer
+    objects to read, a merged segment rather than its inputs, and fewer records to skip.
     """
     here: Segment | None = None
     later: int | None = None
@@ -55,8 +55,8 @@ def _reach(segment: Segment) -> tuple[int, int, int]:
 
 
 def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[SegmentSlice | Gap]:
-    """`next_step` over and over, to the end; each slice reaches its segment's end. Sorts once: O(n log n) in segments
-    of one partition."""
+    """`next_step`, repeated to the end; each slice reaches its segment's end. Sorts once: O(n log n) in the segments of
+    one partition."""
     waiting = sorted(segments, key=lambda s: s.offsets.start, reverse=True)
     best: Segment | None = None
     while True:
@@ -75,13 +75,13 @@ def steps(segments: Iterable[Segment], next_offset: int) -> Iterator[SegmentSlic
 
 
 def from_first(segments: Iterable[Segment]) -> Iterator[SegmentSlice | Gap]:
-    """`steps` of a reader of everything: from where the archive begins."""
+    """`steps` from the first archived offset."""
     known = list(segments)
     return steps(known, min((segment.offsets.start for segment in known), default=0))
 
 
 def parts(segments: Iterable[Segment], within: OffsetRange) -> Iterator[SegmentSlice | Gap]:
-    """`steps`, cut to `within`. What lies before the first segment is no gap: there the archive begins."""
+    """`steps`, cut to `within`. Offsets before the first segment are no gap: the archive begins there."""
     segments = list(segments)
     first = min((segment.offsets.start for segment in segments), default=0)
     for step in steps(segments, max(first, within.start)):
@@ -92,7 +92,7 @@ def parts(segments: Iterable[Segment], within: OffsetRange) -> Iterator[SegmentS
 
 
 def remaining(pieces: Sequence[SegmentSlice], next_offset: int) -> tuple[SegmentSlice, ...]:
-    """Of adjoining pieces, in order: what lies at and behind `next_offset`."""
+    """The parts of `pieces`, which adjoin and are in order, at and after `next_offset`."""
     left = [piece for piece in pieces if piece.offsets.end >= next_offset]
     return tuple(
         SegmentSlice(piece.segment, OffsetRange(max(piece.offsets.start, next_offset), piece.offsets.end))
@@ -101,8 +101,8 @@ def remaining(pieces: Sequence[SegmentSlice], next_offset: int) -> tuple[Segment
 
 
 def explained_until(recorded: Iterable[OffsetRange], next_offset: int) -> int:
-    """First offset at or after `next_offset` that the unbroken run of recorded gaps from there does not hold. What a
-    segment covers is for the caller to look at first: the segment wins."""
+    """First offset at or after `next_offset` that the unbroken run of recorded gaps from there does not contain. The
+    caller checks segments first: a segment takes precedence over a recorded gap."""
     for offsets in sorted(recorded):
         if offsets.start > next_offset:
             break
@@ -120,7 +120,7 @@ def covered_until(segments: Iterable[Segment], next_offset: int) -> int:
 
 
 def uncovered(covered: Iterable[OffsetRange], within: OffsetRange) -> list[OffsetRange]:
-    """The parts of `within` that none of `covered` holds, in order. O(n log n)."""
+    """The parts of `within` that no range of `covered` contains, in order. O(n log n)."""
     found: list[OffsetRange] = []
     at = within.start
     for offsets in sorted(covered):
@@ -135,19 +135,19 @@ def uncovered(covered: Iterable[OffsetRange], within: OffsetRange) -> list[Offse
 
 
 def covered_count(covered: Iterable[OffsetRange], within: OffsetRange) -> int:
-    """How many offsets of `within` any of `covered` holds. O(n log n)."""
+    """How many offsets of `within` at least one range of `covered` contains. O(n log n)."""
     holes = uncovered(covered, within)
     return within.next_offset - within.start - sum(hole.next_offset - hole.start for hole in holes)
 
 
 def end_of(ranges: Iterable[OffsetRange]) -> int:
-    """Next offset behind the one that reaches furthest; 0 without any."""
+    """The highest next offset of `ranges`; 0 when there are none."""
     return max((offsets.next_offset for offsets in ranges), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Covered offsets as runs: in order, none touching the next. Empty when nothing is stored."""
+    """Covered offsets as runs, in order; no run adjoins the next. Empty when nothing is stored."""
 
     runs: tuple[OffsetRange, ...] = ()
 
@@ -157,11 +157,11 @@ class Extent:
 
     @property
     def next_offset(self) -> int | None:
-        """Behind the last covered one."""
+        """The offset after the last covered one."""
         return self.runs[-1].next_offset if self.runs else None
 
     def missing_at(self, offset: int) -> OffsetRange | None:
-        """The uncovered offsets that begin at `offset`, when something behind them is covered."""
+        """The uncovered offsets that begin at `offset`; None when `offset` is covered, or nothing after it is."""
         for run in self.runs:
             if offset in run:
                 return None
@@ -184,7 +184,7 @@ def adjoining(ranges: Iterable[OffsetRange]) -> list[list[OffsetRange]]:
 
 
 def joined(ranges: Iterable[OffsetRange]) -> Extent:
-    """Of any ranges; O(n log n)."""
+    """The union of `ranges`, in any order. O(n log n)."""
     runs: list[OffsetRange] = []
     for one in sorted(ranges):
         join_to_last(runs, one)
@@ -192,7 +192,7 @@ def joined(ranges: Iterable[OffsetRange]) -> Extent:
 
 
 def join_to_last(runs: list[OffsetRange], offsets: OffsetRange) -> None:
-    """Grows the last of `runs` when `offsets` begin in it or right behind it; else adds them."""
+    """Extend the last of `runs` when `offsets` begin inside it or right after it; else append `offsets`."""
     if runs and runs[-1].start <= offsets.start <= runs[-1].next_offset:
         runs[-1] = OffsetRange(runs[-1].start, max(runs[-1].end, offsets.end))
     else:

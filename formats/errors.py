@@ -1,31 +1,31 @@
-"""Errors, by whose move it is.
+"""Errors, by who has to act.
 
     ReplicatorError
-    ├ ConfigError            the operator's: all problems at once; refuse to start
-    ├ TransientError         nobody's: try again, the edge does
+    ├ ConfigError            the operator: all problems at once; the program does not start
+    ├ TransientError         no one: retried where the call is made
     │ ├ StoreUnavailable     object store
-    │ │ └ StoreRefused       it refuses, or is not there: the operator's; a service goes on asking
+    │ │ └ StoreRefused       access denied, or no such bucket or host: the operator; a service keeps retrying
     │ ├ BrokerUnavailable    Kafka
     │ ├ QueueUnavailable     SQS
     │ └ SparkUnavailable     Spark's driver, or its cluster
-    ├ DataError(ValueError)  theirs: never retry
-    │ ├ MalformedKey         an object key that no segment formats to
-    │ ├ MalformedEvent       a notification or a log record that says nothing we know
-    │ ├ CorruptSegment       an object that is not what its key and footer say
-    │ ├ SegmentNotFound      the key holds nothing (a 404, and only a 404)
+    ├ DataError(ValueError)  the owner of the data: never retried
+    │ ├ MalformedKey         an object key that is not a segment's
+    │ ├ MalformedEvent       a notification, log record or control object that cannot be decoded
+    │ ├ CorruptSegment       an object that does not match its key or footer
+    │ ├ SegmentNotFound      no object at the key (a 404, and only a 404)
     │ ├ SegmentExists        the key is taken
-    │ ├ ForeignSegment       a segment of another topic than the place it is in
-    │ ├ SegmentsDiffer       two segments claim the same offset with different records
-    │ ├ TransformFailed      a user's function did not answer as it should
+    │ ├ ForeignSegment       a segment of another topic than its archive path
+    │ ├ SegmentsDiffer       two segments hold different records at the same offset
+    │ ├ TransformFailed      a user's function raised or returned an invalid result
     │ └ CheckpointConflict   two checkpoints of one partition that cannot both be true
-    ├ OwnershipLost          the partition moved away: stop without commit
+    ├ OwnershipLost          the partition moved to another process: stop without commit
     ├ TargetError            the target cluster is not what was asked for
     │ ├ OtherGroup           the checkpoint topic belongs to another consumer group, or to a group in another cluster
-    │ └ WriterRefused        it takes nothing of this process, whatever the records
-    ├ PlanFailed             a plan failed on Spark, each time it was tried
+    │ └ WriterRefused        the target rejects every write of this process, whatever the records
+    ├ PlanFailed             a plan failed on Spark in every attempt
     └ ShutdownExpired        the deadline of a shutdown passed with work unfinished
 
-An error is never an absence: only a plain "not found" answer becomes `SegmentNotFound`.
+An error never stands for absence: only a plain "not found" answer becomes `SegmentNotFound`.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class StoreUnavailable(TransientError):
 
 
 class StoreRefused(StoreUnavailable):
-    """Credentials, a permission, the bucket's or the host's name: only an operator can repair it, while we wait or not.
-    The message says what to check."""
+    """Credentials, a permission, the bucket's or the host's name: only an operator can repair it, whether the program
+    keeps retrying or not. The message says what to check."""
 
 
 class BrokerUnavailable(TransientError):
@@ -79,7 +79,7 @@ class SparkUnavailable(TransientError):
 
 
 class DataError(ReplicatorError, ValueError):
-    """Bad data: trying again gives the same answer."""
+    """Bad data: a retry gives the same result."""
 
 
 class MalformedKey(DataError):
@@ -91,7 +91,7 @@ class MalformedEvent(DataError):
 
 
 class CorruptSegment(DataError):
-    """The object is damaged, truncated, foreign, of a newer version, or is not what its key says."""
+    """The object is damaged, truncated, foreign, of a newer version, or does not match its key."""
 
     def __init__(self, name: str, *, found: object, wanted: object) -> None:
         self.name, self.found, self.wanted = name, found, wanted
@@ -99,7 +99,7 @@ class CorruptSegment(DataError):
 
     @property
     def what(self) -> str:
-        """For somebody who knows which segment it is."""
+        """The message without the segment's name, for callers that print it themselves."""
         part = self.name.partition(" ")[2]
         return f"{part + ': ' if part else ''}found {self.found}, wanted {self.wanted}"
 
@@ -117,7 +117,7 @@ class SegmentExists(DataError):
 
 
 class Forked(Protocol):
-    """Offsets, both inclusive: an OffsetRange."""
+    """The part of OffsetRange that SegmentsDiffer needs; both ends inclusive."""
 
     @property
     def start(self) -> int: ...
@@ -127,8 +127,8 @@ class Forked(Protocol):
 
 
 class SegmentsDiffer(DataError):
-    """Two stored or spooled segments disagree about one offset. `forked`: they cannot be of one log, and the stored one
-    covers these offsets."""
+    """Two stored or spooled segments differ at one offset. `forked`: the two cannot come from one log; the offsets that
+    the stored one covers."""
 
     def __init__(self, first: str, second: str, *, offset: int, detail: str, forked: Forked | None = None) -> None:
         self.first, self.second, self.offset, self.forked = first, second, offset, forked
@@ -140,7 +140,7 @@ class ForeignSegment(DataError):
 
 
 class TransformFailed(DataError):
-    """A function of a user on the way of the records."""
+    """A user's transform function raised, or returned an invalid result."""
 
 
 class CheckpointConflict(DataError):
@@ -160,12 +160,12 @@ class OtherGroup(TargetError):
 
 
 class WriterRefused(TargetError):
-    """The target refuses a writer as such: a right or a setting that all of its work needs. Time does not mend it, an
-    operator does; the message says how."""
+    """The target rejects the writer itself: it lacks a permission or a setting that all of its work needs. A retry does
+    not help; an operator has to act, and the message says how."""
 
 
 class PlanFailed(ReplicatorError):
-    """The row `index` of a run. `said`: the error, in the words of the worker that tried it last."""
+    """The plan in row `index` of a run failed. `said`: the error message of the last worker that tried it."""
 
     def __init__(self, index: int, said: str) -> None:
         self.index, self.said = index, said

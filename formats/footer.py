@@ -1,8 +1,8 @@
-"""What a segment says about itself: the facts in its footer, and the digest that proves its records.
+"""The segment footer: facts about the records, and the digest that proves them.
 
-The digest of a run of records is one CRC-64/NVME and one byte length for each column stream. Streams of adjoining
-runs combine, so the digest of a merged segment is provable from the digests of what was read, and source, archive
-and target can be compared column by column. Computing and combining live in `formats.records.digest`.
+The digest of a run of records is one CRC-64/NVME and one byte length for each column stream. Digests of adjoining runs
+combine, so the digest of a merged segment is provable from the digests of its inputs, and source, archive and target
+can be compared column by column. `formats.records.digest` computes and combines digests.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Stream:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Digest:
-    """Of zero or more records in offset order; `streams` are in the order of `STREAMS`."""
+    """Digest of zero or more records in offset order; `streams` are in the order of `STREAMS`."""
 
     count: int
     streams: tuple[Stream, ...]
@@ -50,12 +50,12 @@ class Digest:
 
     @property
     def content(self) -> str:
-        """One hex word for all streams but `offset`: equal for equal records at other offsets."""
+        """One hex word over all streams except `offset`: equal for equal records at different offsets."""
         return _word(self.count, self.streams[1:])
 
     @property
     def whole(self) -> str:
-        """One hex word for all streams, offsets too."""
+        """One hex word over all streams, including `offset`."""
         return _word(self.count, self.streams)
 
 
@@ -66,33 +66,33 @@ def _word(count: int, streams: tuple[Stream, ...]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentOrigin:
-    """Facts known when a segment is opened or sealed, and not derivable from its records."""
+    """Facts known when a segment is opened or sealed that cannot be derived from its records."""
 
-    topic_id: str = ""  # empty: the broker has none, or the writer did not know
+    topic_id: str = ""  # empty: the broker has none, or the writer did not know it
     cluster_id: str = ""
     source_partition_count: int | None = None
     isolation_level: str = "read_committed"
     last_leader_epoch: int | None = None
     catalog_generation: int | None = None
-    created_at: datetime  # UTC; of a merged segment: when the last of its inputs was
+    created_at: datetime  # UTC; for a merged segment, that of its newest input
     writer: str  # name and version of the program
-    fidelity: str = "exact"  # or "ancestor": null keys, values and header values became empty when it wrote them
+    fidelity: str = "exact"  # or "ancestor", which wrote null keys, values and header values as empty
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentFooter:
-    """Everything a footer holds. `segment.offsets` is the covered range; the rest describes its records."""
+    """The content of a footer. `segment.offsets` is the covered range; the other fields describe its records."""
 
     segment: Segment
     origin: SegmentOrigin
     count: int
-    first_offset: int | None  # of a record; None when the range holds none
+    first_offset: int | None  # of a record; None when the range holds no record
     last_offset: int | None
     raw_bytes: int  # keys, values, header keys and header values, before encoding
     largest_record_bytes: int
     min_timestamp_ms: int | None
     max_timestamp_ms: int | None
-    digest: Digest | None  # None: written by the ancestor, which had none
+    digest: Digest | None  # None: written by the ancestor, which has no digests
     keyless_count: int | None = None  # records without a key; None: its writer did not count them
 
     @property

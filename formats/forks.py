@@ -1,15 +1,15 @@
-"""Forks of a source's log: which of them wait for an operator, and how the archive goes on behind one.
+"""Forks of a source's log: which of them wait for an operator, and how the archive goes on after one.
 
-A log forks when it loses records that had been archived and gives their offsets to others. One archive cannot hold
-both logs, so the partition is held until an operator chooses one of two ways:
+A log forks when it loses archived records and assigns their offsets to other records. One archive path cannot hold both
+logs, so archiving of the partition stops until an operator chooses one of two ways:
 
-    a new place     {topic}@{topic id}-fork1, then -fork2 …; it begins with the new log, where the two differ.
+    a new path      {topic}@{topic id}-fork1, then -fork2 …; it begins with the new log, where the two differ.
                     Footers there keep the topic id, since it is the same topic
-    the same place  the offsets that are contested are accepted as a recorded gap: the place keeps the old log's
-                    records there, and goes on behind them with those of the new one
+    the same path   the contested offsets are accepted as a recorded gap: the path keeps the old log's records there,
+                    and continues after them with those of the new log
 
-What is known by comparing records alone may also be a stray object in the archive: once it is removed, nothing is
-contested any more.
+A fork that was found only by comparing records may also be a stray object in the archive: once the object is removed,
+nothing is contested any more.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from formats.segment import OffsetRange
 def unresolved(
     forks: Iterable[LogFork], gaps: Iterable[RecordedGap], covered: Iterable[OffsetRange]
 ) -> Sequence[LogFork]:
-    """Those that wait for an operator, in order of `next_offset`. All three are of one partition; `covered`: what
-    segments of its place cover."""
+    """The forks that wait for an operator, in order of `next_offset`. All arguments are of one partition; `covered`:
+    the offsets that segments of its archive path cover."""
     accepted, stored = [gap.offsets for gap in gaps if gap.is_accepted], list(covered)
     waiting = [
         fork
@@ -39,27 +39,27 @@ def unresolved(
 
 
 def accepted_until(forks: Iterable[LogFork], gaps: Iterable[RecordedGap]) -> int:
-    """Behind the contested offsets that an operator accepted, of which the archive holds another log's records; −1 when
-    there are none."""
+    """The next offset after the contested offsets that an operator accepted, where the archive holds the old log's
+    records; −1 when there are none."""
     accepted = [gap.offsets for gap in gaps if gap.is_accepted]
     return max((fork.next_offset for fork in forks if not uncovered(accepted, fork.contested)), default=-1)
 
 
 def agreed_point(forks: Collection[LogFork], gaps: Iterable[RecordedGap]) -> LogPoint | None:
-    """The last point at which, by what accepted forks say, the log was still the archived one: a loss that goes deeper
-    makes it untrue. None when nothing says so: of a fork that was found by comparing records no epoch is known."""
+    """The last point up to which, by the accepted forks, the current log equals the archived one; a fork that contests
+    the offset before a point invalidates it. None when there is none: a fork by records has no epoch."""
     accepted = [gap.offsets for gap in gaps if gap.is_accepted]
     points = [
         LogPoint(fork.end_offset, fork.leader_epoch)
         for fork in forks
         if fork.end_offset and fork.leader_epoch is not None and not uncovered(accepted, fork.contested)
     ]
-    true = [p for p in points if not any(p.next_offset - 1 in fork.contested for fork in forks)]
-    return max(true, key=lambda point: point.next_offset, default=None)
+    valid = [p for p in points if not any(p.next_offset - 1 in fork.contested for fork in forks)]
+    return max(valid, key=lambda point: point.next_offset, default=None)
 
 
 def explain(fork: LogFork) -> str:
-    """What happened, what it means, and both ways on."""
+    """A message for operators: what happened, what it means, and both ways to continue."""
     source, contested = fork.source, fork.contested
     return (
         f"the log of {source.topic}/{source.partition} has forked: {fork.evidence}, but its archive in "

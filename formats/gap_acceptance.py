@@ -15,8 +15,8 @@ from formats.segment import OffsetRange
 def acceptable(
     forks: Collection[LogFork], recorded: Collection[RecordedGap], covered: Extent, begin: ArchiveBegin | None
 ) -> Sequence[OffsetRange]:
-    """What unresolved forks contest, then what is covered by no segment and no record between the archive's begin and
-    its end."""
+    """The offsets that unresolved forks contest, then those between the archive's begin and end that neither a segment
+    nor a recorded gap covers."""
     contested = [fork.contested for fork in unresolved(forks, recorded, covered.runs)]
     if covered.start is None or covered.next_offset is None:
         return contested

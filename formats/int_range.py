@@ -1,4 +1,4 @@
-"""A range of whole numbers, offsets or timestamps, whose ends may be open."""
+"""A range of integers, offsets or timestamps, whose ends may be open."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class IntRange:
-    """Whole numbers from `low` to `high`, both inclusive; none when `low` is greater."""
+    """Integers from `low` to `high`, both inclusive; empty when `low` is greater."""
 
     low: int = INT64_MIN
     high: int = INT64_MAX
 
     def cut(self, other: IntRange) -> IntRange:
-        """What both hold."""
+        """The intersection."""
         return IntRange(max(self.low, other.low), min(self.high, other.high))
 
     @property

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogPoint:
-    """What a log once was: in `leader_epoch` it reached `next_offset`. A log of which this is no longer true lost its
-    tail, and gives those offsets to other records (KIP-320): it has forked."""
+    """The log reached `next_offset` in `leader_epoch`. When this is no longer true, the log has forked: it lost its
+    tail and assigns those offsets to other records (KIP-320)."""
 
     next_offset: int
     leader_epoch: int

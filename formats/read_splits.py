@@ -1,8 +1,8 @@
-"""What a table of the archive's records is made of: what is wanted, and the stretches that hold it.
+"""A query for archived records, and how the segments of a partition are cut into splits.
 
-    listing of one partition ── coverage.parts ──> parts ── about so many bytes ──> stretches, one for each task
+    listing of one partition ── coverage.parts ──> parts ── about `max_bytes` each ──> splits, one for each task
 
-Pure: segments in, stretches out. A stretch is read in offset order by one reader, and no record lies in two of them.
+Pure: segments in, splits out. One reader reads a split in offset order, and no record is in two splits.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from formats.topic_selection import TopicPattern
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveQuery:
-    """Which records: those that are all of it."""
+    """Selects records that match every field."""
 
     region: str
     topics: tuple[TopicPattern, ...] = ()  # any of them; empty: every topic
-    incarnation: str = ""  # the plain place
+    incarnation: str = ""  # empty: the plain path
     partitions: frozenset[int] | None = None  # None: all
     offsets: IntRange = ANY_OFFSET
-    stamps: IntRange = ANY_TIME  # of timestamps, in milliseconds
+    stamps: IntRange = ANY_TIME  # timestamps, in milliseconds
 
     def at(self, topic: str, partition: int) -> SourcePartition:
         return SourcePartition(self.region, topic, partition, self.incarnation)
 
     @property
     def offset_range(self) -> OffsetRange | None:
-        """None when no offset is wanted."""
+        """None when the query selects no offset."""
         low, high = max(self.offsets.low, 0), self.offsets.high
         return OffsetRange(low, high) if low <= high else None
 
 
 @dataclass(frozen=True, slots=True)
 class ReadSplit:
-    """Parts of one source partition, in order, at least one. Between them may lie what the archive does not have."""
+    """Slices of one source partition, in order, at least one. Gaps may lie between them."""
 
     source: SourcePartition
     parts: tuple[SegmentSlice, ...]
@@ -49,8 +49,8 @@ class ReadSplit:
 def read_splits(
     source: SourcePartition, parts: Iterable[SegmentSlice], sizes: Mapping[Segment, int], max_bytes: int
 ) -> Iterator[ReadSplit]:
-    """`sizes`: of the objects, in bytes. A large segment is cut at equal numbers of offsets: a row group at each cut is
-    read twice, and its records are yielded once."""
+    """`sizes`: object sizes in bytes. A large segment is cut into equal numbers of offsets: the row group at a cut is
+    read twice, but each of its records is yielded once."""
     gathered: list[SegmentSlice] = []
     room = max_bytes
     for part in parts:

@@ -1,6 +1,6 @@
-"""What a segment format is, and formats by name.
+"""The interface of a segment format, and the registry of formats by name.
 
-Another package adds one by an entry point in the group `replicator.formats`."""
+Another package adds a format by an entry point in the group `replicator.formats`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class SegmentWriter(Protocol):
     """Writes one segment. Not thread safe; different writers may be used on different threads at once."""
 
     def write(self, batches: Sequence[RecordBatch]) -> None:
-        """Append records, whose offsets follow those written before. One call makes one row group, or several if the
+        """Append records; their offsets follow those written before. One call makes one row group, or several if the
         records exceed the format's limit."""
 
     def close(self, segment: Segment, origin: SegmentOrigin) -> SegmentFooter:
@@ -29,26 +29,26 @@ class SegmentWriter(Protocol):
         written lie outside `segment.offsets`. A segment without a record is legal."""
 
     def abort(self) -> None:
-        """Give up; the sink's content is worthless. May be called at any time, more than once."""
+        """Stop writing; the sink's content is unusable. May be called at any time, more than once."""
 
 
 class SegmentReader(Protocol):
-    """An open segment whose footer agreed with its key. Not thread safe."""
+    """An open segment whose footer matches its key. Not thread safe."""
 
     @property
     def footer(self) -> SegmentFooter: ...
 
     def batches(self, from_offset: int = 0) -> Iterator[RecordBatch]:
-        """Records from `from_offset` on, in offset order. Each batch was checked against the footer's digests before it
+        """Records from `from_offset` on, in offset order. Each batch is checked against the footer's digests before it
         is yielded: what comes out is what went in. Raises CorruptSegment; bounded memory (about one row group)."""
 
     def close(self) -> None:
-        """Release what the reader holds; the source file is closed too."""
+        """Release the reader's resources; closes the source file, too."""
 
 
 class SegmentFormat(Protocol):
-    """Bytes of a segment. Chosen by name through the entry-point group `replicator.formats`; instances are immutable
-    and thread safe, and are made with keyword arguments that all have defaults."""
+    """Encoding of segments. Selected by name through the entry-point group `replicator.formats`; instances are
+    immutable and thread safe, and take keyword arguments that all have defaults."""
 
     @property
     def name(self) -> str: ...
@@ -57,8 +57,8 @@ class SegmentFormat(Protocol):
         """`sink` is written from its current position, forward only."""
 
     def open(self, source: BinaryIO, segment: Segment) -> SegmentReader:
-        """`source` is seekable; the reader owns it from here on, also when this raises. Raises CorruptSegment when the
-        object is damaged, truncated, foreign, newer than this program, or when its footer is not `segment`'s."""
+        """`source` is seekable; the reader owns it, also when this raises. Raises CorruptSegment when the object is
+        damaged, truncated, foreign, newer than this program, or when its footer is not `segment`'s."""
 
 
 GROUP = "replicator.formats"
@@ -67,9 +67,9 @@ GROUP = "replicator.formats"
 def load(
     name: str, options: Mapping[str, object] | None = None, *, known: Iterable[EntryPoint] | None = None
 ) -> SegmentFormat:
-    """The format called `name`, made with `options` as keyword arguments. Raises ConfigError with every problem.
+    """The format `name`, built with `options` as keyword arguments. Raises ConfigError with every problem.
 
-    `known` are the installed entry points, unless told otherwise.
+    `known` defaults to the installed entry points.
     """
     given = dict(options or {})
     points = {point.name: point for point in (entry_points(group=GROUP) if known is None else known)}

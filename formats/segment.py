@@ -17,8 +17,8 @@ _REGION = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class SourcePartition:
-    """Where records come from: the identity that segments, checkpoints and workers share. `incarnation` is the id of
-    `formats.incarnation.Incarnation`."""
+    """The source partition of records: the identity that segments, checkpoints and workers share. `incarnation` is the
+    id of `formats.incarnation.Incarnation`."""
 
     region: str
     topic: str
@@ -28,7 +28,7 @@ class SourcePartition:
     def __post_init__(self) -> None:
         if not _REGION.fullmatch(self.region):
             raise ValueError(f"not a region name: {self.region!r}")
-        Incarnation(self.topic, self.incarnation)  # refuses what is no name
+        Incarnation(self.topic, self.incarnation)  # validates both
         if not 0 <= self.partition < 2**31:
             raise ValueError(f"not a partition number: {self.partition}")
 
@@ -73,14 +73,14 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Segment:
-    """Name of a segment. `offsets` is what it covers; offsets inside without a record are holes, known to be empty."""
+    """Name of a segment. `offsets` is the covered range; an offset inside it without a record is known to be empty."""
 
     source: SourcePartition
     level: int
     offsets: OffsetRange
 
     def __hash__(self) -> int:
-        """Listings are kept by segment, nearly all of one source: half the cost of hashing all of it."""
+        """Listings are dicts keyed by segment, nearly all of one source; leaving the source out halves the cost."""
         return hash((self.offsets.start, self.offsets.end, self.level))
 
     def __str__(self) -> str:
@@ -92,16 +92,16 @@ FROZEN_CLASSES = frozenset({"GLACIER", "DEEP_ARCHIVE"})
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """What a listing or an event tells of a stored segment."""
+    """A stored segment, as reported by a listing or an event."""
 
     segment: Segment
     size_bytes: int
     stored_at: datetime  # UTC, by the object store's clock
-    storage_class: str = field(default="", compare=False)  # as a listing tells it
+    storage_class: str = field(default="", compare=False)  # as reported by a listing
 
     @property
     def is_frozen(self) -> bool:
-        """Cannot be read at once: it has to be asked for, and takes hours."""
+        """Whether the object must be restored before it can be read, which takes hours."""
         return self.storage_class in FROZEN_CLASSES
 
 
@@ -115,7 +115,7 @@ _OFFSETS = re.compile(r"(?P<start>[0-9]{20})-(?P<end>[0-9]{20})")
 
 
 def parse_offsets(name: str) -> OffsetRange:
-    """Inverse of how a key's last part names a range. Raises `MalformedKey`."""
+    """Parse the offset range in a key's last part. Raises `MalformedKey`."""
     match = _OFFSETS.fullmatch(name)
     try:
         if match is None:

@@ -1,7 +1,7 @@
 """Which topics are selected, and why.
 
-    internal (`__*`, `replicator.*`, our own topics)   never, whatever a filter says
-    a name                                             beats every expression
+    internal (`__*`, `replicator.*`, our own topics)   never selected, whatever the filters
+    a name                                             takes precedence over every expression
     an expression, `^…`                                matches the whole name; of two, the first in the file wins
 
 Pure: names and rules in, a choice and its reason out.
@@ -52,7 +52,7 @@ class TopicPattern:
         return self._expression.fullmatch(name) is not None
 
     def matches_any(self, names: Collection[str]) -> bool:
-        """A name is only looked up."""
+        """Whether any of `names` matches; for a plain name this is one lookup."""
         return self.text in names if self._expression is None else any(map(self.matches, names))
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class TopicPattern:
 
 @dataclass(frozen=True, slots=True)
 class TopicRule(Generic[T]):
-    """What holds for the topics that `pattern` selects."""
+    """The settings of the topics that `pattern` selects."""
 
     pattern: TopicPattern
     settings: T
@@ -69,7 +69,7 @@ class TopicRule(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class TopicMatch(Generic[T]):
-    """What became of one name: `rule` is the one that selected it, None when none did."""
+    """The choice for one name. `rule` is the rule that selected it, None when no rule did."""
 
     topic: str
     rule: TopicRule[T] | None
@@ -85,7 +85,7 @@ class TopicMatch(Generic[T]):
 
 
 def is_internal(name: str, own: Collection[str]) -> bool:
-    """Kafka's own topics, and ours: `own` are the names the configuration gives to them."""
+    """Whether the topic belongs to Kafka or to the replicator. `own`: the replicator's topics in this configuration."""
     return name.startswith(("__", "replicator.")) or name == CONTROL or name in own
 
 
@@ -107,7 +107,7 @@ def select(names: Iterable[str], rules: Sequence[TopicRule[T]], own: Collection[
 
 
 def explain(name: str, rules: Sequence[TopicRule[T]], own: Collection[str]) -> TopicMatch[T]:
-    """The choice `select` makes for `name`, with its reason and with the rules that lost."""
+    """The choice that `select` makes for `name`, with the reason and the matching rules that lost."""
     if is_internal(name, own):
         return TopicMatch(name, None, _why_internal(name, own))
     matching = [rule for rule in rules if rule.pattern.matches(name)]
@@ -127,7 +127,7 @@ def _why_internal(name: str, own: Collection[str]) -> str:
     if name in own:
         reason = "it is one of the replicator's own topics in this configuration"
     elif name == CONTROL:
-        reason = "this name is the control plane's place in the archive"
+        reason = "the archive keeps its control objects under this name"
     elif name.startswith("__"):
         reason = "names that begin with __ belong to Kafka"
     else:
@@ -136,7 +136,7 @@ def _why_internal(name: str, own: Collection[str]) -> str:
 
 
 def _compile(text: str) -> re.Pattern[str]:
-    """Raises ValueError, also where Python only warns that an expression may mean something else one day."""
+    """Raises ValueError, also where Python only warns that the meaning of an expression may change."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:

@@ -1,1 +1,1 @@
-"""What the archive says beside segments, as values and as bytes: one module for each kind."""
+"""Control objects of the archive, as values and as bytes: one module for each kind."""

@@ -10,8 +10,8 @@ from formats.codec import Codec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveBegin:
-    """Where the archive of one partition begins: no segment was ever meant to hold an offset below `offset`. Written by
-    the egress before it stores or commits anything of the partition, and never changed."""
+    """Where the archive of one partition begins: no segment was ever meant to hold an offset below `offset`. The egress
+    writes it before it stores or commits anything of the partition; it never changes."""
 
     offset: int
     reason: str

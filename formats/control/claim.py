@@ -1,4 +1,4 @@
-"""Which incarnation of a topic a path of the archive belongs to."""
+"""Which incarnation of a topic an archive path belongs to."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from formats.codec import Codec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicClaim:
-    """The incarnation of a topic that an archive path was claimed for. `number` counts the paths of one topic, from
+    """The incarnation of a topic for which an archive path was claimed. `number` counts the paths of one topic, from
     0."""
 
     topic_id: str
     cluster_id: str
     number: int
     claimed_at: datetime  # UTC
-    fork: int = 0  # number of the fork of the topic's log behind which it begins, from 1 on; 0: with the topic
+    fork: int = 0  # number of the log fork after which the path begins, from 1; 0: it begins with the topic
     forked_from: str = ""  # the path that holds the log up to that fork
 
 

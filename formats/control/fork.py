@@ -1,4 +1,4 @@
-"""A log that lost records which had been archived, and gives their offsets to others."""
+"""Forks of a source's log: the log lost archived records and assigns their offsets to other records."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from formats.segment import OffsetRange, SourcePartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogFork:
-    """The source's log lost records that had been archived, and gives their offsets to others: an unclean leader
-    election, the loss of every replica's tail, a snapshot that was restored. `formats.forks` says how it goes on."""
+    """The source's log lost archived records and assigns their offsets to other records. Causes: an unclean leader
+    election, the loss of every replica's tail, a restored snapshot. `formats.forks` describes how archiving goes on."""
 
     source: SourcePartition
     next_offset: int  # everything below was archived
-    leader_epoch: int | None  # of the last record archived below `next_offset`; None: found by comparing records
-    end_offset: int | None  # the two logs are the same below it; None: nothing is known to be the same
+    leader_epoch: int | None  # of the last archived record below `next_offset`; None: found by comparing records
+    end_offset: int | None  # both logs are equal below it; None: nothing is known to be equal
     found_at: datetime  # UTC
-    evidence: str = ""  # what shows it, for people
+    evidence: str = ""  # for people
 
     def __post_init__(self) -> None:
         if self.next_offset < 1 or (self.end_offset is not None and not 0 <= self.end_offset < self.next_offset):
@@ -27,12 +27,12 @@ class LogFork:
 
     @property
     def is_by_records(self) -> bool:
-        """Found by comparing the log's records with archived ones, not reported by a broker."""
+        """Whether the fork was found by comparing the log's records with archived ones, not reported by a broker."""
         return self.leader_epoch is None
 
     @property
     def contested(self) -> OffsetRange:
-        """Offsets whose archived records are not, or may not be, those of the log as it is now."""
+        """Offsets whose archived records differ, or may differ, from those in the current log."""
         return OffsetRange(0 if self.end_offset is None else self.end_offset, self.next_offset - 1)
 
 

@@ -9,7 +9,7 @@ from formats.codec import Codec
 from formats.segment import OffsetRange, SourcePartition
 
 RETENTION = "retention of the archive"
-"""Why a gap was recorded whose offsets were archived, and then removed because nobody wants them any more."""
+"""Reason of a gap whose offsets were archived and then removed by the archive's retention."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,14 +19,14 @@ class RecordedGap:
     source: SourcePartition
     offsets: OffsetRange
     reason: str
-    low: int  # the partition's watermarks when it was found; by retention, of what was stored
+    low: int  # the partition's watermarks when the gap was found; for retention, those of the stored segments
     high: int
     recorded_at: datetime  # UTC
-    is_accepted: bool = False  # by an operator, who knows that these records are nowhere, or not to be archived
+    is_accepted: bool = False  # by an operator: the records exist nowhere, or are not to be archived
 
     @property
     def is_loss(self) -> bool:
-        """Whether it needs attention: not what retention removed on purpose, nor what an operator accepted."""
+        """Whether the gap needs attention: retention did not remove the offsets, and no operator accepted them."""
         return self.reason != RETENTION and not self.is_accepted
 
 

@@ -1,16 +1,16 @@
-"""The control plane's objects: what the archive says beside segments, below `{prefix}/{region}/_control/v1/`.
+"""Keys of the archive's control objects, below `{prefix}/{region}/_control/v1/`. `path` is a topic's archive path.
 
-    places/{place}                                     which life of a topic a place of the archive belongs to
-    begins/{place}/{partition}                         where the archive of a partition begins
-    forks/{place}/{partition}/{next_offset:020d}       the source's log was cut below what had been archived of it;
-                                                       with -{start:020d}, further than the first time
-    gaps/{place}/{partition}/{start:020d}-{end:020d}   offsets that the egress proved lost at the source, or that
+    places/{path}                                      the incarnation of a topic that an archive path belongs to
+    begins/{path}/{partition}                          where the archive of a partition begins
+    forks/{path}/{partition}/{next_offset:020d}        the source's log was truncated below archived offsets;
+                                                       with -{start:020d}: further than recorded the first time
+    gaps/{path}/{partition}/{start:020d}-{end:020d}    offsets that the egress proved lost at the source, or that
                                                        retention removed
-    quarantine/{place}/{partition}/{level}/{range}     a segment that is not what its key and footer say
-    leases/{name}/{token:020d}                         who does a work that one should do; the highest token holds
-    proven/{region}/{place}/{number:020d}              when `verify` proved partitions of an archive (infra/archive)
-    heartbeats/{owner}/{number:020d}                   a process that compacts by the clock (infra/archive)
-    probe                                              put again at each start of a writer, which the store must refuse
+    quarantine/{path}/{partition}/{level}/{range}      a segment that does not match its key or footer
+    leases/{name}/{token:020d}                         the single owner of some work; the highest token holds
+    proven/{region}/{path}/{number:020d}               when `verify` proved partitions of an archive (infra/archive)
+    heartbeats/{owner}/{number:020d}                   a process that compacts on a schedule (infra/archive)
+    probe                                              put again at each start of a writer; the store must reject it
 
 Each is a small JSON object, written once by a conditional put and never changed.
 """
@@ -48,7 +48,7 @@ def fork_key(prefix: str, fork: LogFork) -> str:
 
 
 def deeper_fork_key(prefix: str, fork: LogFork) -> str:
-    """Of one that contests more than the first at that offset."""
+    """Key of a fork that contests more offsets than the first one recorded at that `next_offset`."""
     return f"{fork_key(prefix, fork)}-{fork.contested.start:020d}"
 
 
@@ -85,23 +85,23 @@ def control_prefix(prefix: str, region: str) -> str:
 
 
 def is_of_one_bucket(name: str) -> bool:
-    """Whether the control object is about its bucket, and says nothing of a copy: `name` is its key without prefix."""
+    """Whether the control object concerns its own bucket only, not copies of it. `name` is its key without prefix."""
     return _kind(name) in ("leases", "probe", "heartbeats", "proven")
 
 
 def is_of_either_side(name: str) -> bool:
-    """Whether the bucket that receives copies may have such an object of its own, with another content: its own `gc`
-    records what it removed, and its own readers what is damaged there."""
+    """Whether the bucket that receives copies may have its own object at this key, with other content: its own `gc`
+    records what it removed, and its own readers record what is damaged there."""
     return _kind(name) in ("gaps", "quarantine")
 
 
 def _kind(name: str) -> str:
-    """Of a control object; empty of anything else."""
+    """Kind of a control object; empty for any other key."""
     parts = name.split("/")
     return parts[3] if len(parts) > 3 and parts[1:3] == [CONTROL, f"v{VERSION}"] else ""
 
 
 def is_control_key(prefix: str, key: str) -> bool:
-    """Of any region."""
+    """Whether `key` is a control object of any region."""
     head = f"{prefix}/" if prefix else ""
     return key.startswith(head) and key[len(head) :].split("/")[1:2] == [CONTROL]

@@ -10,7 +10,7 @@ from formats.codec import Codec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """`token` grows with every holder: what a later one did cannot be an earlier one's doing."""
+    """`token` grows with every holder, so the work of a later holder cannot be mistaken for an earlier one's."""
 
     token: int
     owner: str

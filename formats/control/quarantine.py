@@ -1,4 +1,4 @@
-"""Segments that are not what their keys and footers say, set aside."""
+"""Quarantined segments: stored objects that do not match their keys or footers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from formats.codec import Codec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quarantined:
-    """A stored object that compaction leaves alone. Another object at the same key is another matter."""
+    """A stored object that compaction does not touch. The record does not apply to another object at the same key."""
 
-    stored_at: datetime  # UTC, of that object, by the store's clock
+    stored_at: datetime  # UTC, by the store's clock; identifies the object
     reason: str
     found_at: datetime  # UTC
 

@@ -1,1 +1,1 @@
-"""Records of topics and bodies of messages, as values and as bytes."""
+"""Topic records and message bodies, as values and as bytes."""

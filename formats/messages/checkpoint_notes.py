@@ -1,7 +1,7 @@
-"""What the checkpoint topic holds beside positions: partitions that are parked, what partitions wait for, offsets that
-were given up, who writes under a transactional id, and which group the topic belongs to.
+"""Records of the checkpoint topic other than positions: parked and waiting partitions, skipped offsets, the owner of a
+transactional id, and the group that the topic belongs to.
 
-Pure: records in, tables out. The later record of a key holds, one without a value removes it.
+Pure: records in, tables out. The last record of a key wins; one without a value removes the key.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CheckpointNotes:
 
     @property
     def skipped(self) -> list[Skipped]:
-        """In order of their partitions, then of their offsets."""
+        """In order of partition, then of offset."""
         return sorted(self._skipped.values(), key=lambda s: (s.key, s.offsets))
 
     @property
@@ -54,8 +54,8 @@ class CheckpointNotes:
         )
 
     def put(self, key: bytes, value: bytes | None) -> bool:
-        """False when the record is a position, and none of ours. Raises MalformedEvent; then nothing changed. A kind
-        of a newer version is left out: it is no position for certain."""
+        """Apply one record. False when it is a position, which is not kept here. Raises MalformedEvent; then nothing
+        has changed. A kind of a newer version is ignored and returns True: it is certainly not a position."""
         kind = kind_of(key)
         if kind == PARKED:
             where = decode_key(key)

@@ -1,11 +1,12 @@
 """Checkpoints: how far a source partition has been delivered to a destination, and their records in Kafka.
 
-The checkpoint record is the position. Topic: compacted; key: who; value: how far. Both are JSON objects with sorted
-keys and no blanks, so that one key always has the same bytes. Beside it, each under keys of a kind of its own:
+The checkpoint record is the position. Topic: compacted; key: source partition and destination; value: next offset.
+Both are JSON objects with sorted keys and no whitespace, so that one key always has the same bytes. Other records in
+the topic have keys with a `kind`:
 
-  - a partition that waits for an operator says why (`Parked`); the record goes when the partition does;
-  - a partition that waits for offsets says since when (`Waiting`); the record goes when it got past them;
-  - offsets that an operator gave up are written down (`Skipped`), for ever: a recorded gap at the target.
+  - `Parked`: a partition waits for an operator, with the reason; removed when the partition continues;
+  - `Waiting`: a partition waits for offsets, with the time it began; removed when the partition is past them;
+  - `Skipped`: offsets that an operator gave up, kept for ever: a recorded gap at the target.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from formats.codec import VERSION, Codec, dump, load, malformed
 from formats.errors import CheckpointConflict
 from formats.segment import OffsetRange, SourcePartition
 
-# kinds of records, as their keys say it
+# kinds of records, as written in their keys
 POSITION, PARKED, WAITING, SKIPPED, OWNER = "", "parked", "waiting", "skipped", "owner"
 
 
@@ -30,7 +31,7 @@ class CheckpointKey:
 
 
 class Author(StrEnum):
-    """Who wrote a checkpoint, and so what it proves."""
+    """Who wrote a checkpoint, which determines what it proves."""
 
     EXACTLY_ONCE = "exactly-once"  # in one transaction with the records before it
     AT_LEAST_ONCE = "at-least-once"  # after the records before it were acknowledged
@@ -39,19 +40,19 @@ class Author(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    next_offset: int  # source offset of the next record wanted
-    destination_topic_id: str  # another id there means that the target was created again
+    next_offset: int  # source offset of the next record to deliver
+    destination_topic_id: str  # if the topic there has another id, it was recreated
     at: datetime  # UTC
     author: Author = Author.AT_LEAST_ONCE
-    given_at: int | None = None  # of a seed that skips a record: its offset; void once the position is beyond it
-    begun_at: int | None = None  # where this delivery began; None: an operator said where to go on, or it is not known
+    given_at: int | None = None  # for a seed that skips a record: its offset; ignored once the position is beyond it
+    begun_at: int | None = None  # where this delivery began; None: unknown, or the position is an operator's seed
 
 
-SEED = "replicator checkpoints seed"  # in each reason that it remedies
+SEED = "replicator checkpoints seed"  # contained in the reason of every problem that a seed solves
 
 
 def seed_at_the_end_of(source: SourcePartition) -> str:
-    """The command for a destination whose position is gone, and where its offset comes from."""
+    """The command for a destination whose position is lost, and how to find the offset."""
     return (
         f"`{SEED} {source} --offset N`, where N is the archive's offset at which the destination ends, as "
         f"`replicator verify {source.topic} --target FILE` says"
@@ -60,33 +61,33 @@ def seed_at_the_end_of(source: SourcePartition) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """A partition that waits for an operator, or for its cause to go."""
+    """A partition that waits for an operator, or until its cause disappears."""
 
-    next_offset: int | None  # of the record it cannot get past; None: it has no position yet
+    next_offset: int | None  # of the record that cannot be delivered; None: the partition has no position yet
     reason: str
     since: datetime  # UTC
-    blames_target: bool = False  # no record is at fault: the next one would fare no better
+    blames_target: bool = False  # no record is at fault: the next one would fail, too
 
     @property
     def wants_seed(self) -> bool:
-        """Whether nothing but a seed lets it go on. What the configuration refuses has no position either, and waits
-        for another configuration; so the reason decides, which names the remedy."""
+        """Whether only a seed lets the partition continue. A partition that the configuration rejects has no position
+        either, but waits for another configuration; so the reason decides: it names the remedy."""
         return self.next_offset is None and SEED in self.reason
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A listing showed that offsets are in no segment, though later ones are. How long they are waited for counts from
-    `since`, whichever process holds the partition."""
+    """A listing showed that no segment holds certain offsets, though segments hold later ones. The wait is measured
+    from `since`, even when the partition moves to another process."""
 
-    offset: int  # the first one missing; of a beginning, the first one stored
+    offset: int  # the first missing one; with `is_beginning`, the first stored one
     since: datetime  # UTC, by the clock of the process that noticed it
-    is_beginning: bool = False  # nothing says where the archive begins, so anything may come before `offset`
+    is_beginning: bool = False  # the archive's begin is unknown, so more records may come before `offset`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """Offsets that an operator gave up: they are in the archive, maybe, and never in the destination."""
+    """Offsets that an operator gave up: they may be in the archive, but will never be in the destination."""
 
     key: CheckpointKey
     offsets: OffsetRange
@@ -95,8 +96,8 @@ class Skipped:
 
 
 def still_parked(parked: Parked, checkpoint: Checkpoint | None) -> bool:
-    """Whether what a partition said when it stopped still holds. A record that an owner left behind on its way out
-    does not: a later checkpoint is beyond it."""
+    """Whether a parked record still applies. One that a leaving owner left behind does not: a later checkpoint is
+    beyond it."""
     if checkpoint is None:
         return True
     if parked.next_offset is None:
@@ -105,7 +106,7 @@ def still_parked(parked: Parked, checkpoint: Checkpoint | None) -> bool:
 
 
 def still_waiting(waiting: Waiting, checkpoint: Checkpoint | None) -> bool:
-    """Whether what a partition waited for is before it still; the note outlives the wait for a moment, or a crash."""
+    """Whether a waiting record still applies. It may outlive the wait for a moment, or after a crash."""
     if checkpoint is None:
         return True
     return not waiting.is_beginning and waiting.offset == checkpoint.next_offset
@@ -114,13 +115,14 @@ def still_waiting(waiting: Waiting, checkpoint: Checkpoint | None) -> bool:
 def follow(
     key: CheckpointKey, known: Checkpoint | CheckpointConflict | None, said: Checkpoint
 ) -> Checkpoint | CheckpointConflict:
-    """Which of two holds, `said` being the later record; the conflict when they cannot both be true.
+    """Which of two checkpoints holds; `said` is the later record. A conflict when they cannot both be true.
 
-    An operator's word begins anew, and is all that ends a conflict; another destination begins anew as well. One about
-    a record where the partition was parked says nothing of a partition that got past it, nor of a conflict. A position
-    never goes back by itself: a lower one comes from a worker that was frozen while the partition moved on, and what it
-    delivered lies below the higher one. Nor does one that began further on by itself move it: what lies between was
-    delivered by none. Only a transaction cannot be such a latecomer, since it is fenced.
+    An operator's seed replaces any position, and only a seed ends a conflict. A checkpoint for another destination
+    topic id replaces the position, too. A seed that skips the record where the partition was parked (`given_at`) is
+    ignored by a partition that is past that record, and during a conflict. A position never goes back on its own: a
+    lower one comes from a worker that was frozen while the partition moved to another process, and what it delivered
+    lies below the higher one. A delivery that began beyond the position does not advance it either: no process
+    delivered the offsets between. Only a transaction cannot be late in this way, since it is fenced.
     """
     if known is None or (said.author is Author.SEED and said.given_at is None):
         return said
@@ -148,15 +150,15 @@ def encode_key(key: CheckpointKey) -> bytes:
 
 
 def decode_key(data: bytes) -> CheckpointKey:
-    """Of every kind. Raises MalformedEvent."""
+    """Decode a record's key, whatever its kind. Raises MalformedEvent."""
     with malformed("a checkpoint key", data):
-        said = json.loads(data)
-        source = SourcePartition(said["region"], said["topic"], said["partition"], said["incarnation"])
-        return CheckpointKey(source, said["destination"])
+        fields = json.loads(data)
+        source = SourcePartition(fields["region"], fields["topic"], fields["partition"], fields["incarnation"])
+        return CheckpointKey(source, fields["destination"])
 
 
 def kind_of(data: bytes) -> str:
-    """What a record's key is about: POSITION, PARKED, …, or a kind of a newer version. Raises MalformedEvent."""
+    """Kind of a record by its key: POSITION, PARKED, …, or a kind of a newer version. Raises MalformedEvent."""
     with malformed("a checkpoint key", data):
         return str(json.loads(data).get("kind", POSITION))
 
@@ -203,8 +205,8 @@ def encode_skipped_key(skipped: Skipped) -> bytes:
 def decode_skipped(key: bytes, data: bytes) -> Skipped:
     """Raises MalformedEvent, also for a newer version."""
     with malformed("skipped offsets", data):
-        said = json.loads(key)
-        where, offsets = decode_key(key), OffsetRange(int(said["start"]), int(said["end"]))
+        fields = json.loads(key)
+        where, offsets = decode_key(key), OffsetRange(int(fields["start"]), int(fields["end"]))
     return _SKIPPED.decode(data, key=where, offsets=offsets)
 
 
@@ -213,7 +215,7 @@ def encode_owner_key(transactional_id: str) -> bytes:
 
 
 def encode_owner(token: str) -> bytes:
-    """Who writes under a transactional id that no group fences: a name that one process made up for itself."""
+    """The owner of a transactional id that no consumer group fences: `token` is generated by the owning process."""
     return dump({"token": token, "v": VERSION})
 
 

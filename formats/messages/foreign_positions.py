@@ -1,10 +1,10 @@
-"""Positions that other replicators left behind in a topic, as next offsets of the source. Pure.
+"""Positions that other replicators stored in a topic, converted to next offsets of the source. Pure.
 
     the Go ancestor        value: protobuf `Checkpoint{region=1, topic=2, partition=3, offset=4 (last produced)}`
     Kafka Connect          key:   ["connector", {"cluster": alias, "topic": t, "partition": p}]
     (MirrorMaker 2)        value: {"offset": of the last record copied}
 
-Both topics are compacted: the later record of a key holds, one without a value removes it.
+Both topics are compacted: the last record of a key wins; one without a value removes the key.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from formats.errors import MalformedEvent
 
-ForeignPosition = tuple["ForeignPartition", int]  # and its next offset
+ForeignPosition = tuple["ForeignPartition", int]  # partition, next offset
 Record = tuple[bytes | None, bytes | None]  # key, value
 
 
@@ -27,12 +27,12 @@ class ForeignPartition:
 
 
 def ancestor_positions(records: Iterable[Record]) -> Mapping[ForeignPartition, int]:
-    """Raises MalformedEvent: a topic that holds anything else is not the ancestor's."""
+    """Raises MalformedEvent for any other record: then the topic is not the ancestor's."""
     return _latest(records, lambda _key, value: ancestor_position(value))
 
 
 def connect_positions(records: Iterable[Record]) -> Mapping[ForeignPartition, int]:
-    """Those of MirrorMaker 2's source connectors; what else keeps its offsets there is left out. Raises
+    """Positions of MirrorMaker 2's source connectors; offsets of other connectors in the topic are ignored. Raises
     MalformedEvent."""
     return _latest(records, connect_position)
 
@@ -44,7 +44,7 @@ def _latest(
     found = [read(key or b"", value) for key, value in last.items() if value is not None]
     positions: dict[ForeignPartition, int] = {}
     for partition, next_offset in filter(None, found):
-        # two connectors may copy one partition: what both have is the lower
+        # two connectors may copy one partition: both are past the lower position
         positions[partition] = min(next_offset, positions.get(partition, next_offset))
     return positions
 
@@ -54,7 +54,7 @@ def ancestor_position(data: bytes) -> ForeignPosition:
     try:
         fields = dict(_protobuf(data))
         region, topic = _text(fields.get(1, b"")), _text(fields.get(2, b""))
-        partition, offset = fields.get(3, 0), fields.get(4, 0)  # zeros are not written
+        partition, offset = fields.get(3, 0), fields.get(4, 0)  # protobuf omits zeros
         if not region or not topic or not isinstance(partition, int) or not isinstance(offset, int):
             raise ValueError("it names no source")
         return ForeignPartition(region, topic, partition), offset + 1
@@ -63,7 +63,7 @@ def ancestor_position(data: bytes) -> ForeignPosition:
 
 
 def connect_position(key: bytes, value: bytes) -> ForeignPosition | None:
-    """None for what is no partition of a source connector. Raises MalformedEvent."""
+    """None for a record that is not about a partition of a source connector. Raises MalformedEvent."""
     try:
         _connector, where = json.loads(key)
         if not isinstance(where, dict) or where.keys() != {"cluster", "topic", "partition"}:
@@ -81,7 +81,7 @@ def _text(value: int | bytes) -> str:
 
 
 def _protobuf(data: bytes) -> Iterable[tuple[int, int | bytes]]:
-    """Fields by number: varints as numbers, all else as bytes. Raises ValueError or IndexError."""
+    """Fields by number: varints as integers, all others as bytes. Raises ValueError or IndexError."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)

@@ -1,19 +1,21 @@
-"""Which consumer group a checkpoint topic belongs to. Two groups would deliver everything twice: none fences the other.
+"""Which consumer group a checkpoint topic belongs to. Two groups would deliver every record twice: neither fences the
+other.
 
-    read ─> nobody's ─> append a claim ─> read back ─> the first claim of the highest number stands ─> granted
-              │                                  └ another group's came first: withdraw the own one, refused
+    read ─> no claim ─> append a claim ─> read back ─> the first claim of the highest number stands ─> granted
+              │                                  └ another group's came first: withdraw the own claim, refused
               └ another group's: refused, or with --take-over append a claim of the next number ─> read back ─> …
 
-A claim has a record key of its own, so compaction drops none and changes no order: what stood when it was read back
-stands until a claim of a higher number does. What a loser leaves behind when it dies stands behind the winner and says
-nothing.
+Each claim has its own record key, so compaction drops no claim and keeps their order: the claim that stood when the
+topic was read back stands until there is one with a higher number. A losing claim that remains because its process died
+comes after the winner and has no effect.
 
-A claim names its cluster, too. A topic whose claim names another cluster than the one it lies in was copied there: its
-positions are about topics that were left behind. It is refused until an operator takes the group over, its own or not.
+A claim also names its cluster. A topic whose claim names another cluster than the one it is in was copied there: its
+positions refer to topics of the other cluster. It is refused until an operator takes the group over, even the same
+group.
 
-A group is taken over only while it has no members, and that is asked again once the claim stands: whoever delivers for
-that group has read its positions as a member, so it either is a member still, or reads its positions again and finds
-the new claim. Pure.
+A group is taken over only while it has no members, and members are counted again once the claim stands: a process that
+delivers for that group has read its positions as a member, so it is either still a member, or reads its positions again
+and finds the new claim. Pure.
 """
 
 from __future__ import annotations
@@ -27,28 +29,28 @@ from typing import Any
 from formats.codec import Codec, dump, malformed
 from formats.errors import OtherGroup
 
-GROUP = "group"  # kind of these records, as their keys say it
-YOUNG = timedelta(minutes=10)  # so long every process that starts asks for members of the group that was taken over
+GROUP = "group"  # kind of these records, as written in their keys
+YOUNG = timedelta(minutes=10)  # after a take-over, each starting process counts members of the old group for so long
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupClaim:
-    id: str  # made up for this one claim
+    id: str  # generated, unique to the claim
     number: int  # from 1; a group that takes over claims the next
     group_id: str
-    cluster_id: str = ""  # that the topic was in; empty: the brokers did not say
-    over: str = ""  # the group that is taken over; empty: the topic belonged to none
+    cluster_id: str = ""  # of the topic's cluster; empty: the brokers did not report it
+    over: str = ""  # the group that is taken over; empty: the topic belonged to no group
     at: datetime  # UTC
 
 
 @dataclass(frozen=True, slots=True)
 class ReadClaims:
-    """Answer with every claim that the topic has, in the order of the log."""
+    """The answer is every claim in the topic, in log order."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountMembers:
-    """Answer with the number of members that this consumer group has now."""
+    """The answer is the current number of members of the consumer group."""
 
     group_id: str
 
@@ -62,7 +64,7 @@ class WriteClaim:
 
 @dataclass(frozen=True, slots=True)
 class Withdraw:
-    """Remove this claim, which does not stand."""
+    """Remove this claim, which lost."""
 
     claim: GroupClaim
 
@@ -71,7 +73,7 @@ Ask = ReadClaims | CountMembers | WriteClaim | Withdraw
 
 
 def standing(claims: Iterable[GroupClaim]) -> GroupClaim | None:
-    """The claim that holds, of all that the topic has, in the order of the log: the first of the highest number."""
+    """The claim that holds: of all claims in the topic, in log order, the first of the highest number."""
     found: GroupClaim | None = None
     for claim in claims:
         if found is None or claim.number > found.number:
@@ -89,18 +91,18 @@ def claiming(
     make: Callable[[int, str], GroupClaim],
     now: datetime,
 ) -> Generator[Ask, Any, GroupClaim]:
-    """What a process of `group_id` asks for, step by step, before it delivers anything; answers the claim that stands.
+    """The steps that a process of `group_id` takes before it delivers anything; returns the claim that stands.
 
     `take_over`: the group to take over, or empty. `cluster_id`: of the cluster that the topic is read from, empty when
-    the brokers do not say. `own`: ids of the claims that this process has written in earlier attempts, acknowledged or
-    not; grows. `make`: a new claim by number and by the group that it takes over. Raises OtherGroup.
+    the brokers do not report it. `own`: ids of the claims that this process wrote in earlier attempts, acknowledged or
+    not; new ids are added. `make`: a new claim, by number and by the group that it takes over. Raises OtherGroup.
     """
     while True:
         claims: Sequence[GroupClaim] = yield ReadClaims()
         stands = standing(claims)
-        beaten = next((c for c in claims if c.id in own and c != stands), None)
-        if beaten is not None:
-            yield Withdraw(beaten)
+        lost = next((c for c in claims if c.id in own and c != stands), None)
+        if lost is not None:
+            yield Withdraw(lost)
         elif stands is not None and is_copied(stands, cluster_id):
             if stands.group_id != take_over:
                 raise OtherGroup(why_copied(topic, stands, cluster_id))
@@ -124,7 +126,7 @@ def claiming(
 
 
 def is_copied(stands: GroupClaim, cluster_id: str) -> bool:
-    """Whether the claim was written in another cluster than the one it was read from."""
+    """Whether the claim was written in another cluster than the one it is read from."""
     return bool(stands.cluster_id) and bool(cluster_id) and stands.cluster_id != cluster_id
 
 

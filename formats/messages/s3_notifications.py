@@ -1,11 +1,11 @@
-"""What a queue message says of our segments. Pure and total: every text has an answer, none raises.
+"""Segment events in a queue message. Pure and total: any text is accepted, nothing is raised.
 
     S3 event       {"Records": [{"eventName": "ObjectCreated:Put", "s3": {"object": {"key": "a%40b+c", …}}, …}, …]}
     S3 test event  {"Event": "s3:TestEvent", …}
     SNS            {"Type": "Notification", "Message": "<any of these>"}; raw delivery sends the message itself
     EventBridge    {"detail-type": "Object Created", "detail": {"object": {"key": "a@b c", …}}, …}
 
-Keys are form-encoded in S3's own events and plain in EventBridge's. The same event may come more than once, and
+Keys are form-encoded in S3's own events and plain in EventBridge's. The same event may arrive more than once, and
 events of different keys in any order.
 """
 
@@ -40,14 +40,14 @@ _SHOWN = 200  # characters of a bad value in a reason
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
     events: tuple[SegmentEvent, ...] = ()
-    foreign: int = 0  # of other prefixes, regions or buckets, or of the control plane
-    ignored: int = 0  # of kinds that neither make nor remove an object: restores, tags, …
+    foreign: int = 0  # events of other prefixes, regions or buckets, or of control objects
+    ignored: int = 0  # events that neither create nor remove an object: restores, tags, …
     test_event: bool = False  # S3 sends one when notifications are switched on
-    problems: tuple[str, ...] = ()  # why the message, or a part of it, says nothing we know
+    problems: tuple[str, ...] = ()  # why the message, or a part of it, cannot be decoded
 
     @property
     def understood(self) -> bool:
-        """Then the message is done once its events are; else it belongs into the dead-letter queue."""
+        """True: the message is done once its events are. False: it belongs in the dead-letter queue."""
         return not self.problems
 
 
@@ -70,21 +70,21 @@ _Item = SegmentEvent | _Foreign | _Ignored | _Test | MalformedEvent
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _ArchiveScope:
     prefix: str
     regions: Collection[str]
     bucket: str
 
     def owns(self, key: str) -> bool:
-        """Whether `key` lies where segments of the regions are."""
+        """Whether `key` may be that of a segment of the regions."""
         head = f"{self.prefix}/" if self.prefix else ""
         region, _, rest = key.removeprefix(head).partition("/")
         return key.startswith(head) and region in self.regions and not rest.startswith(f"{CONTROL}/")
 
 
 def parse(body: str, *, prefix: str, regions: Collection[str], bucket: str = "") -> Parsed:
-    """`bucket`: that of the archive; empty when a message of any bucket may be about it."""
-    items = list(_items(body, _Place(prefix, regions, bucket), depth=0))
+    """`bucket`: the archive's bucket; empty accepts messages of any bucket."""
+    items = list(_items(body, _ArchiveScope(prefix, regions, bucket), depth=0))
     return Parsed(
         events=tuple(item for item in items if isinstance(item, Created | Removed)),
         foreign=sum(isinstance(item, _Foreign) for item in items),
@@ -94,7 +94,7 @@ def parse(body: str, *, prefix: str, regions: Collection[str], bucket: str = "")
     )
 
 
-def _items(body: str, place: _Place, *, depth: int) -> Iterator[_Item]:
+def _items(body: str, scope: _ArchiveScope, *, depth: int) -> Iterator[_Item]:
     try:
         message = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -103,63 +103,63 @@ def _items(body: str, place: _Place, *, depth: int) -> Iterator[_Item]:
     match message:
         case {"Records": [*records]}:
             for number, record in enumerate(records):
-                yield _understand(_record, record, place, f"record {number}")
+                yield _understand(_record, record, scope, f"record {number}")
         case {"Event": str(name)} if name == TEST_EVENT:
             yield _Test()
         case {"Type": "Notification", "Message": str(inner)} if depth < _DEEPEST:
-            yield from _items(inner, place, depth=depth + 1)
+            yield from _items(inner, scope, depth=depth + 1)
         case {"detail-type": str(), "detail": dict()}:
-            yield _understand(_bridged, message, place, "EventBridge event")
+            yield _understand(_bridged, message, scope, "EventBridge event")
         case _:
             yield MalformedEvent(f"no S3 event, SNS notification or EventBridge event: {_shown(body)}")
 
 
-def _understand(read: _Reader, value: object, place: _Place, what: str) -> _Item:
+def _understand(read: _Reader, value: object, scope: _ArchiveScope, what: str) -> _Item:
     try:
-        return read(value, place)
-    except (ValueError, OverflowError) as error:  # ours and the standard library's
+        return read(value, scope)
+    except (ValueError, OverflowError) as error:  # our errors are ValueErrors, too
         return MalformedEvent(f"{what}: {error}")
 
 
-def _record(value: object, place: _Place) -> _Item:
-    """One of S3's own."""
+def _record(value: object, scope: _ArchiveScope) -> _Item:
+    """A record of S3's own format."""
     if not _text(value, "eventSource", default="aws:s3").endswith(":s3"):
         raise MalformedEvent(f"not of S3: {_shown(value)}")
     name = _text(value, "eventName").removeprefix("s3:")
     if not name.startswith(_CREATED) and name not in _REMOVED:
         return _Ignored()
     key = unquote_plus(_text(value, "s3", "object", "key"), errors="strict")
-    if place.bucket and _text(value, "s3", "bucket", "name") != place.bucket:
+    if scope.bucket and _text(value, "s3", "bucket", "name") != scope.bucket:
         return _Foreign()
-    return _event(value, place, key, time="eventTime", size=("s3", "object", "size") if name not in _REMOVED else ())
+    return _event(value, scope, key, time="eventTime", size=("s3", "object", "size") if name not in _REMOVED else ())
 
 
-def _bridged(value: object, place: _Place) -> _Item:
-    """One of EventBridge."""
+def _bridged(value: object, scope: _ArchiveScope) -> _Item:
+    """An event of EventBridge's format."""
     if _text(value, "source", default="aws.s3") != "aws.s3":
         raise MalformedEvent(f"not of S3: {_shown(value)}")
     name = _text(value, "detail-type")
     if name not in ("Object Created", "Object Deleted"):
         return _Ignored()
     key = _text(value, "detail", "object", "key")
-    if place.bucket and _text(value, "detail", "bucket", "name") != place.bucket:
+    if scope.bucket and _text(value, "detail", "bucket", "name") != scope.bucket:
         return _Foreign()
-    return _event(value, place, key, time="time", size=("detail", "object", "size") if name == "Object Created" else ())
+    return _event(value, scope, key, time="time", size=("detail", "object", "size") if name == "Object Created" else ())
 
 
-def _event(value: object, place: _Place, key: str, *, time: str, size: tuple[str, ...]) -> _Item:
-    """`size`: where it is, or nowhere for an object that was removed."""
-    if not place.owns(key):
+def _event(value: object, scope: _ArchiveScope, key: str, *, time: str, size: tuple[str, ...]) -> _Item:
+    """`size`: path of the size field; empty for a removed object."""
+    if not scope.owns(key):
         return _Foreign()
     try:
-        segment = parse_key(place.prefix, key)
+        segment = parse_key(scope.prefix, key)
     except MalformedKey as error:
         raise MalformedEvent(str(error)) from error
     at = _time(_text(value, time))
     return Created(SegmentInfo(segment, _size(_at(value, *size)), at)) if size else Removed(segment, at)
 
 
-_Reader = Callable[[object, _Place], _Item]
+_Reader = Callable[[object, _ArchiveScope], _Item]
 
 
 def _at(value: object, *path: str) -> object:
@@ -175,7 +175,7 @@ def _text(value: object, *path: str, default: str | None = None) -> str:
         return default
     found = _at(value, *path)
     if not isinstance(found, str):
-        raise MalformedEvent(f"{'.'.join(path)} is no text: {_shown(found)}")
+        raise MalformedEvent(f"{'.'.join(path)} is not text: {_shown(found)}")
     return found
 
 

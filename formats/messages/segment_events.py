@@ -1,7 +1,7 @@
-"""Segment events: what S3 notifications become, and their records in the event log.
+"""Segment events, made of S3 notifications, and their records in the event log.
 
 Log record: key = the segment's name (no prefix), value = JSON. A removed segment is a value too, not a Kafka
-tombstone: the log's cleanup policy is delete, and readers want the event itself.
+tombstone: the log's cleanup policy is delete, and readers need the event itself.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class QueueMessage:
     """One message of the notification queue, as received."""
 
     message_id: str
-    receipt: str  # what `delete` wants; changes with every receipt of the same message
+    receipt: str  # argument of `delete`; changes each time the same message is received
     body: str
 
 
@@ -62,10 +62,10 @@ def encode(event: SegmentEvent) -> bytes:
 def decode(data: bytes) -> SegmentEvent:
     """Raises MalformedEvent, also for a newer version."""
     with malformed("a segment event", data):
-        said = load(data)
-        segment = parse_key("", said["segment"])
-        if said["type"] == "created":
-            return Created(SegmentInfo(segment, int(said["size_bytes"]), datetime.fromisoformat(said["stored_at"])))
-        if said["type"] == "removed":
-            return Removed(segment, datetime.fromisoformat(said["at"]))
-        raise ValueError(f"unknown type {said['type']!r}")
+        fields = load(data)
+        segment = parse_key("", fields["segment"])
+        if fields["type"] == "created":
+            return Created(SegmentInfo(segment, int(fields["size_bytes"]), datetime.fromisoformat(fields["stored_at"])))
+        if fields["type"] == "removed":
+            return Removed(segment, datetime.fromisoformat(fields["at"]))
+        raise ValueError(f"unknown type {fields['type']!r}")

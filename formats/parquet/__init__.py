@@ -16,7 +16,7 @@ __all__ = ["ParquetFormat"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when it is asked for: a part of the package needs no other."""
+    """Imports a public name on first use, so that importing one module does not load the others."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

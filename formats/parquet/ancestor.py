@@ -1,10 +1,10 @@
 """Reading the segments of the Go ancestor, so that an archive migrates in place.
 
-It wrote nanoseconds (which overflow in 2262), no digest, no timestamp type, and made null keys, null values and null
-header values empty. What it lost is lost: its footer says `fidelity="ancestor"`, and nothing is guessed. Of the facts
-that it did not write, `raw_bytes` is Parquet's own uncompressed size of the data columns (a little more than the raw
-bytes), `largest_record_bytes` is 0, the timestamp bounds are None. Timestamps count as CreateTime: that is how the
-ancestor itself produced them.
+The ancestor wrote timestamps in nanoseconds (which overflow in 2262), no digest and no timestamp type, and wrote null
+keys, null values and null header values as empty. What it lost is not guessed: the footer has `fidelity="ancestor"`. Of
+the facts that it did not write, `raw_bytes` is Parquet's uncompressed size of the data columns (a little more than the
+raw bytes), `largest_record_bytes` is 0, and the timestamp bounds are None. Timestamps count as CreateTime: the ancestor
+itself produced them that way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from formats.segment import OffsetRange, Segment, SourcePartition
 KEYS = frozenset(
     {"region", "topic", "partition", "level", "startOffset", "endOffset", "messageCount", "createdTimestamp"}
 )
-BATCH_RECORDS = 8_192  # its row groups are as large as its segments, so they are read in pieces
+BATCH_RECORDS = 8_192  # the ancestor's row groups are as large as its segments, so they are read in parts
 READ_BYTES = 1 << 20  # per column and read
 
 _PAIR = pa.struct([pa.field("key", pa.binary(), nullable=False), pa.field("value", pa.binary(), nullable=False)])
@@ -46,12 +46,12 @@ _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?Z", re.A
 
 
 def open_ancestor(source: BinaryIO, segment: Segment) -> AncestorReader:
-    """Raises CorruptSegment when `source` is not a segment of the ancestor's either."""
+    """Raises CorruptSegment when `source` is not a segment of the ancestor."""
     return AncestorReader(source, segment)
 
 
 class AncestorReader:
-    """See `formats.registry.SegmentReader`; no digest to check. Holds one batch and one page a column."""
+    """See `formats.registry.SegmentReader`; there is no digest to check. Holds one batch and one page per column."""
 
     def __init__(self, source: BinaryIO, segment: Segment) -> None:
         self._source = source
@@ -114,7 +114,7 @@ def _length(offsets: OffsetRange) -> int:
 
 
 def _convert(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Into `SCHEMA`. Raises ArrowInvalid for an offset beyond int64 and for a header key that is not UTF-8."""
+    """Convert to `SCHEMA`. Raises ArrowInvalid for an offset beyond int64 and for a header key that is not UTF-8."""
     columns = [
         batch.column("offset").cast(pa.int64()),
         _milliseconds(batch.column("timestamp")),
@@ -162,7 +162,7 @@ def _decimal(text: str) -> int:
 
 
 def _instant(text: str) -> datetime:
-    """RFC 3339 in UTC; nanoseconds are cut to microseconds."""
+    """Parse RFC 3339 in UTC; nanoseconds are truncated to microseconds."""
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise ValueError(f"not an RFC 3339 time in UTC: {text!r}")

@@ -1,6 +1,6 @@
 """A footer as bytes: one JSON object under one versioned key, with a checksum of itself.
 
-A format that proves its records part by part also keeps one `RowGroup` for each part: `docs/decisions/0001`.
+A format that proves its records in parts also stores one `RowGroup` for each part: `docs/decisions/0001`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _ROW_GROUP = struct.Struct("<IqqQQ" + "QQ" * len(STREAMS))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowGroup:
-    """A run of records that is stored, and proved, as one. Never empty."""
+    """A run of records that is stored and proved as a unit. Never empty."""
 
     first_offset: int
     last_offset: int
-    stored_bytes: int  # length of the run as stored, right behind the run before it
+    stored_bytes: int  # length of the run as stored; it starts where the run before it ends
     stored_crc: int  # CRC-64/NVME of those bytes
     digest: Digest
 
@@ -43,7 +43,7 @@ class RowGroup:
         return self.digest.count
 
     def pack(self) -> bytes:
-        """What `encode` wants: a tenth of the memory that the object takes."""
+        """The form that `encode` takes; it needs a tenth of the object's memory."""
         streams = [number for s in self.digest.streams for number in (s.crc, s.length_bytes)]
         head = (self.count, self.first_offset, self.last_offset, self.stored_bytes, self.stored_crc)
         return _ROW_GROUP.pack(*head, *streams)
@@ -52,13 +52,13 @@ class RowGroup:
 @dataclass(frozen=True, slots=True)
 class Decoded:
     footer: SegmentFooter
-    row_groups: tuple[RowGroup, ...]  # empty for a format that keeps none, and for a segment without records
+    row_groups: tuple[RowGroup, ...]  # empty for a format that stores none, and for a segment without records
 
 
 def encode(footer: SegmentFooter, row_groups: Sequence[bytes] | None = None) -> bytes:
-    """The JSON object. `row_groups` are packed; None for a format that keeps none."""
+    """The JSON object. `row_groups` are packed; None for a format that stores none."""
     if footer.digest is None:
-        raise ValueError("a footer of ours has a digest")
+        raise ValueError("a footer without a digest cannot be encoded")
     value = {
         "v": VERSION,
         "segment": format_key("", footer.segment),
@@ -81,8 +81,7 @@ def encode(footer: SegmentFooter, row_groups: Sequence[bytes] | None = None) -> 
 
 
 def decode(name: str, data: bytes) -> Decoded:
-    """Inverse of `encode`. Raises CorruptSegment(name), also for another version and for facts that contradict each
-    other."""
+    """Inverse of `encode`. Raises CorruptSegment(name), also for another version and for contradicting facts."""
     try:
         value = json.loads(data)
         version = value["v"]
@@ -129,7 +128,7 @@ def _decode_keyless(keyless_count: int | None, count: int) -> int | None:
 
 
 def _contradiction(decoded: Decoded, *, has_row_groups: bool) -> str:
-    """What is wrong among the facts, or nothing. A good checksum over bad facts is a writer's mistake."""
+    """The first contradiction between facts, or empty. A valid checksum over contradicting facts is a writer's bug."""
     footer, groups = decoded.footer, decoded.row_groups
     first, last = footer.first_offset, footer.last_offset
     if first is None or last is None:

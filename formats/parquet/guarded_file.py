@@ -1,4 +1,4 @@
-"""The file below a reader: what it raises is its own and comes out unchanged, never as a corrupt segment."""
+"""The file that a reader decodes: errors of the file itself are raised unchanged, never as CorruptSegment."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DECODE_ERRORS = (
     ValueError,
     struct.error,
 )
-"""All that a decoder raises over bytes that are no good."""
+"""Everything that a decoder raises on invalid bytes."""
 
 
 def size_of(source: BinaryIO) -> int:
@@ -29,7 +29,7 @@ def size_of(source: BinaryIO) -> int:
 
 
 def read_range(source: BinaryIO, name: str, start: int, length: int) -> bytes:
-    """Exactly `length` bytes. Raises CorruptSegment when the object ends before."""
+    """Read exactly `length` bytes. Raises CorruptSegment when the object ends before that."""
     source.seek(start)
     parts: list[bytes] = []
     left = length
@@ -43,7 +43,7 @@ def read_range(source: BinaryIO, name: str, start: int, length: int) -> bytes:
 
 
 class Window:
-    """The file that a decoder of proved bytes sees: the whole length, of which one range is there to read."""
+    """The file for a decoder of verified bytes: it has the object's whole length, but only one range is readable."""
 
     closed = False
     mode = "rb"
@@ -54,7 +54,7 @@ class Window:
         self._bytes = b""
 
     def show(self, start: int, data: bytes) -> None:
-        """From now on `data`, which lies at `start`, is what can be read."""
+        """Make `data`, which starts at position `start`, the readable range."""
         self._start, self._bytes = start, data
 
     def read(self, length: int = -1) -> bytes:
@@ -86,8 +86,8 @@ class Window:
 
 
 class Watched:
-    """The file that a decoder of unproved bytes sees: the source itself, whose last failure is remembered, since the
-    decoder may wrap it into one of its own."""
+    """The file for a decoder of unverified bytes: the source itself. Its last failure is kept, since the decoder may
+    wrap it in an error of its own."""
 
     closed = False
     mode = "rb"
@@ -120,7 +120,7 @@ class Watched:
         return self._source.tell()
 
     def close(self) -> None:
-        """The source is closed by the reader that owns it."""
+        """Does nothing: the reader owns the source and closes it."""
 
     def readable(self) -> bool:
         return True

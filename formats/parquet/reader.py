@@ -1,9 +1,9 @@
-"""Reading Parquet segments: nothing reaches the decoder unproved, nothing decoded goes out unproved.
+"""Reading Parquet segments: bytes are verified before they are decoded, and records before they are yielded.
 
     tail ── seal matches? ── metadata ── schema, footer and key agree?
     row group ── stored CRC matches? ── decode ── digest, offsets match? ── yield
 
-Reads of the source: one for the tail, one for each row group; a second for the tail when the metadata exceeds 64 KiB.
+Reads of the source: one for the tail, one for each row group, and a second for the tail if the metadata exceeds 64 KiB.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ TAIL_BYTES = 64 << 10  # what pyarrow asks for first, too
 METADATA_LIMIT_BYTES = 64 << 20  # some 40,000 row groups; more is a damaged length
 
 
-_SEAL = struct.Struct("<8sQ")  # in front of the metadata: a mark, and the CRC-64/NVME of everything behind
+_SEAL = struct.Struct("<8sQ")  # in front of the metadata: a mark, and the CRC-64/NVME of everything after the seal
 _MARK = b"KSRSEAL1"
 
 
 def seal(tail: bytes) -> bytes:
-    """What goes in front of `tail`, which is the Parquet metadata, its length and the magic."""
+    """The seal for `tail`, which is the Parquet metadata, its length and the magic."""
     return _SEAL.pack(_MARK, checksums.crc64nvme(tail))
 
 
 def open_parquet(source: BinaryIO, segment: Segment) -> SegmentReader:
-    """A reader of ours, or the ancestor's. It owns `source`, which is also closed when this raises."""
+    """A reader of our segment or of the ancestor's. It owns `source`, which is closed if this raises."""
     try:
         name = str(segment)
         size = size_of(source)
@@ -56,7 +56,7 @@ def open_parquet(source: BinaryIO, segment: Segment) -> SegmentReader:
             start, tail = at, read_range(source, name, at, size - at)
         mark, crc = _SEAL.unpack_from(tail, at - start) if at >= 0 else (b"", 0)
         if mark != _MARK:
-            # Not sealed, so not ours; the ancestor's metadata has no proof, and is recognised by its keys.
+            # not sealed, so not ours; the ancestor's metadata has no checksum and is recognised by its keys
             return ancestor.open_ancestor(source, segment)
         found = checksums.crc64nvme(memoryview(tail)[at - start + _SEAL.size :])
         if found != crc:
@@ -92,11 +92,11 @@ def _metadata_bytes(name: str, tail: bytes, size: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Sealed:
-    """An object whose tail is proved."""
+    """An object whose tail is verified."""
 
     size: int
-    at: int  # where the seal is: row groups end here
-    start: int  # where `tail` begins
+    at: int  # position of the seal: row groups end here
+    start: int  # position of `tail`
     tail: bytes
 
 
@@ -112,7 +112,7 @@ class ParquetSegmentReader:
             self._parquet = pq.ParquetFile(self._window, page_checksum_verification=True, pre_buffer=False)
             metadata, schema = self._parquet.metadata, self._parquet.schema_arrow
             stored = metadata.metadata or {}
-            self._window.show(0, b"")  # parsed: let go of it
+            self._window.show(0, b"")  # parsed: free its memory
         except DECODE_ERRORS as error:
             raise CorruptSegment(name, found=repr(error), wanted="Parquet metadata") from error
         if footers.KEY.encode() not in stored:
@@ -137,7 +137,7 @@ class ParquetSegmentReader:
     def batches(self, from_offset: int = 0) -> Iterator[pa.RecordBatch]:
         for index, (group, start) in enumerate(zip(self._row_groups, self._starts, strict=True)):
             if group.last_offset >= from_offset:
-                # by a generator of its own, so that nothing here holds a row group while the next one is read
+                # in a separate generator, so that no variable here holds a row group while the next one is read
                 yield from _from(self._read(index, group, start), from_offset)
 
     def _read(self, index: int, group: RowGroup, start: int) -> list[pa.RecordBatch]:
@@ -148,12 +148,12 @@ class ParquetSegmentReader:
             raise CorruptSegment(name, found=f"stored bytes with CRC {crc:016x}", wanted=f"{group.stored_crc:016x}")
         self._window.show(start, stored)
         try:
-            # Threads: parallelism is decided by pools of ours, a segment each.
+            # no threads here: our pools provide the parallelism, one segment each
             table = self._parquet.read_row_group(index, use_threads=False)
             batches: list[pa.RecordBatch] = table.combine_chunks().to_batches()
             digest = digest_of(batches)
         except MemoryError:
-            raise  # the bytes are proved, so it is the process that is short of memory
+            raise  # the bytes are verified, so the process is short of memory
         except DECODE_ERRORS as error:
             raise CorruptSegment(name, found=repr(error), wanted="records") from error
         finally:

@@ -1,9 +1,9 @@
-"""Segments as Parquet files: the schema of `formats.records.schema`, one JSON footer, and proofs down to the row group.
+"""Segments as Parquet files: the schema of `formats.records.schema`, a JSON footer, and checksums for each row group.
 
     PAR1 | row group | row group | … | seal, CRC of what follows | Parquet metadata (with our footer), its length, PAR1
 
-Every byte is covered before a Parquet decoder sees it: row groups by a CRC in the footer, the metadata by the seal in
-front of it. Other Parquet readers never look at the seal. `docs/decisions/0001` tells why.
+Every byte is verified before a Parquet decoder reads it: row groups by a CRC in the footer, the metadata by the seal in
+front of it. Other Parquet readers ignore the seal. `docs/decisions/0001` explains why.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ _ENCODINGS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetFormat:
-    """The format `parquet`. Options concern writing only; every segment of ours and of the ancestor is readable."""
+    """The format `parquet`. Options concern writing only; all our segments and the ancestor's are readable."""
 
     compression: str = "zstd"
     compression_level: int | None = None  # None: 3 for zstd, else the codec's default
-    row_group_bytes: int = 16 << 20  # raw; what a reader holds at once
+    row_group_bytes: int = 16 << 20  # raw; a reader holds one row group
     row_group_records: int = 250_000  # bounds memory when records are (nearly) empty
     page_bytes: int = 1 << 20
     name: str = "parquet"
@@ -58,7 +58,7 @@ class ParquetFormat:
         try:
             if codec != "none":
                 pa.Codec(codec, compression_level=level)
-            # Arrow checks no bounds here: zstd would clamp, others fail at the first page.
+            # Arrow does not check the bounds here: zstd would clamp, other codecs fail at the first page
             if level is not None:
                 low, high = pa.Codec.minimum_compression_level(codec), pa.Codec.maximum_compression_level(codec)
                 if not low <= level <= high:
@@ -68,7 +68,7 @@ class ParquetFormat:
 
     @property
     def level(self) -> int | None:
-        """What the codec is told."""
+        """The level passed to the codec."""
         return 3 if self.compression_level is None and self.compression == "zstd" else self.compression_level
 
     def create(self, sink: BinaryIO) -> ParquetSegmentWriter:
@@ -79,8 +79,8 @@ class ParquetFormat:
 
 
 class ParquetSegmentWriter:
-    """See `formats.registry.SegmentWriter`. Holds about 13 KiB, 3 KiB more for every row group
-    written, and the last column of the last row group until the next one."""
+    """See `formats.registry.SegmentWriter`. Holds about 13 KiB, 3 KiB more for every row group written, and the last
+    column of the last row group until the next one."""
 
     def __init__(self, sink: BinaryIO, options: ParquetFormat) -> None:
         self._sink = _Sink(sink)
@@ -103,8 +103,8 @@ class ParquetSegmentWriter:
         )
 
     def write(self, batches: Sequence[pa.RecordBatch]) -> None:
-        """Raises ValueError when offsets do not rise, or when a batch has another schema. After any error the writer
-        is good for `abort` only."""
+        """Raises ValueError when offsets do not rise, or when a batch has another schema. After any error only `abort`
+        may be called."""
         self._start("write")
         reached = -1 if self._facts.last_offset is None else self._facts.last_offset
         measured = []
@@ -165,7 +165,7 @@ class ParquetSegmentWriter:
         return footer
 
     def _start(self, step: str) -> None:
-        """Good for one more step; the step makes the writer usable again when it is done."""
+        """Begin a step. The writer is unusable until the step succeeds, which makes it usable again."""
         if not self._usable:
             raise ValueError(f"cannot {step}: the writer is closed, or an earlier step failed")
         self._usable = False
@@ -173,29 +173,29 @@ class ParquetSegmentWriter:
     def abort(self) -> None:
         self._usable = False
         if self._parquet.is_open:
-            self._sink.hold()  # whatever the encoder still has to say goes nowhere
-            with contextlib.suppress(pa.ArrowException, OSError):  # it may be broken: that can be why we are here
+            self._sink.hold()  # discard what the encoder still writes
+            with contextlib.suppress(pa.ArrowException, OSError):  # it may have failed before
                 self._parquet.close()
             self._parquet.is_open = False
             self._sink.release()
 
 
 def _check(batch: pa.RecordBatch) -> None:
-    """Raises ValueError for what Parquet would refuse late, or store as something else."""
+    """Raises ValueError for data that Parquet would reject late, or store as something else."""
     pairs = batch.column("headers").flatten()
     required = [*(batch.column(name) for name in ("offset", "timestamp", "timestamp_type")), pairs, pairs.field(0)]
     if any(column.null_count for column in required):
-        raise ValueError("a null in a column, or a header, that has none")
+        raise ValueError("a null in a column, or in a header, that must not have any")
 
 
 class _Sink:
-    """What the Parquet encoder writes to: counts and hashes what goes through, and can hold it back."""
+    """The file that the Parquet encoder writes to: counts and hashes the bytes, and can hold them back."""
 
     closed = False
 
     def __init__(self, target: BinaryIO) -> None:
         self._target = target
-        self._length = self._crc = 0  # of what was not yet taken
+        self._length = self._crc = 0  # of the bytes since the last `take`
         self._held: list[bytes] | None = None
 
     def write(self, data: bytes) -> int:
@@ -206,11 +206,11 @@ class _Sink:
         self._crc = checksums.crc64nvme(data, self._crc)
         view = memoryview(data)
         while view:
-            view = view[self._target.write(view) :]  # a raw file may take less than all
+            view = view[self._target.write(view) :]  # a raw file may write only a part
         return len(data)
 
     def take(self) -> tuple[int, int]:
-        """Length and CRC of what was written since the last call, or the start."""
+        """Length and CRC of the bytes written since the last call, or since the start."""
         taken = self._length, self._crc
         self._length = self._crc = 0
         return taken
@@ -219,14 +219,14 @@ class _Sink:
         self._held = []
 
     def release(self) -> bytes:
-        """What was held back; from now on writes go through again."""
+        """Return the bytes held back; later writes go through again."""
         held, self._held = b"".join(self._held or ()), None
         return held
 
     def flush(self) -> None: ...
 
     def close(self) -> None:
-        """The sink stays open: it is the caller's."""
+        """Does nothing: the caller owns the sink."""
 
     def readable(self) -> bool:
         return False

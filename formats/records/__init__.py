@@ -1,1 +1,1 @@
-"""Batches of records: their schema, what is computed of them, how two of them compare."""
+"""Batches of records: schema, statistics, digests, filters and comparison."""

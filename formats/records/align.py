@@ -1,7 +1,7 @@
-"""Two streams of records that should be the same, one after the other, at whatever offsets: a topic and its copy.
+"""Compare two streams of records that should be equal in order, at any offsets: a topic and its copy.
 
-Null and no headers are the same; null and empty bytes are not. The type of a timestamp is not compared: a copy's is the
-copying producer's.
+Null headers and no headers are equal; null and empty bytes are not. The timestamp type is not compared: in a copy it
+comes from the copying producer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ COMPARED = tuple(name for name in SCHEMA.names if name not in ("offset", "timest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamRead:
-    """What was read of one stream."""
+    """Digest and offsets of one stream."""
 
     digest: Digest
     first_offset: int | None
@@ -35,11 +35,11 @@ class StreamRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """The first record that is not the same in both; an offset is None where that stream has ended."""
+    """The first record that differs; an offset is None where that stream has ended."""
 
     first_offset: int | None
     second_offset: int | None
-    column: str | None = None  # where it differs first
+    column: str | None = None  # the first that differs
 
     @property
     def text(self) -> str:
@@ -52,7 +52,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alongside:
-    """`same` records are the same in both, from the first on."""
+    """Result of `alongside`: the first `same` records of both streams are equal."""
 
     same: int
     first: StreamRead
@@ -61,8 +61,8 @@ class Alongside:
 
 
 def alongside(first: Iterator[pa.RecordBatch], second: Iterator[pa.RecordBatch]) -> Alongside:
-    """Reads both to the end, also behind a difference, so that the digests are of all; holds one batch of each."""
-    ours, theirs = _Reading(first), _Reading(second)
+    """Reads both to the end, even after a difference, so that the digests are complete. Holds one batch of each."""
+    ours, theirs = _RecordStream(first), _RecordStream(second)
     same, difference = 0, None
     while difference is None:
         more = ours.fill(), theirs.fill()
@@ -80,11 +80,11 @@ def alongside(first: Iterator[pa.RecordBatch], second: Iterator[pa.RecordBatch])
         one, other = a.slice(where, 1), b.slice(where, 1)
         column = next(name for name in COMPARED if not equal_column(name, one, other))
         difference = Difference(first_offset=first_offset(one), second_offset=first_offset(other), column=column)
-    return Alongside(same=same, first=ours.side(), second=theirs.side(), difference=difference)
+    return Alongside(same=same, first=ours.finish(), second=theirs.finish(), difference=difference)
 
 
-class _Reading:
-    """A stream that is taken from by number of records, and digested on the way."""
+class _RecordStream:
+    """A stream that is read by number of records and digested meanwhile."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches, self._digester = batches, Digester()
@@ -93,9 +93,9 @@ class _Reading:
         self._last: int | None = None
 
     def fill(self) -> bool:
-        """Have a batch at hand that is not empty; False at the end."""
+        """Load a batch if the current one is empty; False at the end."""
         while self._batch is None or not self._batch.num_rows:
-            self._batch = None  # let go of it before the next one is made
+            self._batch = None  # free it before the next one is read
             self._batch = next(self._batches, None)
             if self._batch is None:
                 return False
@@ -107,12 +107,12 @@ class _Reading:
 
     @property
     def left(self) -> int:
-        """Records of the batch at hand."""
+        """Records left in the current batch."""
         return 0 if self._batch is None else int(self._batch.num_rows)
 
     @property
     def at(self) -> int | None:
-        """Offset of the next record at hand."""
+        """Offset of the next record in the current batch."""
         return first_offset(self._batch) if self._batch is not None and self._batch.num_rows else None
 
     def take(self, count: int) -> pa.RecordBatch:
@@ -120,8 +120,8 @@ class _Reading:
         taken, self._batch = self._batch.slice(0, count), self._batch.slice(count)
         return taken
 
-    def side(self) -> StreamRead:
-        """Reads what is left."""
+    def finish(self) -> StreamRead:
+        """Reads the rest of the stream."""
         while self.fill():
             self._batch = None
         return StreamRead(digest=self._digester.digest(), first_offset=self._first, last_offset=self._last)

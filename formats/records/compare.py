@@ -1,8 +1,8 @@
-"""Do two copies of records agree? Needed where a key is taken, and where segments overlap.
+"""Compare two copies of the same records: needed when a key is taken, and where segments overlap.
 
-Two copies agree when every offset that both hold is equal in every column; offsets that only one holds are legal when
-the source was compacted or trimmed in between, which the caller knows. Null and no headers are the same, as in the
-digest; null and empty bytes are not.
+Two copies agree when the records at every offset that both hold are equal in every column. Offsets that only one holds
+are legal when the source was compacted or truncated in between, which the caller knows. Null headers and no headers are
+equal, as in the digest; null and empty bytes are not.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from formats.records.statistics import after, first_offset, last_offset
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """How far two copies agree. After a difference nothing was read: the counts are of what came before."""
+    """How far two copies agree. Reading stops at a difference: the counts are of the records before it."""
 
-    both: int  # records that are in both, and equal
+    both: int  # equal records in both
     only_first: int
     only_second: int
-    offset: int | None = None  # of the first record that is in both, but not the same
-    column: str | None = None  # where it differs first, in the order of the schema
-    alone: int | None = field(default=None, compare=False)  # offset of the first record that is in one of them only
+    offset: int | None = None  # of the first record that is in both, but differs
+    column: str | None = None  # the first that differs, in schema order
+    alone: int | None = field(default=None, compare=False)  # offset of the first record that only one copy holds
 
     @property
     def equal(self) -> bool:
-        """The same records, all of them."""
+        """Whether both copies hold the same records."""
         return self.offset is None and not self.only_first and not self.only_second
 
     @property
     def thinned(self) -> bool:
-        """What both hold is equal, but one of them holds more."""
+        """Whether the common records are equal, but one copy holds more."""
         return self.offset is None and not self.equal
 
     @property
     def detail(self) -> str:
-        """For messages."""
+        """The difference, for error messages."""
         if self.offset is not None:
             return f"column {self.column} differs"
         return (
@@ -50,7 +50,7 @@ class Comparison:
 
 
 def compare(first: Iterator[pa.RecordBatch], second: Iterator[pa.RecordBatch]) -> Comparison:
-    """Reads both to the end, or to the first difference, holding one batch of each."""
+    """Reads both to the end, or to the first difference. Holds one batch of each."""
     ours, theirs = _Stream(first), _Stream(second)
     both = only_first = only_second = 0
     alone: int | None = None
@@ -82,16 +82,16 @@ def compare(first: Iterator[pa.RecordBatch], second: Iterator[pa.RecordBatch]) -
 
 
 class _Stream:
-    """A stream of batches that is taken from by offset."""
+    """A stream of batches that is read by offset."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
         self._batch: pa.RecordBatch | None = None
 
     def fill(self) -> bool:
-        """Have a batch at hand that is not empty; False at the end."""
+        """Load a batch if the current one is empty; False at the end."""
         while self._batch is None or not self._batch.num_rows:
-            self._batch = None  # let go of it before the next one is made
+            self._batch = None  # free it before the next one is read
             self._batch = next(self._batches, None)
             if self._batch is None:
                 return False
@@ -108,7 +108,7 @@ class _Stream:
         return last_offset(self._batch)
 
     def take(self, next_offset: int) -> pa.RecordBatch:
-        """Records of the batch at hand below `next_offset`."""
+        """Take the records of the current batch below `next_offset`."""
         assert self._batch is not None
         rest = after(self._batch, next_offset)
         taken = self._batch.slice(0, self._batch.num_rows - rest.num_rows)
@@ -116,7 +116,7 @@ class _Stream:
         return taken
 
     def count(self) -> int:
-        """Records left, which are read."""
+        """Count the remaining records by reading them."""
         count = 0
         while self.fill():
             assert self._batch is not None
@@ -126,7 +126,7 @@ class _Stream:
 
 
 def _shared(batch: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
-    """Records of `batch` whose offsets are in `other`, too."""
+    """Records of `batch` whose offsets are also in `other`."""
     offsets, others = batch.column("offset"), other.column("offset")
     if offsets.equals(others):
         return batch
@@ -143,7 +143,7 @@ def _first_alone(batch: pa.RecordBatch, other: pa.RecordBatch) -> int | None:
 
 
 def _difference(a: pa.RecordBatch, b: pa.RecordBatch) -> tuple[int, str] | None:
-    """Offset and column of the first one, between batches with the same offsets."""
+    """Offset and column of the first difference between batches with the same offsets."""
     at = first_difference(a, b, _equal)
     if at is None:
         return None
@@ -154,7 +154,7 @@ def _difference(a: pa.RecordBatch, b: pa.RecordBatch) -> tuple[int, str] | None:
 def first_difference(
     a: pa.RecordBatch, b: pa.RecordBatch, equal: Callable[[pa.RecordBatch, pa.RecordBatch], bool]
 ) -> int | None:
-    """Index of the first record that differs, of batches of the same length."""
+    """Index of the first record that differs between batches of the same length. O(n), by bisection."""
     if equal(a, b):
         return None
     low, high = 0, a.num_rows  # equal before `low`; a difference before `high`
@@ -172,7 +172,7 @@ def _equal(a: pa.RecordBatch, b: pa.RecordBatch) -> bool:
 
 
 def equal_column(name: str, a: pa.RecordBatch, b: pa.RecordBatch) -> bool:
-    """Of batches of the same length."""
+    """Whether the column is equal in both batches, which have the same length."""
     left, right = a.column(name), b.column(name)
     if name != "headers" or left.equals(right):
         return bool(left.equals(right))

@@ -1,7 +1,7 @@
 """Digests of records: one CRC-64/NVME and one byte length for each column stream of `formats.footer.STREAMS`.
 
-Whole Arrow buffers are hashed, never a record, so the cost is that of reading memory. A digest does not depend on how
-the records are cut into batches, on a batch's offset inside its buffers, or on what lies under a null.
+Whole Arrow buffers are hashed, never single records, so the cost is that of reading memory. A digest does not depend on
+how the records are split into batches, on a batch's offset inside its buffers, or on the bytes under a null.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from awscrt import checksums
 from formats.footer import STREAMS, Digest, Stream
 
 EMPTY = Digest(count=0, streams=tuple(Stream(0, 0) for _ in STREAMS))
-"""Of no records; the neutral element of `combine`."""
+"""Digest of no records; the neutral element of `combine`."""
 
 
 class Digester:
-    """A digest that grows by batches, in offset order. Not thread safe."""
+    """Computes a digest incrementally, by batches in offset order. Not thread safe."""
 
     __slots__ = ("_count", "_crcs", "_lengths")
 
@@ -31,7 +31,7 @@ class Digester:
     def update(self, batch: pa.RecordBatch) -> None:
         """Append the records of `batch`, whose columns are those of `formats.records.schema.SCHEMA`."""
         headers = batch.column("headers")
-        pairs = headers.flatten()  # respects slices, and leaves out what lies under null lists
+        pairs = headers.flatten()  # respects slices, and leaves out values under null lists
         header_keys, header_values = pairs.field(0), pairs.field(1)
         key, value = batch.column("key"), batch.column("value")
         self._count += batch.num_rows
@@ -56,12 +56,12 @@ class Digester:
                 self._lengths[i] += buffer.nbytes
 
     def digest(self) -> Digest:
-        """Of everything so far."""
+        """Digest of all records so far."""
         return Digest(count=self._count, streams=tuple(map(Stream, self._crcs, self._lengths)))
 
 
 def digest_of(batches: Iterable[pa.RecordBatch]) -> Digest:
-    """Of the records of all `batches`, in this order."""
+    """Digest of the records of all `batches`, in this order."""
     digester = Digester()
     for batch in batches:
         digester.update(batch)
@@ -69,7 +69,7 @@ def digest_of(batches: Iterable[pa.RecordBatch]) -> Digest:
 
 
 def combine(*digests: Digest) -> Digest:
-    """Of the runs that `digests` describe, one after the other: what hashing all their records would give."""
+    """Digest of adjoining runs, in order; equal to the digest computed over all their records."""
     total = EMPTY
     for digest in digests:
         streams = tuple(map(_join, total.streams, digest.streams))
@@ -96,7 +96,7 @@ def counts(array: pa.Array) -> pa.Buffer:
 
 
 def data(array: pa.Array) -> pa.Buffer:
-    """The bytes of every element of a binary or string array, one after the other, without those under nulls."""
+    """The concatenated bytes of all elements of a binary or string array, without those under nulls."""
     _, ends, content = array.buffers()
     if not len(array) or content is None:
         return pa.py_buffer(b"")
@@ -112,7 +112,7 @@ def _edges(ends: pa.Buffer, offset: int, length: int) -> tuple[int, int]:
 
 
 def _fixed(array: pa.Array, width_bytes: int) -> pa.Buffer:
-    """The numbers of a fixed-width array that has no nulls, as they lie in memory (little-endian)."""
+    """The values of a fixed-width array without nulls, as stored in memory (little-endian)."""
     content = array.buffers()[1]
     if content is None or not len(array):
         return pa.py_buffer(b"")

@@ -1,7 +1,7 @@
-"""Batches of records put together: what is computed per batch costs as much for one record as for thousands.
+"""Concatenate small batches: work per batch costs as much for one record as for thousands.
 
-A topic with a trickle of records comes as one or two of them at a time. Every Arrow call on such a batch costs more
-than its records do, and lets go of the interpreter's lock, which a busy thread then holds for milliseconds.
+A topic with low traffic arrives in batches of one or two records. Every Arrow call on such a batch costs more than its
+records do, and releases the GIL, which a busy thread then holds for milliseconds.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from formats.records.schema import SCHEMA
 
-ENOUGH_ROWS = 1_000  # a batch of so many is worth its calls
+ENOUGH_ROWS = 1_000  # a batch of this size outweighs the cost of its calls
 ENOUGH_BYTES = 1 << 20
 
 
 def gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same records in the same order, in batches of at least ENOUGH_ROWS or ENOUGH_BYTES but for the last one, none
-    empty. Large batches are passed on as they are; small ones are copied. Raises ValueError for another schema."""
+    """The same records in the same order, in batches of at least ENOUGH_ROWS or ENOUGH_BYTES except the last one; none
+    is empty. Large batches are passed on unchanged; small ones are copied. Raises ValueError for another schema."""
     group: list[pa.RecordBatch] = []
     rows = size_bytes = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""Timestamps of records: whole milliseconds since the epoch, as Kafka counts them."""
+"""Record timestamps: whole milliseconds since the epoch, as in Kafka."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ MILLISECOND = timedelta(milliseconds=1)
 
 
 def first_ms_at_or_after(at: datetime) -> int:
-    """Rounded up: a record that is stamped with a lower one is from before `at`, which is aware."""
+    """`at` rounded up: a record with a lower timestamp is from before `at`, which is aware."""
     return -((EPOCH - at) // MILLISECOND)
 
 
 def time_of_ms(timestamp_ms: int) -> datetime:
-    """Raises OverflowError for a time that Python has none of."""
+    """Raises OverflowError for a time that datetime cannot represent."""
     return EPOCH + timestamp_ms * MILLISECOND

@@ -1,4 +1,4 @@
-"""The Arrow schema of records, the one shape in which they flow through everything."""
+"""The Arrow schema of records, used by every component."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ HEADER = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("valu
 SCHEMA = pa.schema(
     [
         pa.field("offset", pa.int64(), nullable=False),
-        pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),  # any int64, so never make datetimes of it
+        pa.field("timestamp", pa.timestamp("ms", tz="UTC"), nullable=False),  # any int64: never convert it to datetime
         pa.field("timestamp_type", pa.int8(), nullable=False),  # Kafka's: −1 none, 0 CreateTime, 1 LogAppendTime
         pa.field("key", pa.binary()),
         pa.field("value", pa.binary()),
         pa.field(
             "headers", pa.list_(pa.field("element", HEADER, nullable=False))
-        ),  # null = none; order and repeats stay
+        ),  # null = none; order and duplicates are kept
     ]
 )
 

@@ -1,4 +1,4 @@
-"""Which records are wanted, by offset and by timestamp. Columns are looked at, never a record."""
+"""Filter records by offset and timestamp. Works on columns, never on single records."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from formats.segment import OffsetRange
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFilter:
-    """`stamps`: timestamps in milliseconds; they are not ordered, so this is a filter and no position."""
+    """`stamps`: timestamps in milliseconds. They are not ordered, so they filter records and give no position."""
 
     offsets: IntRange = ANY_OFFSET
     stamps: IntRange = ANY_TIME
 
     def may_hold(self, footer: SegmentFooter) -> bool:
-        """Whether any record of the segment can be wanted; the ancestor's do not tell their timestamps."""
+        """Whether a record of the segment may match. True for the ancestor's segments: they lack timestamp bounds."""
         low, high = footer.min_timestamp_ms, footer.max_timestamp_ms
         return low is None or high is None or self.stamps.overlaps(low, high)
 
     def is_past(self, batch: pa.RecordBatch) -> bool:
-        """Whether everything from this batch on lies behind the offsets wanted. Not for an empty one."""
+        """Whether all records from this batch on are after the range of offsets. The batch is not empty."""
         return first_offset(batch) > self.offsets.high
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The records of `batch` that are wanted; often itself."""
+        """The records of `batch` that match; often `batch` itself."""
         low, high = max(self.offsets.low, 0), min(self.offsets.high, INT64_MAX - 1)
         if low > high:
             return batch.slice(0, 0)

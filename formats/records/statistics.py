@@ -1,4 +1,4 @@
-"""Facts of records that a footer holds: how many, how large, from when to when. Computed from columns, not records."""
+"""Statistics of records for the footer: count, sizes, offsets, time range. Computed from columns, not records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from formats.segment import OffsetRange
 
 
 class SegmentStatistics:
-    """Grows by batches, in offset order. Not thread safe."""
+    """Computed incrementally, by batches in offset order. Not thread safe."""
 
     __slots__ = (
         "count",
@@ -52,7 +52,7 @@ class SegmentStatistics:
 
 
 def first_offset(batch: pa.RecordBatch) -> int:
-    """Of a batch that is not empty; so of all four."""
+    """The batch must not be empty, here and in the next three functions."""
     return int(batch.column("offset")[0].as_py())
 
 
@@ -61,12 +61,12 @@ def last_offset(batch: pa.RecordBatch) -> int:
 
 
 def first_timestamp_ms(batch: pa.RecordBatch) -> int:
-    """Any int64: datetimes do not reach as far."""
+    """Any int64; it may be outside the range of datetime."""
     return int(batch.column("timestamp")[0].value)
 
 
 def last_timestamp_ms(batch: pa.RecordBatch) -> int:
-    """Of the last record, which need not be the newest."""
+    """Timestamp of the last record, which need not be the newest."""
     return int(batch.column("timestamp")[-1].value)
 
 
@@ -98,7 +98,7 @@ def within(batch: pa.RecordBatch, offsets: OffsetRange) -> pa.RecordBatch:
 
 
 def records_within(batches: Iterable[pa.RecordBatch], offsets: OffsetRange) -> Iterator[pa.RecordBatch]:
-    """The same of a whole segment, read no further than needed."""
+    """`within` for the batches of a whole segment; reads no further than needed."""
     for batch in batches:
         part = within(batch, offsets)
         if part.num_rows:
@@ -108,13 +108,13 @@ def records_within(batches: Iterable[pa.RecordBatch], offsets: OffsetRange) -> I
 
 
 def record_bytes(batch: pa.RecordBatch) -> pa.Int64Array:
-    """Bytes of key, value, header keys and header values of every record."""
+    """Size of key, value, header keys and header values of every record."""
     headers = batch.column("headers")
     sizes = pc.add(_sizes(batch.column("key")), _sizes(batch.column("value")))
     pairs = headers.flatten()
     if not len(pairs):
         return sizes
-    # Sizes of the pairs of one record: the difference of two running totals.
+    # the size of a record's headers is the difference of two running totals
     pair_sizes = pc.add(_sizes(pairs.field(0)), _sizes(pairs.field(1)))
     totals = pa.concat_arrays([pa.array([0], pa.int64()), pc.cumulative_sum(pair_sizes)])
     pair_counts = pa.Array.from_buffers(pa.int32(), len(headers), [None, counts(headers)])
@@ -131,9 +131,9 @@ def _sizes(array: pa.Array) -> pa.Int64Array:
 def cut(
     batches: Sequence[tuple[pa.RecordBatch, pa.Int64Array]], *, limit_bytes: int, limit_records: int
 ) -> Iterator[list[tuple[pa.RecordBatch, pa.Int64Array]]]:
-    """Runs of at most so many raw bytes and records; a record that alone exceeds the bytes is a run of its own.
+    """Runs within both limits (raw bytes, records); a record that alone exceeds `limit_bytes` is a run of its own.
 
-    Batches come with their `record_bytes` and are not empty; they are sliced, not copied.
+    Each batch is paired with its `record_bytes` and is not empty; batches are sliced, not copied.
     """
     run: list[tuple[pa.RecordBatch, pa.Int64Array]] = []
     run_bytes = run_records = 0

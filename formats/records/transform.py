@@ -1,12 +1,12 @@
-"""What a user's own functions make of records on their way: some are left out, some are changed.
+"""Transforms: user functions that drop or change records before delivery.
 
-A function is named `package.module:function`, and is given the records of one source partition and which it is:
+A function is named `package.module:function`, and takes records of one source partition and that partition:
 
-    def keep(batch: pyarrow.RecordBatch, source: SourcePartition) -> pyarrow.Array      # booleans, one for each record;
-                                                                                        # null: it does not stay
+    def keep(batch: pyarrow.RecordBatch, source: SourcePartition) -> pyarrow.Array      # one boolean a record;
+                                                                                        # null: drop it
     def change(batch: pyarrow.RecordBatch, source: SourcePartition) -> pyarrow.RecordBatch   # same schema, same records
 
-Offsets are the archive's and stay as they are: they are the position, and a change of them is refused.
+Offsets are those of the archive. They are the position, so a function must not change them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from formats.records.schema import SCHEMA
 from formats.records.statistics import first_offset, last_offset
 from formats.segment import SourcePartition
 
-_TOLD = (ImportError, AttributeError, ValueError)  # which say enough
+_CLEAR = (ImportError, AttributeError, ValueError)  # their messages are clear without the type
 
 Function = Callable[[pa.RecordBatch, SourcePartition], Any]
 
@@ -32,17 +32,17 @@ Function = Callable[[pa.RecordBatch, SourcePartition], Any]
 class TransformStep:
     name: str
     function: Function
-    keeps: bool  # it answers which records stay; else the records, changed
+    keeps: bool  # the function returns which records to keep; else the changed records
 
 
 @dataclass(frozen=True, slots=True)
 class Transform:
-    """Steps in their order. As thread safe as the functions."""
+    """Steps, applied in order. As thread safe as the functions."""
 
     steps: Sequence[TransformStep] = ()
 
     def __call__(self, batch: pa.RecordBatch, source: SourcePartition) -> pa.RecordBatch:
-        """May answer fewer records, or none. Raises TransformFailed, also for an answer that is no answer."""
+        """May return fewer records, or none. Raises TransformFailed, also when a function returns an invalid result."""
         for step in self.steps:
             if not batch.num_rows:
                 break
@@ -55,30 +55,31 @@ class Transform:
     def _step(self, step: TransformStep, batch: pa.RecordBatch, source: SourcePartition) -> pa.RecordBatch:
         where = f"{step.name}, for {source} offsets {first_offset(batch)} to {last_offset(batch)}"
         try:
-            answer = step.function(batch, source)
-        except Exception as error:  # a user's code may raise anything
+            result = step.function(batch, source)
+        except Exception as error:  # user code may raise anything
             raise TransformFailed(f"{where}: {type(error).__name__}: {error}") from error
         if step.keeps:
-            if not _are_booleans(answer) or len(answer) != batch.num_rows:
-                raise TransformFailed(f"{where}: wanted {batch.num_rows} booleans, found {_shown(answer)}")
-            return batch.filter(answer)
-        if not isinstance(answer, pa.RecordBatch) or answer.schema != SCHEMA:
-            raise TransformFailed(f"{where}: wanted a RecordBatch of the same schema, found {_shown(answer)}")
-        if not answer.column("offset").equals(batch.column("offset")):
+            if not _are_booleans(result) or len(result) != batch.num_rows:
+                raise TransformFailed(f"{where}: wanted {batch.num_rows} booleans, found {_shown(result)}")
+            return batch.filter(result)
+        if not isinstance(result, pa.RecordBatch) or result.schema != SCHEMA:
+            raise TransformFailed(f"{where}: wanted a RecordBatch of the same schema, found {_shown(result)}")
+        if not result.column("offset").equals(batch.column("offset")):
             raise TransformFailed(f"{where}: wanted the same records in the same order, found other offsets")
-        if nulls := [f.name for f in SCHEMA if not f.nullable and answer.column(f.name).null_count]:
+        if nulls := [f.name for f in SCHEMA if not f.nullable and result.column(f.name).null_count]:
             raise TransformFailed(f"{where}: wanted a value in each record, found nulls in {', '.join(nulls)}")
-        return answer
+        return result
 
 
 def load(keep: Sequence[str], change: Sequence[str]) -> Transform:
-    """Records are left out first, then changed. Raises ConfigError that names every function there is not."""
+    """Functions in `keep` are applied before those in `change`. Raises ConfigError naming every missing function."""
     steps, problems = [], []
     for name, keeps in [*((name, True) for name in keep), *((name, False) for name in change)]:
         try:
             steps.append(TransformStep(name, _find(name), keeps))
         except Exception as error:  # a user's module may raise anything while it is imported
-            problems.append(f"{name}: {error if isinstance(error, _TOLD) else f'{type(error).__name__}: {error}'}")
+            text = str(error) if isinstance(error, _CLEAR) else f"{type(error).__name__}: {error}"
+            problems.append(f"{name}: {text}")
     if problems:
         raise ConfigError(problems, source="transforms")
     return Transform(tuple(steps))
@@ -94,10 +95,10 @@ def _find(name: str) -> Function:
     return found  # type: ignore[no-any-return]
 
 
-def _are_booleans(answer: object) -> bool:
-    return isinstance(answer, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(answer.type)
+def _are_booleans(result: object) -> bool:
+    return isinstance(result, pa.Array | pa.ChunkedArray) and pa.types.is_boolean(result.type)
 
 
-def _shown(answer: object) -> str:
-    length = f" of {len(answer)}" if isinstance(answer, Sized) else ""
-    return f"{type(answer).__name__}{length}"
+def _shown(result: object) -> str:
+    length = f" of {len(result)}" if isinstance(result, Sized) else ""
+    return f"{type(result).__name__}{length}"

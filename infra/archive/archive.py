@@ -1,6 +1,7 @@
 """One archive: its segments, its control objects and the format of its segments.
 
-Who decodes segments takes an `Archive`; who only lists or deletes them takes its `segments`, and needs no format.
+Code that decodes segments takes an `Archive`; code that only lists or deletes them takes its `segments`, and needs no
+format.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionListing:
-    """What is stored of one partition."""
+    """The stored segments and recorded gaps of one partition."""
 
     infos: Sequence[SegmentInfo]
     recorded: Sequence[OffsetRange]  # gaps
@@ -34,13 +35,13 @@ class PartitionListing:
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """As thread safe as its object store; raises what that raises. Each method that reads a segment raises
-    SegmentNotFound when, and only when, the store holds no such segment, and CorruptSegment when it is not what its key
-    and footer say."""
+    """As thread safe as its object store, whose errors it raises. Each method that reads a segment raises
+    SegmentNotFound when, and only when, the store holds no such segment, and CorruptSegment when the segment does not
+    match its key or footer."""
 
     segments: SegmentStore
     control: ControlStore
-    format: SegmentFormat  # of new segments; it reads every segment that is stored
+    format: SegmentFormat  # of new segments; it reads every stored segment
 
     @classmethod
     def of(
@@ -55,7 +56,7 @@ class Archive:
         return cls(SegmentStore(objects, prefix, on_malformed), ControlStore(objects, prefix), segment_format)
 
     def open(self, segment: Segment) -> AbstractContextManager[SegmentReader]:
-        """Open at once; closed at the end of the block."""
+        """Opens the segment at once, before the `with` block; closes it at the end of the block."""
         return closing(self.format.open(self.segments.open(segment), segment))
 
     def footer(self, segment: Segment) -> SegmentFooter:
@@ -64,12 +65,12 @@ class Archive:
 
     def batches(self, part: SegmentSlice) -> Iterator[RecordBatch]:
         """The records of a slice, in offset order; no batch is empty. Holds one row group. An error may come after any
-        batch: what was yielded before it is right."""
+        batch: the batches before it are correct."""
         with self.open(part.segment) as reader:
             yield from records_within(reader.batches(part.offsets.start), part.offsets)
 
     def listing(self, source: SourcePartition) -> PartitionListing:
         """All segments of a partition, and its recorded gaps."""
-        # gaps, then segments: every segment that was stored before a gap was recorded is then listed
+        # gaps first: then every segment that was stored before a gap was recorded is listed
         recorded = self.control.gap_ranges(source)
         return PartitionListing(infos=self.segments.list(source), recorded=recorded)

@@ -1,14 +1,14 @@
-"""Whether an object and its copy in another bucket are the same: by what the stores say of them, else by reading both.
+"""Whether an object and its copy in another bucket are the same: by the stores' metadata, else by reading both.
 
-A key that exists elsewhere proves nothing: the object there may be cut short, foreign, or damaged at the same size.
+A key that exists elsewhere proves nothing: the object there may be truncated, foreign, or damaged at the same size.
 
-    sizes differ                                      different
-    the same checksum, by the same algorithm          same
-    the same ETag, of the form that S3 makes of bytes  same
-    anything else                                     unproven: read both
+    sizes differ                                        different
+    the same checksum, by the same algorithm            same
+    the same ETag, of a form that S3 computes from bytes  same
+    anything else                                       unproven: read both
 
-An ETag that differs proves nothing: it depends on the size of parts and on encryption. A checksum that differs is
-confirmed by reading, since some stores compute that of an upload in parts over its parts.
+A different ETag proves nothing: it depends on the part size and on encryption. A different checksum is confirmed by
+reading, since for a multipart upload some stores compute it over the parts.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class Located:
 @dataclass(frozen=True, slots=True)
 class ObjectComparison:
     state: CopyState
-    detail: str = ""  # in which way they differ
+    detail: str = ""  # how they differ
 
 
 def likeness(original: ObjectInfo, copy: ObjectInfo) -> Likeness:
-    """By listings or by `stat`, which knows checksums."""
+    """Compare by metadata from listings, or from `stat`, which includes checksums."""
     if original.size_bytes != copy.size_bytes:
         return Likeness.DIFFERENT
     theirs = dict(copy.checksums)
@@ -98,7 +98,7 @@ def _compare_bytes(original: Located, copy: Located) -> ObjectComparison:
 
 
 def _first_difference(first: BinaryIO, second: BinaryIO) -> int | None:
-    """Position of the first byte that differs, or that one of them does not have."""
+    """Position of the first byte that differs, or at which one file ends; None when the files are equal."""
     at = 0
     while True:
         ours, theirs = _read(first), _read(second)
@@ -111,7 +111,7 @@ def _first_difference(first: BinaryIO, second: BinaryIO) -> int | None:
 
 
 def _read(file: BinaryIO) -> bytes:
-    """A whole chunk, but for the last: a read from the network may be short."""
+    """Read a full chunk, except the last: a single read from the network may be short."""
     parts: list[bytes] = []
     left = _CHUNK_BYTES
     while left and (part := file.read(left)):

@@ -1,4 +1,4 @@
-"""The control plane's objects in the object store: claimed places, recorded gaps, quarantined segments, leases."""
+"""Control objects in the object store: claims of archive paths, begins, forks, gaps, quarantined segments, leases."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from formats.segment import OffsetRange, Segment, SourcePartition, parse_key, pa
 from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
 
-LOOKS = 5  # at what somebody else joins or removes meanwhile
+LOOKS = 5  # listings of gaps that another process joins or removes meanwhile
 
 
 @dataclass(frozen=True, slots=True)
 class ControlStore:
-    """As thread safe as `objects`; raises what it raises, and MalformedEvent for an object that says nothing."""
+    """As thread safe as `objects`, whose errors it raises; MalformedEvent for an object that cannot be decoded."""
 
     objects: ObjectStore
     prefix: str
@@ -50,7 +50,7 @@ class ControlStore:
     # --- claims of archive paths: see `formats.incarnation` ---
 
     def place(self, region: str, place: str) -> TopicClaim | None:
-        """None when, and only when, nobody claimed it."""
+        """The claim of an archive path; None when, and only when, it is not claimed."""
         try:
             data = self._read(place_key(self.prefix, region, place))
         except SegmentNotFound:
@@ -58,7 +58,7 @@ class ControlStore:
         return decode_place(data)
 
     def claim(self, region: str, place: str, claim: TopicClaim) -> TopicClaim:
-        """The claim that stands: `claim`, or the one that was there first."""
+        """Claim a path. Returns the claim that holds: `claim`, or the one that was there before."""
         key, data = place_key(self.prefix, region, place), encode_place(claim)
         try:
             self.objects.put_new(key, io.BytesIO(data), len(data))
@@ -67,30 +67,30 @@ class ControlStore:
         return claim
 
     def places(self, region: str) -> Sequence[str]:
-        """Every place that was claimed, by one listing."""
+        """Every claimed archive path, by one listing."""
         prefix = places_prefix(self.prefix, region)
         return [item.key[len(prefix) :] for item in self.objects.list(prefix)]
 
     def claimed(self, region: str) -> Sequence[Incarnation]:
-        """Every incarnation whose path was claimed, by one listing; foreign keys are left out."""
+        """Every incarnation whose path is claimed, by one listing; foreign keys are left out."""
         return _incarnations(self.places(region))
 
     def later_ids(self, region: str, topic: str) -> Sequence[str]:
-        """Ids of the incarnations of `topic` that have a path beside its plain one, by one listing; foreign keys are
-        left out."""
+        """Ids of the incarnations of `topic` except the one with the plain path, by one listing; foreign keys are left
+        out."""
         folder = places_prefix(self.prefix, region)
         listed = self.objects.list(place_key(self.prefix, region, later_paths(topic)))
         return [one.id for one in _incarnations(item.key[len(folder) :] for item in listed)]
 
     def occupied(self, region: str, place: str) -> bool:
-        """Whether anything is stored in a place, claimed or not, by one request."""
+        """Whether any object is stored under an archive path, claimed or not, by one request."""
         prefix = f"{region_prefix(self.prefix, region)}{place}/"
         return next(iter(self.objects.list(prefix)), None) is not None
 
     # --- where archives begin, and where a source's log forked ---
 
     def begin(self, source: SourcePartition) -> ArchiveBegin | None:
-        """None when, and only when, nothing says so: the ancestor's archive, or a lost object."""
+        """None when, and only when, no begin is recorded: the archive is the ancestor's, or the object was lost."""
         key = begin_key(self.prefix, source)
         try:
             with _naming(key):
@@ -99,7 +99,7 @@ class ControlStore:
             return None
 
     def record_begin(self, source: SourcePartition, begin: ArchiveBegin) -> ArchiveBegin:
-        """The record that stands: `begin`, or the one that was there first."""
+        """Returns the record that holds: `begin`, or the one that was there before."""
         key, data = begin_key(self.prefix, source), encode_begin(begin)
         try:
             with durable(Step.RECORD_BEGIN):
@@ -110,22 +110,22 @@ class ControlStore:
         return begin
 
     def begun(self, region: str, place: str) -> frozenset[int]:
-        """Partitions of a place whose begin was recorded, by one listing."""
+        """Partitions of an archive path whose begin is recorded, by one listing."""
         prefix = begins_prefix(self.prefix, region, place)
         names = (item.key[len(prefix) :] for item in self.objects.list(prefix))
         return frozenset(int(name) for name in names if name.isdecimal())
 
     def fork_sources(self, region: str, place: str | None = None) -> Sequence[SourcePartition]:
-        """Partitions of `region`, or of one place in it, of whose log a fork was recorded."""
+        """Partitions of `region`, or of one archive path in it, with a recorded fork."""
         return self._sources(region, "forks", place)
 
     def forks(self, source: SourcePartition) -> Sequence[LogFork]:
-        """In order of `next_offset`; by one listing, and one request for each: there should be none."""
+        """In order of `next_offset`. One listing, and one request for each fork: normally there is none."""
         return [self._fork(source, item.key) for item in self.objects.list(forks_prefix(self.prefix, source))]
 
     def record_fork(self, fork: LogFork) -> None:
-        """Recording a fork at the same offset again is harmless: the first record stands. One that contests more gets
-        a record beside it, since that is news."""
+        """Idempotent: a fork at the same offset keeps its first record. A fork that contests more offsets gets a second
+        record, since that is new."""
         key, data = fork_key(self.prefix, fork), encode_fork(fork)
         with durable(Step.RECORD_FORK):
             try:
@@ -142,7 +142,7 @@ class ControlStore:
     # --- gaps ---
 
     def record_gap(self, gap: RecordedGap) -> None:
-        """Saying the same range twice is harmless: the first record stands."""
+        """Idempotent: a range keeps its first record."""
         data = encode_gap(gap)
         try:
             self.objects.put_new(gap_key(self.prefix, gap.source, gap.offsets), io.BytesIO(data), len(data))
@@ -150,14 +150,14 @@ class ControlStore:
             return
 
     def gap_ranges(self, source: SourcePartition) -> Sequence[OffsetRange]:
-        """Recorded for one partition, by one listing, in order of their starts; foreign keys are left out."""
+        """Ranges of the gaps of one partition, by one listing, in order of start; foreign keys are left out."""
         prefix = gaps_prefix(self.prefix, source)
         return list(self._ranges(prefix))
 
     def gaps(self, source: SourcePartition) -> Sequence[RecordedGap]:
-        """The same with what is known of them: one request more for each."""
+        """The gaps of one partition in full: one more request for each."""
         for _ in range(LOOKS - 1):
-            with contextlib.suppress(SegmentNotFound):  # joined with its neighbours since it was listed: list again
+            with contextlib.suppress(SegmentNotFound):  # joined with adjoining gaps since the listing: list again
                 return self._gaps(source)
         return self._gaps(source)
 
@@ -168,9 +168,9 @@ class ControlStore:
         ]
 
     def adjoining_gaps(self, source: SourcePartition, reason: str) -> Sequence[Sequence[RecordedGap]]:
-        """Recorded gaps of that reason that adjoin or overlap each other, in groups of two or more; those that an
-        operator accepted and those that cannot be read are left out. One listing, and one request for each gap that
-        has a neighbour."""
+        """Recorded gaps with this reason that adjoin or overlap each other, in groups of two or more. Gaps that an
+        operator accepted and gaps that cannot be decoded are left out. One listing, and one request for each gap that
+        adjoins another."""
         found: dict[OffsetRange, RecordedGap] = {}
         for group in adjoining(self.gap_ranges(source)):
             for offsets in group if len(group) > 1 else ():
@@ -181,17 +181,17 @@ class ControlStore:
         return [[found[offsets] for offsets in group] for group in adjoining(found) if len(group) > 1]
 
     def remove_gaps(self, gaps: Collection[RecordedGap]) -> None:
-        """Remove records that a wider one has made superfluous."""
+        """Remove records that a wider one replaces."""
         self.objects.delete_many([gap_key(self.prefix, gap.source, gap.offsets) for gap in gaps])
 
     def gap_sources(self, region: str, place: str | None = None) -> Sequence[SourcePartition]:
-        """Partitions of `region`, or of one place in it, for which a gap was recorded."""
+        """Partitions of `region`, or of one archive path in it, with a recorded gap."""
         return self._sources(region, "gaps", place)
 
-    # --- segments that are not what they say ---
+    # --- quarantined segments ---
 
     def quarantine(self, segment: Segment, found: Quarantined) -> None:
-        """A record of another object that was stored at this key before gives way; else the first record stands."""
+        """Replaces the record of an earlier object at the same key; otherwise the first record stays."""
         key, data = quarantine_key(self.prefix, segment), encode_quarantined(found)
         with durable(Step.QUARANTINE):
             try:
@@ -202,7 +202,7 @@ class ControlStore:
                     self.objects.put_new(key, io.BytesIO(data), len(data))
 
     def quarantined(self, region: str) -> Mapping[Segment, Quarantined]:
-        """By one listing, and one request for each: there should be none. Foreign keys are left out."""
+        """One listing, and one request for each: normally there is none. Foreign keys are left out."""
         prefix = quarantine_prefix(self.prefix, region)
         found = {}
         for item in self.objects.list(prefix):
@@ -214,7 +214,7 @@ class ControlStore:
     # --- leases ---
 
     def lease(self, region: str, name: str) -> Lease | None:
-        """The last one, which may be over. None when nobody ever had it, or when it changes hands just now."""
+        """The last lease, which may have expired. None when it was never taken, or changes its owner right now."""
         prefix = lease_prefix(self.prefix, region, name)
         keys = [item.key for item in self.objects.list(prefix)]
         try:
@@ -232,8 +232,8 @@ class ControlStore:
         span: timedelta,
         is_dead: Callable[[str], bool] = lambda _: False,
     ) -> Lease:
-        """The lease that holds: ours (`owner` is), new or for longer, or another's that has not expired and who is not
-        known to be dead."""
+        """Take or renew the lease. Returns the lease that holds: that of `owner`, or another owner's that has not
+        expired and whose owner is not dead according to `is_dead`."""
         prefix = lease_prefix(self.prefix, region, name)
         while True:
             keys = [item.key for item in self.objects.list(prefix)]
@@ -242,7 +242,7 @@ class ControlStore:
                 try:
                     standing = decode_lease(token, self._read(keys[-1]))
                 except SegmentNotFound:
-                    continue  # another one was faster
+                    continue  # another process was faster
                 if standing.owner != owner and standing.until > now and not is_dead(standing.owner):
                     return standing
             lease = Lease(token=token + 1, owner=owner, until=now + span)
@@ -256,16 +256,16 @@ class ControlStore:
             return lease
 
     def end_lease(self, region: str, name: str, owner: str, *, now: datetime) -> None:
-        """Give it back, if it still is ours; tokens go on growing."""
+        """Release the lease, if `owner` still holds it. The next token is still higher."""
         self.take_lease(region, name, owner, now=now, span=timedelta(0))
 
     def lease_written_at(self, region: str, name: str, token: int) -> datetime | None:
-        """By the store's clock. None when the lease is another's by now."""
+        """By the store's clock. None when another owner has taken the lease since."""
         info = self.objects.stat(f"{lease_prefix(self.prefix, region, name)}{token:020d}")
         return None if info is None else info.modified_at
 
     def _sources(self, region: str, kind: str, place: str | None) -> Sequence[SourcePartition]:
-        """Partitions below which an object of this kind lies, by one listing; foreign keys are left out."""
+        """Partitions with a control object of this kind, by one listing; foreign keys are left out."""
         prefix = f"{control_prefix(self.prefix, region)}{kind}/"
         listed = self.objects.list(prefix if place is None else f"{prefix}{place}/")
         found = {tuple(item.key[len(prefix) :].split("/")[:2]) for item in listed}
@@ -298,7 +298,7 @@ def _incarnations(paths: Iterable[str]) -> Sequence[Incarnation]:
 
 @contextlib.contextmanager
 def _naming(key: str) -> Iterator[None]:
-    """What cannot be read is for an operator to restore, who has to know which object it is."""
+    """Adds the object's key to MalformedEvent: an operator who restores the object needs it."""
     try:
         yield
     except MalformedEvent as error:

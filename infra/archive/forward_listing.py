@@ -1,16 +1,16 @@
-"""Listing one partition from a position on: what a reader that stands there needs, in a few requests.
+"""List the segments of one partition from a position on, with a few requests.
 
-A partition may have a million segments, and nearly all of them lie before the position. The store lists a level by the
-start of its segments, so those that start at or behind the position are one listing; but a segment may start before it
-and reach beyond, and no store lists backwards. So a listing begins a little before the position: as far as the last
-hundred segments there began the last time, and further back where fewer are found.
+A partition may have a million segments, most of them before the position. The store lists a level in order of segment
+start, so the segments that start at or after the position take one listing; but a segment may start before the position
+and extend past it, and no store lists backwards. So a listing begins a little before the position: where the last
+hundred segments before it began at the previous call, and further back if it finds fewer.
 
     level 0      …[────][────][──│──][────][────]
     level 1      …[──────────────│─────]
               begin ^            └ position
 
-A segment with more than fifty others of its level inside of it, before the position, may stay hidden, and a reader sees
-a gap where there is none. So nothing is given up as missing on the word of `ahead`: `all_ahead` looks at every key.
+A segment may be missed when more than fifty others of its level start between its start and the position; a reader then
+sees a gap where there is none. So `ahead` alone never proves that offsets are missing: `all_ahead` checks every key.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from infra.archive.segments import SegmentStore
 
 T = TypeVar("T")
 
-MOST = 1_000  # segments of one level at and behind the position: as many as one request brings
+MOST = 1_000  # segments of one level at and after the position: the size of one listing page
 BACK = 100  # segments of one level before the position
-FIRST_REACH = 1 << 14  # offsets before the position where the first look begins
-WIDER = 16  # times as far, where too few were found
-PAGE = 2 * BACK  # segments before the position that are read at once
+FIRST_REACH = 1 << 14  # offsets before the position at which the first listing begins
+WIDER = 16  # factor for the reach when too few segments are found
+PAGE = 2 * BACK  # segments before the position read in one listing
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """What was found of one partition."""
+    """Segments found in one partition."""
 
     infos: Sequence[SegmentInfo]
-    is_cut: bool = False  # some level has more behind the last one of it
-    reach: Mapping[int, int] = field(default_factory=dict)  # by level: for the next call
+    is_cut: bool = False  # at least one level has more segments after its last one here
+    reach: Mapping[int, int] = field(default_factory=dict)  # by level; pass it to the next call
 
 
 def ahead(
@@ -49,44 +49,44 @@ def ahead(
     reach: Mapping[int, int] | None = None,
     most: int = MOST,
 ) -> Ahead:
-    """Segments that end at or behind `position`: of each level the first `most` that start there, and of the last ones
-    that start before what reaches there. `reach`: of an earlier answer about this partition, to save requests."""
+    """Segments that end at or after `position`: of each level, the first `most` that start at or after it, and those of
+    the last ones before it that extend to it. `reach`: from an earlier result for this partition, to save requests."""
     reaches = dict(reach or {})
 
-    def look(level: int) -> _Found:
-        found = _Level(store, source, level).look(position, reaches.get(level, FIRST_REACH), most)
+    def list_level(level: int) -> _Found:
+        found = _Level(store, source, level).list_level(position, reaches.get(level, FIRST_REACH), most)
         if found.before:
             reaches[level] = position - found.before[-BACK:][0].segment.offsets.start
         return found
 
-    return _joined(_each_level(store, source, look), position, reaches)
+    return _joined(_each_level(store, source, list_level), position, reaches)
 
 
 def all_ahead(store: SegmentStore, source: SourcePartition, position: int, *, most: int | None = MOST) -> Ahead:
-    """The same, certain: all that reaches `position` is found, and all that starts there up to the first `most` of each
-    level, if that is not None. Looks at every key before the position, a request for each thousand, and keeps none of
-    them."""
+    """`ahead`, but complete: finds every segment that extends to `position`, and those that start at or after it, up to
+    `most` of each level if that is not None. Lists every key before the position, one request for each thousand, and
+    holds none of them in memory."""
 
-    def look(level: int) -> _Found:
+    def list_level(level: int) -> _Found:
         found = _Found([], [])
         for info in store.level_reaching(source, level, position):
             if info.segment.offsets.start < position:
                 found.before.append(info)
-            elif len(found.behind) == most:
+            elif len(found.after) == most:
                 found.is_cut = True
                 break
             else:
-                found.behind.append(info)
+                found.after.append(info)
         return found
 
-    return _joined(_each_level(store, source, look), position, {})
+    return _joined(_each_level(store, source, list_level), position, {})
 
 
 def covered(store: SegmentStore, source: SourcePartition, *, before: int | None = None) -> Extent:
-    """What segments cover that start before `before`; None: all of them. Of each level every key up to there is looked
-    at, and a range is held for each stretch without a gap."""
+    """The offsets covered by segments that start before `before`; None: by all segments. Lists every key of each level
+    up to there, and holds one range for each run without a gap."""
 
-    def look(level: int) -> list[OffsetRange]:
+    def list_level(level: int) -> list[OffsetRange]:
         found: list[OffsetRange] = []
         for info in store.level(source, level):
             if before is not None and info.segment.offsets.start >= before:
@@ -94,27 +94,27 @@ def covered(store: SegmentStore, source: SourcePartition, *, before: int | None 
             join_to_last(found, info.segment.offsets)
         return found
 
-    return joined(run for found in _each_level(store, source, look) for run in found)
+    return joined(run for found in _each_level(store, source, list_level) for run in found)
 
 
 @dataclass(slots=True)
 class _Found:
-    """Of one level, in the order of starts."""
+    """Segments of one level, in order of start."""
 
-    before: list[SegmentInfo]  # start before the position; the last one is the last there is
-    behind: list[SegmentInfo]  # start at or behind it
+    before: list[SegmentInfo]  # start before the position; the last such segment is included
+    after: list[SegmentInfo]  # start at or after it
     is_cut: bool = False
 
 
-def _each_level(store: SegmentStore, source: SourcePartition, look: Callable[[int], T]) -> Iterator[T]:
-    """Each is asked for when the one before was looked at: what is merged meanwhile moves to a level still to come.
-    Names of levels sort as text, so those of two digits may have been passed; they are looked at again."""
+def _each_level(store: SegmentStore, source: SourcePartition, list_level: Callable[[int], T]) -> Iterator[T]:
+    """Lists each level after the one before it: segments that are merged meanwhile move to a level still to be listed.
+    Level names sort as text, so a level of two digits may be listed too early; those are listed again."""
     highest = 0
     for level in store.each_level(source):
-        yield look(level)
+        yield list_level(level)
         highest = max(highest, level)
     if highest >= 9:
-        yield from (look(level) for level in store.each_level(source) if level > 9)
+        yield from (list_level(level) for level in store.each_level(source) if level > 9)
 
 
 def _joined(levels: Iterable[_Found], position: int, reach: Mapping[int, int]) -> Ahead:
@@ -122,7 +122,7 @@ def _joined(levels: Iterable[_Found], position: int, reach: Mapping[int, int]) -
     is_cut = False
     for found in levels:
         reaching = (info for info in found.before if info.segment.offsets.end >= position)
-        infos |= {info.segment: info for info in (*reaching, *found.behind)}
+        infos |= {info.segment: info for info in (*reaching, *found.after)}
         is_cut |= found.is_cut
     return Ahead(list(infos.values()), is_cut, reach)
 
@@ -133,23 +133,23 @@ class _Level:
     source: SourcePartition
     level: int
 
-    def look(self, position: int, reach: int, most: int) -> _Found:
-        """`before` holds the last segments that start before `position`: BACK of them, if there are as many, or a few
-        less where it was known how far to look."""
+    def list_level(self, position: int, reach: int, most: int) -> _Found:
+        """`before` holds the last segments that start before `position`: BACK of them if there are as many, or a few
+        less where `reach` came from an earlier call."""
         begin = max(position - reach, 0)
         found = _Found([], [])
         for info in self._from(begin, PAGE + most + 1):
             if info.segment.offsets.start >= position:
-                if len(found.behind) == most:
+                if len(found.after) == most:
                     found.is_cut = True
                     break
-                found.behind.append(info)
-            elif len(found.before) == PAGE:  # many small ones: what is left of them is searched, not read
+                found.after.append(info)
+            elif len(found.before) == PAGE:  # many small segments: bisect the rest instead of reading it
                 last = self._last_in(info.segment.offsets.start, position)
-                found.before = last if len(last) >= BACK / 2 else found.before + last  # few: all behind those read
-                found.behind = list(self._from(position, most + 1))
-                found.is_cut = len(found.behind) > most
-                del found.behind[most:]
+                found.before = last if len(last) >= BACK / 2 else found.before + last  # few: all after those read
+                found.after = list(self._from(position, most + 1))
+                found.is_cut = len(found.after) > most
+                del found.after[most:]
                 break
             else:
                 found.before.append(info)
@@ -161,10 +161,10 @@ class _Level:
         return found
 
     def _last_in(self, begin: int, bound: int) -> list[SegmentInfo]:
-        """The last segments that start in [begin, bound), where there are some, and all behind the first of them: half
-        of BACK at least, if there are as many, and no more than a page."""
+        """The last segments that start in [begin, bound), which has some: a suffix without holes, of at least BACK / 2
+        segments if there are as many, and of at most a page."""
         few: list[SegmentInfo] = []
-        first, end = begin, bound  # a page from `first` may end before `bound`; one from `end` brings too few
+        first, end = begin, bound  # a page from `first` may end before `bound`; a page from `end` has too few
         while True:
             page = list(self._from(first, PAGE))
             inside = [info for info in page if info.segment.offsets.start < bound]
@@ -174,12 +174,12 @@ class _Level:
                 return inside
             else:
                 few, end = inside, first
-            if end - begin <= 1:  # more of the same start than a page holds
+            if end - begin <= 1:  # more segments with the same start than a page holds
                 return few or inside
             first = (begin + end) // 2
 
     def _first(self, begin: int, bound: int) -> int | None:
-        """The first start in [begin, bound)."""
+        """The first segment start in [begin, bound)."""
         for info in self._from(begin, 1):
             if info.segment.offsets.start < bound:
                 return info.segment.offsets.start

@@ -1,8 +1,8 @@
-"""Which `compact` processes run by the clock, and which jobs they run: where `status` finds it.
+"""Heartbeats of `compact` processes that run jobs on a schedule, read by `status`.
 
     {prefix}/{region}/_control/v1/heartbeats/{owner}/{number:020d}
 
-A process that ends takes its heartbeat away; of one that dies it is believed until `until`.
+A process removes its heartbeat when it ends; that of a dead process counts until `until`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from infra.archive.snapshots import Numbered
 from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
 
-KEPT = timedelta(days=1)  # of a process that died, then others remove it
+KEPT = timedelta(days=1)  # after this, others remove the heartbeat of a dead process
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_.:-]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    owner: str  # host, process and a word, as of a lease
+    owner: str  # host, process id and a random word, as in a lease
     jobs: tuple[str, ...]
     until: datetime  # UTC
 
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatStore:
-    """As thread safe as `objects`; raises what it raises."""
+    """As thread safe as `objects`, whose errors it raises."""
 
     objects: ObjectStore
     prefix: str
@@ -45,14 +45,14 @@ class HeartbeatStore:
         self._of(owner).remove()
 
     def all(self) -> Sequence[Heartbeat]:
-        """The latest of each process, also of those that ended without a word."""
+        """The latest heartbeat of each process, including dead processes."""
         folder = heartbeats_prefix(self.prefix, self.region)
         owners = dict.fromkeys(item.key[: item.key.rindex("/") + 1] for item in self.objects.list(folder))
         found = [Numbered(self.objects, prefix).latest() for prefix in owners]
         return [decode(data) for data in found if data is not None]
 
     def sweep(self, now: datetime) -> None:
-        """Remove those of processes that died long ago."""
+        """Remove heartbeats of processes that died long ago."""
         for heartbeat in self.all():
             if heartbeat.until < now - KEPT:
                 self.end(heartbeat.owner)

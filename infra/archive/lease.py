@@ -1,4 +1,4 @@
-"""Only one compaction or `gc` of an archive at a time. It saves work and nothing else: two at once are harmless."""
+"""A lease: one compaction or `gc` of an archive at a time. It only saves work: two at once are harmless."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class LeaseTaken(ReplicatorError):
-    """Another process compacts this archive, or removes what is old."""
+    """Another process compacts this archive, or removes expired segments."""
 
     def __init__(self, region: str, lease: Lease) -> None:
         super().__init__(
@@ -35,48 +35,48 @@ class LeaseTaken(ReplicatorError):
 
 
 def this_process() -> str:
-    """As an owner: host, process, and a word, since both come again."""
+    """Owner id of this process: host, process id, and a random word, since host and process id recur."""
     return f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
 
 
 def is_dead(owner: str) -> bool:
-    """Whether the owner was a process of this host that is there no more, so that a restart need not wait. Only ever
-    True for certain, unless two hosts have one name; then two compactions run at once, which is harmless."""
+    """Whether the owner was a process of this host that no longer exists, so that a restart need not wait. True is
+    certain, unless two hosts have the same name; then two compactions run at once, which is harmless."""
     host, _, rest = owner.partition(":")
     number = rest.partition(":")[0]
     if host != socket.gethostname() or not number.isdecimal():
         return False
     if int(number) == os.getpid():
-        return True  # a container's process has the same number in each of its lives
+        return True  # a restarted container gets the same process id
     try:
         os.kill(int(number), 0)
     except ProcessLookupError:
         return True
     except OSError:
-        pass  # it is there, and somebody else's
+        pass  # it exists, but belongs to another user
     return False
 
 
 @contextmanager
 def held(control: ControlStore, region: str, owner: str, clock: Clock, span: timedelta = SPAN) -> Iterator[Lease]:
-    """Take the lease, keep it while the body runs, give it back. Raises LeaseTaken, and what the store raises."""
+    """Take the lease, renew it while the body runs, release it. Raises LeaseTaken and the store's errors."""
     lease = control.take_lease(region, NAME, owner, now=clock.now(), span=span, is_dead=is_dead)
     if lease.owner != owner:
         raise LeaseTaken(region, lease)
     done = threading.Event()
 
-    def keep() -> None:
+    def renew() -> None:
         while not done.wait(span.total_seconds() / 3):
             try:
                 control.take_lease(region, NAME, owner, now=clock.now(), span=span)
             except ReplicatorError as error:
                 log.warning("lease_not_renewed", extra={log_fields.ERROR: str(error)})
 
-    keeper = threading.Thread(target=keep, name="lease", daemon=True)
-    keeper.start()
+    renewer = threading.Thread(target=renew, name="lease", daemon=True)
+    renewer.start()
     try:
         yield lease
     finally:
         done.set()
-        keeper.join()
+        renewer.join()
         control.end_lease(region, NAME, owner, now=clock.now())

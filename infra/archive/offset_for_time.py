@@ -1,7 +1,7 @@
-"""Where in the archive a time is: for those who want to begin there.
+"""The archived offset for a time, for reading from a point in time.
 
-Timestamps are not ordered. The answer is the smallest archived offset whose record is stamped at or after the time, as
-Kafka itself answers it: no record stamped at or after the time lies before it, and older ones may lie behind it.
+Timestamps are not ordered. The result is the smallest archived offset whose record has a timestamp at or after the
+time, as in Kafka: no record with such a timestamp comes before it, and older records may come after it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from formats.records.milliseconds import first_ms_at_or_after
 from formats.segment import SourcePartition
 from infra.archive.archive import Archive
 
-AT_ONCE = 32  # footers
+AT_ONCE = 32  # footers read in parallel
 
 
 @dataclass(frozen=True, slots=True)
 class TimeFinder:
-    """Reads footers side by side on `pool`, and of the records only those of segments that may hold the answer."""
+    """Reads footers in parallel on `pool`, and records only of segments that may hold the result."""
 
     archive: Archive
     pool: Executor
 
     def next_offset(self, source: SourcePartition, at: datetime) -> int | None:
-        """Behind the archive's end when nothing in it is stamped at or after `at`; None when there is no archive.
-        Raises StoreUnavailable, SegmentNotFound, CorruptSegment."""
+        """The next offset after the archive's end when no record has a timestamp at or after `at`; None when there is
+        no archive. Raises StoreUnavailable, SegmentNotFound, CorruptSegment."""
         at_ms = first_ms_at_or_after(at)
         segments = [info.segment for info in self.archive.segments.list(source)]
         if not segments:
@@ -55,5 +55,5 @@ class TimeFinder:
 
 
 def _may_hold(footer: SegmentFooter, at_ms: int) -> bool:
-    """The ancestor's footers do not tell their stamps."""
+    """The ancestor's footers have no timestamp bounds."""
     return footer.count > 0 and (footer.max_timestamp_ms is None or footer.max_timestamp_ms >= at_ms)

@@ -1,8 +1,9 @@
-"""When partitions of an archive were last proven, by `verify`: where `status` finds it.
+"""When `verify` last proved the partitions of an archive; read by `status`.
 
-    {prefix}/{region}/_control/v1/proven/{archive's region}/{place}/{number:020d}
+    {prefix}/{region}/_control/v1/proven/{archive's region}/{path}/{number:020d}
 
-`region` is that of the file that `verify` was given, which owns its prefix; the archive may be a copy of another's.
+`region` is that of the configuration file given to `verify`, which owns the prefix; the archive may be a copy of
+another region's.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ from infra.runtime.crash_points import Step, durable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """Of one partition: every object was what its key and footer say, and nothing was missing up to `next_offset`; or
-    not (`is_whole`)."""
+    """Result of one partition. `is_whole`: every object matched its key and footer, and no offset was missing up to
+    `next_offset`."""
 
-    at: datetime  # UTC, when it was found
-    next_offset: int  # behind the last one covered then; 0: nothing was stored
+    at: datetime  # UTC, time of the verification
+    next_offset: int  # after the last offset covered then; 0: nothing was stored
     is_whole: bool
 
 
 @dataclass(frozen=True, slots=True)
 class ProofStore:
-    """As thread safe as `objects`; raises what it raises, and MalformedEvent for an object that says nothing."""
+    """As thread safe as `objects`, whose errors it raises; MalformedEvent for an object that cannot be decoded."""
 
     objects: ObjectStore
     prefix: str
-    region: str  # whose prefix is written
+    region: str  # the region below whose prefix this writes
 
     def record(self, found: Mapping[SourcePartition, Proof]) -> None:
-        """Those of other partitions stay; of one partition the later holds."""
+        """Merge `found` into the stored proofs; the later proof of a partition wins."""
         for (region, place), proofs in _by_place(found).items():
 
             def change(before: bytes | None, proofs: Mapping[int, Proof] = proofs) -> bytes:
@@ -53,12 +54,12 @@ class ProofStore:
                 Numbered(self.objects, self._prefix(region, place)).replace(change)
 
     def proofs(self, region: str, place: str) -> Mapping[int, Proof]:
-        """By partition."""
+        """Proofs of one archive path, by partition."""
         data = Numbered(self.objects, self._prefix(region, place)).latest()
         return {} if data is None else decode(data)
 
     def places(self, region: str) -> frozenset[str]:
-        """Of which anything was proven, by one listing."""
+        """Archive paths with any proof, by one listing."""
         folder = f"{proven_prefix(self.prefix, self.region)}{region}/"
         return frozenset(item.key[len(folder) :].partition("/")[0] for item in self.objects.list(folder))
 
@@ -96,7 +97,7 @@ def _by_place(found: Mapping[SourcePartition, Proof]) -> Mapping[tuple[str, str]
 
 
 def read(store: ProofStore, places: Iterable[tuple[str, str]], pool: Executor) -> Mapping[SourcePartition, Proof]:
-    """Of every partition of these places, (region, place) each, that was ever proven."""
+    """Proofs of all partitions of these archive paths, each given as (region, path)."""
     wanted = set(places)
     regions = sorted({region for region, _ in wanted})
     known = zip(regions, pool.map(store.places, regions), strict=True)

@@ -1,4 +1,4 @@
-"""Reading a stretch of one source partition, even if its segments are merged and deleted meanwhile."""
+"""Reading a split of one source partition, even if its segments are merged and deleted meanwhile."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from infra.archive.archive import Archive
 
 @dataclass(frozen=True, slots=True)
 class SplitReader:
-    """Of a stretch, what is inside `scope`. A segment whose footer says that it holds nothing of that costs one read of
-    its end."""
+    """Reads the records of a split that match `scope`. A segment whose footer rules out a match costs one read of its
+    tail."""
 
     archive: Archive
     scope: RecordFilter = field(default_factory=RecordFilter)
 
-    def batches(self, stretch: ReadSplit) -> Iterator[pa.RecordBatch]:
-        """The wanted records, in offset order. Holds one row group.
+    def batches(self, split: ReadSplit) -> Iterator[pa.RecordBatch]:
+        """The matching records, in offset order. Holds one row group.
 
-        A segment that is gone was replaced by others since the stretch was planned: these are asked for, and reading
-        goes on where it was. Raises SegmentNotFound when nothing stored covers what is left of it, CorruptSegment,
-        StoreUnavailable.
+        A missing segment was replaced by others since the split was planned: the partition is listed again, and reading
+        continues at the same offset. Raises SegmentNotFound when no stored segment covers the rest of it,
+        CorruptSegment, StoreUnavailable.
         """
-        waiting, gone = deque(stretch.parts), set[Segment]()
+        waiting, gone = deque(split.parts), set[Segment]()
         while waiting:
             part = waiting.popleft()
             next_offset = part.offsets.start
@@ -42,9 +42,9 @@ class SplitReader:
                         yield wanted
                     next_offset = last_offset(batch) + 1
             except SegmentNotFound:
-                gone.add(part.segment)  # never asked for again, so this ends
+                gone.add(part.segment)  # never read again, so the loop ends
                 left = [OffsetRange(next_offset, part.offsets.end), *(later.offsets for later in waiting)]
-                replaced = self._listed(stretch.source, left, gone)
+                replaced = self._listed(split.source, left, gone)
                 if replaced is None:
                     raise
                 waiting = deque(replaced)
@@ -52,7 +52,7 @@ class SplitReader:
     def _listed(
         self, source: SourcePartition, left: Sequence[OffsetRange], gone: set[Segment]
     ) -> Sequence[SegmentSlice] | None:
-        """What is to be read now for what is left; None when some of that is not stored any more."""
+        """Slices that cover the remaining ranges now; None when a part of them is no longer stored."""
         segments = [info.segment for info in self.archive.segments.list(source) if info.segment not in gone]
         steps = parts(segments, OffsetRange(left[0].start, left[-1].end))
         found = [step for step in steps if isinstance(step, SegmentSlice)]
@@ -60,7 +60,7 @@ class SplitReader:
         return None if lost else found
 
     def _records(self, part: SegmentSlice) -> Iterator[pa.RecordBatch]:
-        """Never empty ones."""
+        """No batch is empty."""
         with self.archive.open(part.segment) as reader:
             if self.scope.may_hold(reader.footer):
                 yield from records_within(reader.batches(part.offsets.start), part.offsets)

@@ -1,4 +1,4 @@
-"""Reading slices of segments as runs: what is produced, and checkpointed, as one."""
+"""Reading slices of segments as runs. A run is produced and checkpointed as a unit."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRun:
-    """Records of one source partition, in order. An empty one only moves the position."""
+    """Records of one source partition, in order. An empty run only advances the position."""
 
     batches: tuple[RecordBatch, ...]
     count: int
-    size_bytes: int  # of the columns, about what the records have
-    next_offset: int  # behind it everything below is delivered
-    last: bool  # of its pieces
+    size_bytes: int  # of the Arrow columns, about the size of the records
+    next_offset: int  # after this run, everything below is delivered
+    last: bool  # the last run of the slices
 
 
 class RunReader(Protocol):
@@ -42,7 +42,7 @@ class _Gathered:
     """Records for the next run."""
 
     begun_at: int
-    next_offset: int = field(init=False)  # everything below is delivered with it
+    next_offset: int = field(init=False)  # the run covers everything below
     batches: list[RecordBatch] = field(default_factory=list)
     count: int = 0
     size_bytes: int = 0
@@ -52,14 +52,14 @@ class _Gathered:
 
     @property
     def passed(self) -> int:
-        """Offsets since it was begun, wanted or not."""
+        """Offsets since the begin of the run, including those out of scope."""
         return self.next_offset - self.begun_at
 
     def has_room(self, part: RecordBatch, records: int, size_bytes: int) -> bool:
         return bool(self.count + part.num_rows <= records and self.size_bytes + part.nbytes <= size_bytes)
 
     def add(self, part: RecordBatch, last_offset: int) -> None:
-        """What is wanted of the records up to `last_offset`: maybe none."""
+        """Add the records in scope up to `last_offset`; there may be none."""
         if part.num_rows:
             self.batches.append(part)
             self.count += part.num_rows
@@ -73,7 +73,7 @@ class _Gathered:
 
 
 EVERYTHING = RecordFilter()
-MOST_PASSED = 5_000_000  # offsets of a run
+MOST_PASSED = 5_000_000  # offsets covered by one run
 
 
 def unchanged(batch: RecordBatch, _source: SourcePartition) -> RecordBatch:
@@ -90,9 +90,9 @@ def anything(_footer: SegmentFooter) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRunReader:
-    """Safe to call from several threads; each iterator belongs to one. Of the records only those inside `scope` become
-    part of a run, as `change` makes them; the others are passed over like holes. Nothing behind `last_offset` is read,
-    and no run ends behind it: a merged segment may reach further than what is wanted of a partition."""
+    """Safe to call from several threads; each iterator belongs to one thread. Runs contain the records that match
+    `scope`, as returned by `change`; the others are skipped like holes. Nothing after `last_offset` is read, and no run
+    ends after it: a merged segment may extend further than the range to deliver."""
 
     archive: Archive
     max_records: int
@@ -105,12 +105,12 @@ class SegmentRunReader:
     def runs(
         self, pieces: Sequence[SegmentSlice], *, max_records: int | None = None
     ) -> Generator[SegmentRun, None, None]:
-        """At least one; the last says that the pieces, which adjoin, end. A run may hold several of them, so that small
-        segments do not make small runs. `max_records` is for less than usual in a run.
+        """Yields at least one run; the final one has `last` set. The slices adjoin; a run may span several of them, so
+        that small segments do not make small runs. `max_records` lowers the limit of a run.
 
-        Raises SegmentNotFound, CorruptSegment, ForeignSegment, StoreUnavailable, TransformFailed, after a run of what
-        was read before: the next offset of that one lies in the piece at fault. Holds two row groups beside the run it
-        yields.
+        Raises SegmentNotFound, CorruptSegment, ForeignSegment, StoreUnavailable, TransformFailed, after a run of the
+        records read before the error: the next offset of that run lies in the failed slice. Holds two row groups in
+        addition to the run that it yields.
         """
         most = min(max_records or self.max_records, self.max_records)
         gathered = _Gathered(pieces[0].offsets.start)
@@ -127,7 +127,7 @@ class SegmentRunReader:
                         if gathered.count and not gathered.has_room(wanted, most, self.max_bytes):
                             yield gathered.cut()
                         gathered.add(wanted, last_offset(part))
-                        if gathered.passed >= MOST_PASSED:  # little of it is wanted: say how far it is all the same
+                        if gathered.passed >= MOST_PASSED:  # few records in scope: report the position anyway
                             yield gathered.cut()
                 gathered.next_offset = last + 1
         except ReplicatorError:
@@ -137,7 +137,7 @@ class SegmentRunReader:
         yield gathered.cut(last=True)
 
     def _batches(self, piece: SegmentSlice, last: int) -> Iterator[RecordBatch]:
-        """No further than anything is wanted."""
+        """Batches of one slice; stops after the last offset in scope."""
         with self.archive.open(piece.segment) as reader:
             self.expect(reader.footer)
             if not self.scope.may_hold(reader.footer):

@@ -1,4 +1,4 @@
-"""The archive: segments as objects below one prefix of an object store. It is its own catalogue."""
+"""Segments as objects below one prefix of an object store. The keys are the only catalog."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from infra.contracts.storage import ObjectInfo, ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class SegmentStore:
-    """Immutable segment objects. As thread safe as `objects`; raises what it raises."""
+    """Immutable segment objects. As thread safe as `objects`, whose errors it raises."""
 
     objects: ObjectStore
     prefix: str
-    on_malformed: Callable[[MalformedKey], None] = lambda _: None  # told of keys that `list` leaves out
+    on_malformed: Callable[[MalformedKey], None] = lambda _: None  # called with each key that is left out
 
     def list(self, source: SourcePartition) -> Sequence[SegmentInfo]:
         """Stored segments of `source`, in key order (level, start, end). Foreign keys are left out."""
@@ -35,15 +35,15 @@ class SegmentStore:
         return [info for info in self._segments(prefix) if info.segment.source == source]
 
     def each_level(self, source: SourcePartition) -> Iterator[int]:
-        """Levels of `source` that hold anything, in the order of their names, by one small request each, which is made
-        when the caller gets there."""
+        """Levels of `source` that hold any object, in the order of their names. One small request each, made lazily as
+        the caller iterates."""
         return (int(name) for name in self._folders(partition_prefix(self.prefix, source)) if name.isdecimal())
 
     def level(
         self, source: SourcePartition, level: int, *, start_at: int = 0, most: int | None = None
     ) -> Iterator[SegmentInfo]:
-        """Segments of one level whose start is at least `start_at`, in the order of their starts; the first `most`.
-        Foreign keys are left out. A segment that starts before and reaches beyond is not seen."""
+        """Segments of one level whose start is at least `start_at`, in order of start; the first `most`. Foreign keys
+        are left out. A segment that starts before `start_at` and extends past it is not included."""
         prefix = partition_prefix(self.prefix, source, level)
         start_after = f"{prefix}{start_at:020d}" if start_at else ""
         while most is None or most > 0:
@@ -55,11 +55,11 @@ class SegmentStore:
                     yield info
             if most is None or seen < most:
                 return
-            most -= found  # foreign keys were among them
+            most -= found  # the page contained foreign keys
 
     def level_reaching(self, source: SourcePartition, level: int, offset: int) -> Iterator[SegmentInfo]:
-        """All segments of one level whose end is at least `offset`, in the order of their starts. Looks at every key of
-        the level, and makes nothing of those that end before."""
+        """All segments of one level whose end is at least `offset`, in order of start. Lists every key of the level,
+        but does not parse those that end before."""
         prefix = partition_prefix(self.prefix, source, level)
         enough = f"{offset:020d}"
         for item in self.objects.list(prefix):
@@ -67,7 +67,7 @@ class SegmentStore:
                 yield info
 
     def scan(self, region: str) -> Iterator[SegmentInfo | MalformedKey]:
-        """Everything below `region` but the control plane; keys that are no segment's come as the error naming them."""
+        """Everything below `region` except control objects; a foreign key is yielded as a MalformedKey naming it."""
         control = f"{region_prefix(self.prefix, region)}{CONTROL}/"
         for item in self.objects.list(region_prefix(self.prefix, region)):
             if item.key.startswith(control):
@@ -78,12 +78,12 @@ class SegmentStore:
                 yield error
 
     def walk(self, region: str, place: str) -> Iterator[SegmentInfo]:
-        """Every segment stored for a place, in key order, by one listing; foreign keys are left out."""
+        """Every segment below an archive path, in key order, by one listing; foreign keys are left out."""
         return self._segments(f"{region_prefix(self.prefix, region)}{place}/")
 
     def incarnations(self, region: str) -> Sequence[Incarnation]:
-        """Those of which anything is stored below `region`, by one request each; the control plane and foreign folders
-        are left out."""
+        """Incarnations with any object below `region`, by one request each; control objects and foreign folders are
+        left out."""
         prefix = region_prefix(self.prefix, region)
         found: list[Incarnation] = []
         for name in self._folders(prefix):
@@ -95,7 +95,7 @@ class SegmentStore:
         return found
 
     def partitions(self, region: str, place: str) -> Sequence[int]:
-        """Partitions stored for a place, by one request each."""
+        """Partitions stored below an archive path, by one request each."""
         names = self._folders(f"{region_prefix(self.prefix, region)}{place}/")
         return sorted(int(name) for name in names if name.isdecimal())
 
@@ -111,7 +111,7 @@ class SegmentStore:
             raise SegmentNotFound(segment) from error
 
     def stat(self, segment: Segment) -> ObjectInfo | None:
-        """None when, and only when, the store says that it holds no such segment."""
+        """None when, and only when, the store reports that the segment does not exist."""
         return self.objects.stat(format_key(self.prefix, segment))
 
     def delete_many(self, segments: Collection[Segment]) -> None:
@@ -123,13 +123,13 @@ class SegmentStore:
             name, slash, _ = item.key[len(prefix) :].partition("/")
             if slash:
                 yield name
-            start_after = f"{prefix}{name}{chr(ord('/') + 1)}" if slash else item.key  # the first key behind the folder
+            start_after = f"{prefix}{name}{chr(ord('/') + 1)}" if slash else item.key  # the first key after the folder
 
     def _info(self, item: ObjectInfo) -> SegmentInfo:
         return SegmentInfo(parse_key(self.prefix, item.key), item.size_bytes, item.modified_at, item.storage_class)
 
     def _of_level(self, source: SourcePartition, level: int, prefix: str, item: ObjectInfo) -> SegmentInfo | None:
-        """None for a foreign key. All of them share `source`."""
+        """None for a foreign key. All results share the `source` object."""
         try:
             segment = Segment(source, level, parse_offsets(item.key[len(prefix) :]))
         except MalformedKey:

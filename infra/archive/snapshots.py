@@ -1,9 +1,10 @@
-"""A value of the control plane that changes: each version is an object of its own, and the highest number holds.
+"""A control value that changes: each version is an object of its own, and the highest number holds.
 
-    {prefix}00000000000000000007      put with If-None-Match; looked at again; then the ones before it are deleted
+    {prefix}00000000000000000007      put with If-None-Match; listed again; then the earlier versions are deleted
 
-Objects are never overwritten, so whoever loses the race for a number reads what won, and changes that. A number may be
-free because others took it, went on to the next and deleted it: so after the put the highest number must be ours.
+Objects are never overwritten, so a writer that loses the race for a number reads the winner's version and changes that.
+A number may be free because other writers took it, went on to the next one and deleted it: so after the put, the writer
+checks that its number is the highest.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from infra.contracts.storage import ObjectStore
 
 @dataclass(frozen=True, slots=True)
 class Numbered:
-    """As thread safe as `objects`; raises what it raises."""
+    """As thread safe as `objects`, whose errors it raises."""
 
     objects: ObjectStore
-    prefix: str  # ends with a slash; nothing else lies below it
+    prefix: str  # ends with a slash; no other objects are below it
 
     def latest(self) -> bytes | None:
-        """None when there is none."""
+        """The latest version; None when there is none."""
         while keys := [item.key for item in self.objects.list(self.prefix)]:
             try:
                 return self._read(keys[-1])
             except SegmentNotFound:
-                continue  # a newer one has just taken its place
+                continue  # a newer version has just replaced it
         return None
 
     def replace(self, change: Callable[[bytes | None], bytes]) -> None:
-        """Put what `change` makes of the latest, which is None at first. After a race that may be lost it is called
-        again, with what is there by then: making it of its own outcome must change nothing."""
+        """Put `change(latest)`; the first time, latest is None. After a race that it may have lost, it calls `change`
+        again with the version stored by then, so `change` must be idempotent."""
         while True:
             keys = [item.key for item in self.objects.list(self.prefix)]
             try:
@@ -51,7 +52,7 @@ class Numbered:
                 return
 
     def remove(self) -> None:
-        """No error when there is none."""
+        """Delete every version. No error when there is none."""
         self.objects.delete_many([item.key for item in self.objects.list(self.prefix)])
 
     def _read(self, key: str) -> bytes:

@@ -1,12 +1,13 @@
-"""Storing one finished segment, and what it means when its offsets are stored already.
+"""Store one finished segment, and compare it with segments that already cover its offsets.
 
-A final key is never overwritten. Taken by an earlier attempt with the same records: stored. Taken by a copy that
-differs only in records that the log may have dropped meanwhile (a compacted or trimmed topic): the stored one stands.
-Any other difference means that two logs were filed under one name: that partition stops.
+A segment's key is never overwritten. When the key is taken by an earlier attempt with the same records, the segment is
+stored. When the stored segment differs only in records that the log may have dropped meanwhile (a compacted or
+truncated topic), the stored one stays. Any other difference means that two logs were archived under one name: that
+partition stops.
 
-The same holds of segments under other keys that cover some of its offsets, where the caller knows of any: they are
-compared before the segment is put, and nothing is stored beside one that contradicts it. Leader epochs first: they
-never fall in a log, and one record has one. Then digests, where the offsets are the same; else records.
+The same holds for segments with other keys that cover some of its offsets, where the caller knows of any: they are
+compared before the put, and no segment is stored next to one that contradicts it. Leader epochs are compared first:
+they never decrease in a log, and a record has one epoch. Then digests, if the offsets are equal; else records.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Encoded(Protocol):
     def size_bytes(self) -> int: ...
 
     def reader(self) -> BinaryIO:
-        """From its start, seekable; the caller closes it. May be called again."""
+        """The segment's bytes from the start, seekable; the caller closes it. May be called again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +46,13 @@ class Uploader:
     """Safe to call from several threads."""
 
     archive: Archive
-    source_compacted: Callable[[Segment], bool]  # compacted, or trimmed since: records may be missing in one copy
+    source_compacted: Callable[[Segment], bool]  # compacted, or truncated since: records may be missing in one copy
 
     def upload(self, segment: Segment, file: Encoded, footer: SegmentFooter, beside: Collection[Segment] = ()) -> bool:
-        """True: stored by this call. False: an equal, or at least not contradicting, segment stood there already.
+        """True: stored by this call. False: an equal, or at least not contradicting, segment was already stored.
         `beside`: stored segments that cover some of its offsets.
 
-        Raises SegmentsDiffer or CorruptSegment (the stored object is in the way), and what the store raises.
+        Raises SegmentsDiffer, CorruptSegment (of the stored object), and the store's errors.
         """
         checked: set[Segment] = {segment}
         while True:
@@ -110,7 +111,7 @@ class Uploader:
             return
         first = [o for o in (result.offset, None if self.source_compacted(segment) else result.alone) if o is not None]
         same_isolation = theirs.origin.isolation_level == footer.origin.isolation_level
-        # in one log no record changes, none comes, and none leaves unless it is compacted or trimmed
+        # in one log no record changes or appears, and none disappears unless it is compacted or truncated
         is_fork = bool(epochs) or result.offset is not None or same_isolation
         raise SegmentsDiffer(
             f"stored {other}",
@@ -123,12 +124,12 @@ class Uploader:
 
 
 def _epochs_differ(stored: SegmentFooter, new: SegmentFooter) -> str:
-    """Why their last records cannot be of one log; empty when they can, or when nothing is known of them."""
+    """Why their last records cannot be from one log; empty when they can, or when an epoch is unknown."""
     a, b = stored.origin.last_leader_epoch, new.origin.last_leader_epoch
     if a is None or b is None or stored.last_offset is None or new.last_offset is None:
         return ""
-    falls = (stored.last_offset - new.last_offset) * (a - b) < 0
-    if not falls and (stored.last_offset != new.last_offset or a == b):
+    decreases = (stored.last_offset - new.last_offset) * (a - b) < 0
+    if not decreases and (stored.last_offset != new.last_offset or a == b):
         return ""
     return (
         f"the record at {stored.last_offset} is of leader epoch {a}, and the one at {new.last_offset} of {b}: they are "

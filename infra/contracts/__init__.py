@@ -1,1 +1,1 @@
-"""Protocols of what the flows need of clusters, object stores and queues."""
+"""Protocols of the clusters, object stores and queues that the flows use."""

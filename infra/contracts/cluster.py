@@ -1,4 +1,4 @@
-"""A cluster seen from outside: topics, groups, logs; nothing is read or written."""
+"""Administration of a cluster: topics, groups, log ends. No records are consumed or produced."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from formats.log_point import LogPoint
 
 @dataclass(frozen=True, slots=True, order=True)
 class TopicPartition:
-    """A partition of the cluster at hand (source at egress, target at ingress)."""
+    """A partition of the local cluster (source at egress, target at ingress)."""
 
     topic: str
     partition: int
@@ -24,11 +24,11 @@ class TopicPartition:
 
 @dataclass(frozen=True, slots=True)
 class LogTruncated:
-    """The partition's log is not the one that was read any more: in it `point` is not true."""
+    """The partition's log is no longer the one that was read: `point` is not in it."""
 
     partition: TopicPartition
     point: LogPoint
-    end_offset: int | None  # where the epoch of `point` ends now; None: the broker knows no such epoch
+    end_offset: int | None  # where the epoch of `point` ends now; None: the broker does not know the epoch
     reason: str
 
 
@@ -54,82 +54,82 @@ class TopicFacts:
 
 
 class ClusterAdmin(Protocol):
-    """Questions and changes to one cluster. Safe to call from several threads. Raises BrokerUnavailable; an
+    """Admin client of one cluster. Safe to call from several threads. Raises BrokerUnavailable; an
     unauthorised call raises TargetError."""
 
     def cluster_id(self) -> str: ...
 
     def topics(self) -> Mapping[str, TopicFacts]:
-        """Every topic the cluster shows us, internal ones too; without topic ids."""
+        """Every topic visible to this principal, including internal ones; without topic ids."""
 
     def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
-        """With topic ids; topics that do not exist are left out."""
+        """Facts with topic ids; topics that do not exist are left out."""
 
     def configs(self, topic: str) -> Mapping[str, str]:
         """Effective topic settings, defaults included. Raises TargetError when the topic does not exist."""
 
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
-        """True when created, False when it existed. Waits until the cluster shows it. Raises TargetError."""
+        """True when created, False when it existed. Waits until the topic is visible. Raises TargetError."""
 
     def check_creation(
         self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]
     ) -> None:
-        """Creates nothing. Raises TargetError with what the cluster has against it: a setting, a permission."""
+        """Validates only, creates nothing. Raises TargetError with the cluster's reason: a setting, a permission."""
 
     def alter_configs(self, topic: str, configs: Mapping[str, str]) -> None:
-        """Set these, leave the others."""
+        """Set these configs; the others stay unchanged."""
 
     def watermarks(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         """Partitions that do not exist are left out."""
 
     def stable_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """Where the oldest open transaction begins, else the high watermark: up to here `read_committed` reads.
-        Partitions that do not exist are left out."""
+        """Last stable offsets, up to which `read_committed` reads: the first offset of the oldest open transaction, or
+        the high watermark. Partitions that do not exist are left out."""
 
     def offsets_at(self, partitions: Collection[TopicPartition], at: datetime) -> Mapping[TopicPartition, int]:
-        """First offset stamped at or after `at`, else the high watermark."""
+        """First offset with a timestamp at or after `at`, else the high watermark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """Of one target partition."""
+    """Whether one target partition holds records."""
 
-    holds_records: bool | None  # committed ones; None: it is not known
-    why: str = ""  # it is not known
+    holds_records: bool | None  # committed ones; None: unknown
+    why: str = ""  # reason when unknown
 
 
 class TargetRecords(Protocol):
-    """Looks into target partitions. Safe to call from several threads."""
+    """Checks target partitions for records. Safe to call from several threads."""
 
     def look(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
-        """Whether each holds a committed record between its log's ends as of now; what was aborted, deleted or cut by
-        retention is none. In bounded time and memory. Partitions that do not exist are left out. Raises
-        BrokerUnavailable or TargetError when nothing can be said of any."""
+        """Whether each partition holds a committed record between its current log ends; aborted and deleted records,
+        and those removed by retention, do not count. Bounded time and memory. Partitions that do not exist are left
+        out. Raises BrokerUnavailable or TargetError when no partition can be checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFacts:
-    """What the cluster says of a consumer group; one that does not exist has no members."""
+    """State of a consumer group; a group that does not exist has no members."""
 
-    state: str  # Kafka's word for it, such as "stable" or "empty"
+    state: str  # Kafka's state name, such as "stable" or "empty"
     members: int
-    partitions: frozenset[TopicPartition]  # assigned to any of them
+    partitions: frozenset[TopicPartition]  # assigned to any member
 
     @property
     def is_known(self) -> bool:
-        """Whether the cluster has it: not before its first member, nor once it was empty for long. Kafka calls that
-        "dead", also while a process runs that has found no topic to join for yet."""
+        """Whether the group exists in the cluster: not before its first member, nor after it was empty for long. Kafka
+        reports such a group as "dead", even while a process runs that has not found a topic to join for yet."""
         return self.state != "dead"
 
 
 class ConsumerGroups(Protocol):
-    """Questions about groups, from outside. Safe to call from several threads. Raises BrokerUnavailable; an
+    """Reads consumer groups without joining them. Safe to call from several threads. Raises BrokerUnavailable; an
     unauthorised call raises TargetError."""
 
     def facts(self, group_id: str) -> GroupFacts: ...
 
     def committed(self, group_id: str, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        """Those of `partitions` that have a committed offset; pending transactions are not waited for."""
+        """Committed offsets of those `partitions` that have one; does not wait for pending transactions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,28 +140,28 @@ class LogEnds:
 
 
 class LogProbe(Protocol):
-    """Questions about partitions' logs. Safe to call from several threads. Raises BrokerUnavailable, and TargetError
-    when not authorised."""
+    """Facts about partitions' logs. Safe to call from several threads. Raises BrokerUnavailable, and TargetError when
+    not authorised."""
 
     def ends(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, LogEnds]:
         """Partitions that do not exist are left out."""
 
     def stamps(self, offsets: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, datetime]:
-        """Stamp of the first record at or after each offset, committed or not; left out where none is read in time."""
+        """Timestamp of the first record at or after each offset, committed or not; left out if none is read in time."""
 
     def truncated(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated]:
-        """Partitions whose log lost what it had at that point. Left out: those of which it is true, and those of which
-        nothing is known in time, or which may not be read."""
+        """Partitions whose log was truncated below the point. Left out: partitions whose log still contains it, those
+        without an answer in time, and those that may not be read."""
 
     def compared(self, points: Mapping[TopicPartition, LogPoint]) -> Mapping[TopicPartition, LogTruncated | None]:
-        """The same, with None for those of which the point is true."""
+        """`truncated`, with None for partitions whose log still contains the point."""
 
 
 def describe_each(
     admin: ClusterAdmin, topics: Collection[str]
 ) -> tuple[Mapping[str, TopicFacts], Mapping[str, TargetError]]:
-    """What the cluster shows of `topics`, in one call, and those about which it refuses to answer: one that is refused
-    holds up no other. In neither: it does not exist. Raises BrokerUnavailable."""
+    """Facts of `topics`, in one call, and the error of each topic that the cluster refuses to describe: one refusal
+    does not fail the others. A topic in neither mapping does not exist. Raises BrokerUnavailable."""
     try:
         return admin.describe(topics), {}
     except TargetError:

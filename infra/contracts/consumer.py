@@ -1,6 +1,6 @@
-"""Reading source topics, and which target partitions are ours: members of consumer groups.
+"""Members of consumer groups: consumers of source topics, and the placement of target partitions.
 
-The unit that flows is the Arrow RecordBatch with the columns of `formats.records.schema.SCHEMA`:
+The unit of flow is the Arrow RecordBatch with the columns of `formats.records.schema.SCHEMA`:
 offset, timestamp, timestamp_type, key, value, headers; rows in strictly rising offset order.
 """
 
@@ -28,17 +28,17 @@ class Run:
     last_offset: int
     count: int
     size_bytes: int  # keys, values, header keys and header values
-    last_leader_epoch: int | None  # None: the broker does not say, as for message formats older than v2
+    last_leader_epoch: int | None  # None: the broker does not report it, as for message formats older than v2
 
     @property
     def point(self) -> LogPoint | None:
-        """What is known of the log behind the last record."""
+        """The log point after the last record; None when the epoch is unknown."""
         return None if self.last_leader_epoch is None else LogPoint(self.last_offset + 1, self.last_leader_epoch)
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """The consumer stands at `next_offset` and the broker has nothing more for it now (partition EOF)."""
+    """The consumer is at `next_offset`, and the broker has no more records for now (partition EOF)."""
 
     partition: TopicPartition
     next_offset: int
@@ -51,7 +51,7 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class PartitionFailed:
-    """The broker refuses this partition: what was asked for is out of range, unauthorised, unknown …"""
+    """The broker rejects this partition: the offset is out of range, the topic is unauthorised or unknown, …"""
 
     partition: TopicPartition
     code: str  # Kafka's error name, "OFFSET_OUT_OF_RANGE"
@@ -60,7 +60,7 @@ class PartitionFailed:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerDisturbed:
-    """`consume` raised, or a callback did: what was fetched may be lost. Seek every partition to what it wants."""
+    """`consume` or a callback raised: fetched records may be lost. Seek every partition to its next offset."""
 
     reason: str
 
@@ -69,84 +69,83 @@ Fetched = Run | Reached | PartitionFailed | LogTruncated | ConsumerDisturbed
 
 
 class GroupListener(Protocol):
-    """Told of partitions coming and going, inside `SourceConsumer.poll`, on its thread. What these raise is kept by the
-    adapter and comes out as ConsumerDisturbed: an exception that crosses the client library would lose records."""
+    """Rebalance callbacks, called inside `SourceConsumer.poll`, on its thread. The adapter catches what they raise and
+    returns it as ConsumerDisturbed: an exception that crosses the client library would lose records."""
 
     def assigned(self, partitions: Collection[TopicPartition]) -> None:
-        """They are paused and have no position: call `start` for each when it is known."""
+        """The partitions are paused and have no position: call `start` for each when its position is known."""
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """The last moment to commit them; they are gone when this returns."""
+        """The last moment to commit the partitions: they are revoked when this returns."""
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
-        """Gone already: commit nothing."""
+        """The partitions are already lost: commit nothing."""
 
 
 class SourceConsumer(Protocol):
-    """A member of a consumer group that reads runs. One thread."""
+    """A consumer group member that reads runs. One thread."""
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
-        """Replaces the topics subscribed to; names, not patterns."""
+        """Replaces the subscription; topic names, not patterns."""
 
     def poll(self, timeout: timedelta) -> Sequence[Fetched]:
-        """Fetched runs and what else happened, in the order of each partition's log. Must be called regularly, also
-        when all partitions are paused: it keeps the membership. After ConsumerDisturbed, and of a partition after its
-        PartitionFailed or LogTruncated, nothing comes until `start`. Raises OwnershipLost when this member can never go
-        on (another has its static id): the listener was told that everything is lost."""
+        """Fetched runs and other events, in the order of each partition's log. Must be called regularly, even when all
+        partitions are paused: it keeps the membership. Nothing is returned until `start` after ConsumerDisturbed, or
+        for a partition after its PartitionFailed or LogTruncated. Raises OwnershipLost when this member can never
+        continue (another one has its static id); `lost` was called for all partitions before."""
 
     def start(self, partition: TopicPartition, next_offset: int, point: LogPoint | None = None) -> None:
-        """Seek there and fetch. Everything fetched before is forgotten: the next run of this partition starts at or
-        after `next_offset`. Also takes the partition out of a pause. Raises OwnershipLost when it is not assigned.
+        """Seek to `next_offset` and fetch. Records fetched before are dropped: the next run of this partition starts at
+        or after `next_offset`. Also resumes a paused partition. Raises OwnershipLost when it is not assigned.
 
-        With `point`, which lies at or before `next_offset` with no record between the two, nothing is fetched of a log
-        in which it is not true: LogTruncated comes instead. The same holds later of the last record that was read."""
+        With `point`, which lies at or before `next_offset` with no record between the two, nothing is fetched from a
+        log that does not contain it: LogTruncated is returned instead. The same holds later for the last record."""
 
     def pause(self, partitions: Collection[TopicPartition]) -> None: ...
 
     def resume(self, partitions: Collection[TopicPartition]) -> None: ...
 
     def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
-        """Commit group offsets. With `wait`, return once the broker has them and raise BrokerUnavailable or
-        OwnershipLost otherwise, at the end of `wait` at the latest; without, the outcome is reported by
-        `commit_answers`."""
+        """Commit group offsets. With `wait`, return once the broker has acknowledged them, or raise BrokerUnavailable
+        or OwnershipLost, at the latest after `wait`. Without it, `commit_answers` reports the outcome."""
 
     def commit_answers(self) -> Mapping[TopicPartition, str]:
-        """Partitions whose asynchronous commit was answered since the last call: why it was refused last, empty when it
-        was taken."""
+        """Outcome of asynchronous commits answered since the last call, by partition: the last error, or empty for
+        success."""
 
     def committed(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Committed]:
-        """Those of `partitions` that have a committed offset in this group. Raises BrokerUnavailable. May be called
+        """Committed offsets of those `partitions` that have one in this group. Raises BrokerUnavailable. May be called
         from another thread than `poll`'s."""
 
     def assignment(self) -> frozenset[TopicPartition]: ...
 
     @property
     def trouble(self) -> str:
-        """Why the group takes no member of this principal, and what to do; empty when it does."""
+        """Why the group does not accept members of this principal, and what to do; empty when it does."""
 
     def close(self, timeout: timedelta) -> None:
-        """Leave the group (the listener is told of the revocation) and release everything."""
+        """Leave the group (calls the listener's `revoked`) and release all resources."""
 
 
 class Placement(Protocol):
-    """Group membership on the destination topics, everything paused: it says which partitions are ours. One thread."""
+    """Group membership on the destination topics, all paused: it decides which partitions are ours. One thread."""
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None: ...
 
     def poll(self, timeout: timedelta) -> Sequence[ConsumerDisturbed]: ...
 
     def fence(self) -> object | None:
-        """This member and its generation as of the last `poll`: what the target refuses once another generation rules.
-        None while it is in none: then nothing may be written. Take it under the lock that the revocation takes, with
-        the look at who owns what, and keep it for the whole transaction: a fresh one would let a member write what it
-        lost. From any thread; never waits."""
+        """This member and its generation as of the last `poll`; the target rejects it once there is a newer generation.
+        None while the member is in no generation: then nothing may be written. Take it under the lock that the
+        revocation takes, together with the check of ownership, and use it for the whole transaction: a fresh one would
+        let a member write to a partition that it lost. From any thread; never waits."""
 
     @property
     def trouble(self) -> str:
-        """Why the group takes no member of this principal, and what to do; empty when it does."""
+        """Why the group does not accept members of this principal, and what to do; empty when it does."""
 
     def settled(self, partitions: Collection[TopicPartition]) -> None:
-        """Returns when no transaction of an earlier owner of these is pending any more. From any thread. Raises
-        BrokerUnavailable: ask again; TargetError: the cluster refuses the question."""
+        """Returns when no transaction of an earlier owner of these partitions is pending. From any thread. Raises
+        BrokerUnavailable: call again; TargetError: the cluster rejects the request."""
 
     def close(self, timeout: timedelta) -> None: ...

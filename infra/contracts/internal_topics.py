@@ -15,7 +15,7 @@ from formats.messages.segment_events import SegmentEvent
 
 @dataclass(frozen=True, slots=True)
 class LogReset:
-    """The log lost records we had not read, or gained a partition: list again."""
+    """The log lost unread records, or gained a partition: list the archive again."""
 
     reason: str
 
@@ -24,64 +24,64 @@ class EventLog(Protocol):
     """The segment-events topic: every instance reads all of it. One thread reads; another may publish."""
 
     def publish(self, events: Sequence[SegmentEvent]) -> None:
-        """Returns once the broker has all of them; events of one object key keep their order. Raises BrokerUnavailable,
-        and TargetError when the topic is not for this principal to write: then any part of them may be there, and
-        publishing again is harmless."""
+        """Returns once the broker has acknowledged all events; events of one object key keep their order. Raises
+        BrokerUnavailable, and TargetError when this principal may not write the topic: then any part of the events may
+        be in the log, and publishing them again is harmless."""
 
     def start(self) -> None:
-        """Note the end of every partition of the log; `poll` begins there. May be called again to start over."""
+        """Record the end of every partition of the log; `poll` begins there. May be called again to restart."""
 
     def poll(self, timeout: timedelta) -> Sequence[SegmentEvent | LogReset]: ...
 
     @property
     def trouble(self) -> str:
-        """Why the topic is not for this principal to read, and what to do; empty when it is. On the thread that
-        reads."""
+        """Why this principal may not read the topic, and what to do; empty when it may. Called by the reading
+        thread."""
 
     def close(self) -> None: ...
 
 
 class CheckpointStore(Protocol):
-    """Reads the compacted checkpoint topic. Writing is the TargetWriter's, with the records."""
+    """Reads the compacted checkpoint topic. TargetWriter writes checkpoints, together with the records."""
 
     def read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
-        """Every checkpoint, as of records acknowledged before this call began, and as `checkpoint.follow` puts them
-        together. Raises BrokerUnavailable, and TargetError when the topic is not there or not for us to read. The cost
-        is that of what was written since the last call."""
+        """Every checkpoint, as of records acknowledged before this call began, combined by
+        `delivery_checkpoint.follow`. Raises BrokerUnavailable, and TargetError when the topic does not exist or may not
+        be read. Reads only the records written since the last call."""
 
     def parked(self) -> Mapping[CheckpointKey, Parked]:
-        """What partitions said when they stopped, as of the last `read`; `still_parked` says which of it holds."""
+        """Parked records as of the last `read`; `still_parked` tells which of them apply."""
 
     def skipped(self) -> Sequence[Skipped]:
         """Offsets that an operator gave up, as of the last `read`."""
 
     def waiting(self) -> Mapping[CheckpointKey, Waiting]:
-        """What partitions wait for and since when, as of the last `read`; of one that went on since, maybe, too."""
+        """Waiting records as of the last `read`; `still_waiting` tells which of them apply."""
 
     def claims(self) -> Sequence[GroupClaim]:
-        """Of groups to this topic, in the order of the log, as of the last `read`; see `group_claim.standing`."""
+        """Claims of groups to this topic, in log order, as of the last `read`; see `group_claim.standing`."""
 
     def close(self) -> None: ...
 
 
 class CheckpointEditor(Protocol):
-    """Writes into the checkpoint topic past the TargetWriter. Every call returns once the broker has the record, and
-    raises BrokerUnavailable when that is not known; saying the same again is harmless. One thread."""
+    """Writes to the checkpoint topic without a TargetWriter. Every call returns once the broker has acknowledged the
+    record, and raises BrokerUnavailable when that is unknown; repeating a call is harmless. One thread."""
 
     def park(self, key: CheckpointKey, parked: Parked | None) -> None:
-        """None: it is parked no more."""
+        """Write the parked record of a partition; None removes it."""
 
     def seed(self, key: CheckpointKey, checkpoint: Checkpoint) -> None:
-        """An operator's word: it holds whatever was said before."""
+        """Set the position on behalf of an operator: overrides every earlier checkpoint."""
 
     def skip(self, skipped: Skipped) -> None:
-        """Write down that these offsets are given up. Changes no position."""
+        """Record that these offsets are given up. Does not change the position."""
 
     def wait(self, key: CheckpointKey, waiting: Waiting | None) -> None:
-        """None: it waits no more."""
+        """Write the waiting record of a partition; None removes it."""
 
     def claim(self, claim: GroupClaim) -> None:
-        """Never the same one twice: its place in the log decides."""
+        """Append a claim. Never call it twice with one claim: its position in the log decides."""
 
     def withdraw(self, claim: GroupClaim) -> None: ...
 
@@ -89,20 +89,20 @@ class CheckpointEditor(Protocol):
 
 
 class ParkedReporter(Protocol):
-    """Tells operators, in the target, which partitions wait for them. Never waits and never raises: a note may come
-    late, and the last word about a partition wins. Called by the controller's thread."""
+    """Reports to operators, in the target cluster, which partitions wait for them. Never waits and never raises: a
+    record may be late, and the last call for a partition wins. Called by the controller's thread."""
 
     def parked(self, key: CheckpointKey, parked: Parked) -> None:
-        """It cannot go on. May be said again with every attempt; it is written when it is news."""
+        """The partition is stuck. May be called at every attempt; written only when it changes."""
 
     def going(self, key: CheckpointKey) -> None:
-        """It makes progress: a note of ours or of an owner before us goes. Cheap to say for every run."""
+        """The partition makes progress: removes its records, even an earlier owner's. Cheap enough for every run."""
 
     def begun(self, key: CheckpointKey) -> None:
-        """Its position is known: a note, of anybody, that it has none goes."""
+        """The partition's position is known: removes a parked record without a position, whoever wrote it."""
 
     def waiting(self, key: CheckpointKey, waiting: Waiting) -> None:
-        """A listing confirmed that it waits, since then. It is written when it is news; `going` removes it."""
+        """A listing confirmed that the partition waits since then. Written only when it changes; `going` removes it."""
 
     def left(self, key: CheckpointKey) -> None:
-        """It is not ours any more: a note that stands stays, one that is not written yet never is."""
+        """The partition is no longer ours: a written record stays, a pending one is dropped."""

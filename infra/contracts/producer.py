@@ -1,4 +1,4 @@
-"""Writing into target topics: runs, their checkpoints, and what becomes of them."""
+"""Producing to target topics: runs, their checkpoints, and delivery failures."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from infra.contracts.cluster import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class TargetRun:
-    """Records to produce, in order, to one target partition; at the end of it `checkpoint` holds, and so does what is
-    said of offsets that were `skipped` on the way."""
+    """Records to produce, in order, to one target partition. Once they are produced, `checkpoint` holds, and so do the
+    records of offsets `skipped` in between."""
 
     partition: TopicPartition
     batches: Sequence[RecordBatch]
@@ -30,20 +30,20 @@ class TargetRun:
 
 
 class FailureKind(Enum):
-    """What became of runs that are not known to be in the target, and what to do about it."""
+    """State of runs that are not known to be in the target, and what the caller does."""
 
-    RETRY_LATER = "retry"  # not there; the same may work a little later
-    RETRY_NOW = "at once"  # not there, and nothing is wrong with them: they shared another's fate, or go differently
-    REJECTED = "refused"  # a record of them is refused, and will be again; which one is not said
-    DENIED = "denied"  # not there; the target takes no record at all for this topic until somebody mends that
-    APART = "apart"  # not there; one topic of the call is to blame, and which is not said: deliver each by itself
-    STALLED = "stalled"  # the target takes nothing for this partition now; waiting for it holds up the others
-    UNKNOWN = "unknown"  # there, whole and with their checkpoint, or not: read the position again
+    RETRY_LATER = "retry"  # not written; a later attempt may succeed
+    RETRY_NOW = "at once"  # not written, not at fault: failed with another run, or to be sent differently
+    REJECTED = "refused"  # the target rejects a record of these runs, permanently; which one is unknown
+    DENIED = "denied"  # not written; the target rejects every record for this topic until an operator acts
+    APART = "apart"  # not written; one topic of the call is at fault, unknown which: deliver each separately
+    STALLED = "stalled"  # the target accepts nothing for this partition now; waiting would block the others
+    UNKNOWN = "unknown"  # written completely, with the checkpoint, or not at all: read the position again
 
 
 @dataclass(frozen=True, slots=True)
 class RunFailed:
-    """Of all runs to one partition in one call, whatever their sources."""
+    """Failure of all runs to one partition in one call, whatever their sources."""
 
     partition: TopicPartition
     code: str
@@ -56,35 +56,35 @@ class TargetWriter(Protocol):
 
     @property
     def author(self) -> Author:
-        """What its checkpoints prove."""
+        """Author of its checkpoints, which determines what they prove."""
 
     def batch_size_class(self, topic: str) -> int:
-        """Only topics of one lane go into one call of `deliver`."""
+        """Class of the topic; one call of `deliver` may only contain topics of one class."""
 
     def deliver(
         self, runs: Iterable[TargetRun], *, should_stop: Callable[[], bool], fence: object = None
     ) -> Sequence[RunFailed]:
-        """Produce runs as they come, wait until the target has them all, and record the last checkpoint of each
-        source partition, as the guarantee demands. Answers the partitions that failed; all runs of every other one and
-        their checkpoints are in the target. `fence` is what `Placement.fence` answered when the caller made sure that
-        the partitions are its own; None when nobody else can have them. Raises BrokerUnavailable when nothing can be
-        said of any run: read the positions again. Raises WriterRefused when the target takes nothing of this writer: no
-        run has its checkpoint, and the positions are what they were."""
+        """Produce runs as they arrive, wait until the target has acknowledged all of them, and write the last
+        checkpoint of each source partition as the guarantee requires. Returns the partitions that failed; for all other
+        partitions, runs and checkpoints are in the target. `fence` is the result of `Placement.fence` from when the
+        caller checked that it owns the partitions; None when no other process can own them. Raises BrokerUnavailable
+        when the state of all runs is unknown: read the positions again. Raises WriterRefused when the target rejects
+        this writer: no checkpoint was written, and the positions are unchanged."""
 
     def close(self, timeout: timedelta) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Records made fit for a target topic."""
+    """Records that a target topic accepts."""
 
     batches: Sequence[RecordBatch]
-    altered: int  # stamps that were clamped
-    refused: str = ""  # the first record that cannot pass as it is: which, why, and what to do
+    altered: int  # number of clamped timestamps
+    refused: str = ""  # the first record that the topic would reject: which, why, and what to do
 
 
 class TimestampRule(Protocol):
-    """What a target topic can hold, and what is done about the rest."""
+    """Which timestamps a target topic accepts, and how other timestamps are handled."""
 
     def check(self, topic: str, batches: Sequence[RecordBatch], *, clamp: bool) -> Checked:
-        """May ask the target for its settings, seldom. Raises BrokerUnavailable or TargetError."""
+        """May rarely request the topic's configs from the target. Raises BrokerUnavailable or TargetError."""

@@ -1,14 +1,14 @@
-"""Questions that block, for a loop that must not: asked on a pool in one turn, taken in by a later one.
+"""Blocking calls for a loop that must not block: submitted to a pool in one turn, collected in a later one.
 
-    Question   one, under way until it is answered or abandoned
-    Lookup     one at a time, asked again when it is due
-    Lookups    several at a time, each about some keys; a key is asked about once at a time
+    Question   one call, under way until it is answered or abandoned
+    Lookup     one call at a time, repeated when it is due
+    Lookups    several calls at a time, each about some keys; at most one call per key
 
-    ask ──> under way ──> take_in: Answer, or Failed ──> put off and asked again, or done with
+    ask ──> under way ──> take_in: Answer, or Failed ──> postponed and asked again, or done
 
-A ReplicatorError is an outcome: what source, target or archive do not say for now. Any other exception is a mistake of
-ours, and comes out where the outcome is taken in. An outcome is taken in once. The loop's thread calls everything here;
-time is passed in, so that nothing but the questions themselves happens anywhere else.
+A ReplicatorError is an outcome: the source, target or archive cannot answer for now. Any other exception is a bug, and
+is raised by `take_in`. An outcome is returned once. Only the loop's thread calls these classes; time is passed in, so
+only the calls themselves run on other threads.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Question(Generic[A]):
         return self._future.done()
 
     def take_in(self) -> Answer[A] | Failed | None:
-        """None while it is under way."""
+        """The outcome; None while the call is under way."""
         if not self._future.done():
             return None
         try:
@@ -72,11 +72,11 @@ class Lookup(Generic[A]):
         return self._question is None and (self.due_at is None or now >= self.due_at)
 
     def ask(self, question: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Instead of the one under way, if there is one."""
+        """Submit a call. It replaces the one under way, if any."""
         self._question = ask(self.pool, question, *args, **kwargs)
 
     def take_in(self) -> Answer[A] | Failed | None:
-        """None while nothing is answered."""
+        """The outcome; None while there is none."""
         if self._question is None or not self._question.is_answered:
             return None
         question, self._question = self._question, None
@@ -89,21 +89,21 @@ class Lookups(Generic[K, A]):
     _asked: list[tuple[Sequence[K], Question[A]]] = field(default_factory=list)
 
     def __len__(self) -> int:
-        """Of the questions under way."""
+        """Number of calls under way."""
         return len(self._asked)
 
     @property
     def keys(self) -> frozenset[K]:
-        """Those that are asked about."""
+        """Keys of the calls under way."""
         return frozenset(key for keys, _ in self._asked for key in keys)
 
     def ask(self, keys: Collection[K], question: Callable[P, A], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Of keys that are not asked about."""
+        """Submit a call about `keys`; none of them may be under way."""
         self._asked.append((tuple(keys), ask(self.pool, question, *args, **kwargs)))
 
     def take_in(self) -> Iterator[tuple[Sequence[K], Answer[A] | Failed]]:
-        """Outcomes with the keys they are about, in the order in which they were asked for. A key may be gone by then:
-        whoever owns it knows."""
+        """Outcomes with their keys, in the order of the calls. A key may be obsolete by then; its owner has to
+        check."""
         for asked in [a for a in self._asked if a[1].is_answered]:
             self._asked.remove(asked)
             keys, question = asked

@@ -1,11 +1,11 @@
-"""How far work has come, for those who show it."""
+"""Progress of long operations, for callers that display it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-Progress = Callable[[int, int], None]  # done, of how many in all
+Progress = Callable[[int, int], None]  # done, total
 
 
 def no_progress(_done: int, _total: int) -> None:
-    """For those who do not."""
+    """For callers that do not display progress."""

@@ -1,1 +1,1 @@
-"""Settings that several flows share, and what every setting is made of."""
+"""Settings shared by several flows, and the description of a setting."""

@@ -1,7 +1,7 @@
-"""What is known of a setting besides its type and default: its documentation and what it may be.
+"""The description of a setting besides its type and default: its documentation and its limits.
 
-It lives in the metadata of the dataclass field, so that the reader of the file, the printed schema and the
-constructor all use the same words and the same limits.
+It is stored in the metadata of the dataclass field, so that the parser, the printed schema and the constructor use the
+same texts and the same limits.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ UNKNOWN = "unknown to the Kafka client"
 
 
 _KEY = "replicator"
-LONGEST = timedelta(days=3650)  # well below what a wait in Python or Kafka can hold
+LONGEST = timedelta(days=3650)  # well below the longest timeout in Python or Kafka
 
 Problem = tuple[str, str]
-"""Where (a path as `dotted` writes it), and what is wrong there."""
+"""Path, as formatted by `dotted`, and the problem with its value."""
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -41,12 +41,14 @@ class FieldInfo:
     maximum: int | timedelta | None = None
     is_size: bool = False
     is_secret: bool = False
-    check: Callable[[Any], str | None] | None = None  # says what is wrong with a value of the right type
-    refused: Mapping[str, str] = dataclasses.field(default_factory=dict)  # values that one might expect, and why not
+    check: Callable[[Any], str | None] | None = None  # returns the problem with a value of the right type
+    refused: Mapping[str, str] = dataclasses.field(
+        default_factory=dict
+    )  # values that users may expect to work, and why they do not
 
 
 class Invalid(ValueError):
-    """Settings that contradict their limits or each other. Carries every problem."""
+    """Settings that violate their limits or contradict each other. Contains every problem."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(problems)
@@ -77,13 +79,13 @@ def about(  # a function, so that a field reads as one line
 
 
 def of(field: dataclasses.Field[Any]) -> FieldInfo:
-    """Raises KeyError for a field that is no setting."""
+    """Raises KeyError for a field that is not a setting."""
     known: FieldInfo = field.metadata[_KEY]
     return known
 
 
 def settings_of(cls: type[DataclassInstance]) -> dict[str, dataclasses.Field[Any]]:
-    """The fields that a file can set, by name: those of the class itself, then what it inherits."""
+    """The fields that a file can set, by name: the class's own, then inherited ones."""
     inherited = {
         field.name for base in cls.__bases__ if dataclasses.is_dataclass(base) for field in dataclasses.fields(base)
     }
@@ -92,7 +94,7 @@ def settings_of(cls: type[DataclassInstance]) -> dict[str, dataclasses.Field[Any
 
 
 def outside_limits(field: dataclasses.Field[Any], value: object) -> str | None:
-    """What is wrong with a value of the right type, or None."""
+    """The problem with a value of the right type, or None."""
     known = of(field)
     if isinstance(value, timedelta):
         if known.minimum is None and value <= timedelta():
@@ -110,7 +112,7 @@ def outside_limits(field: dataclasses.Field[Any], value: object) -> str | None:
 
 
 def enforce(settings: DataclassInstance, contradictions: Iterable[Problem] = ()) -> None:
-    """Raises Invalid with all problems of a finished object: limits, and what its own class found contradictory."""
+    """Raises Invalid with all problems of a constructed object: limits, and the contradictions that its class found."""
     problems = [*_beyond_limits(settings), *contradictions]
     if problems:
         raise Invalid(problems)
@@ -124,19 +126,19 @@ def _beyond_limits(settings: DataclassInstance) -> Iterator[Problem]:
 
 
 def written(known: FieldInfo, value: int | timedelta) -> str:
-    """As a file would have it, for messages."""
+    """Format a value as in a configuration file, for messages."""
     if isinstance(value, timedelta):
         return format_duration(value)
     return format_size(value) if known.is_size else f"{value:_}"
 
 
 def quoted(text: str) -> str:
-    """As TOML writes it. JSON's escapes are TOML's, but that TOML wants DEL escaped too."""
+    """Quote a TOML string. JSON's escapes are valid in TOML, but TOML also requires DEL to be escaped."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def dotted(path: Iterable[str | int]) -> str:
-    """A path as a TOML file would write it: `egress.topics."a.b".start`, `ingress.sources[0].topic`."""
+    """Format a path as in TOML: `egress.topics."a.b".start`, `ingress.sources[0].topic`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -170,6 +172,6 @@ topic_name = matching(r"[A-Za-z0-9._-]{1,249}", "a topic name (1 to 249 of A-Z a
 
 
 def suggestion(word: object, among: typing.Iterable[str]) -> str:
-    """ " (did you mean …?)", or nothing."""
+    """ " (did you mean …?)", or empty."""
     near = get_close_matches(str(word), list(among), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""

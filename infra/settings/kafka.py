@@ -1,4 +1,4 @@
-"""The `[kafka]` section: librdkafka properties, passed through as given, except those this program depends on."""
+"""The `[kafka]` section: librdkafka properties, passed through unchanged, except those this program depends on."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ _OWNED: Mapping[Role, Mapping[str, Callable[[str], str | None]]] = {
         "auto.offset.reset": _always(
             'is ours: a position the broker no longer holds is never skipped silently (set egress.topics."…".start)'
         ),
-        "enable.partition.eof": _always("is ours: it tells where a partition ends behind markers and aborted records"),
+        "enable.partition.eof": _always(
+            "is ours: it reports the end of a partition behind markers and aborted records"
+        ),
         "group.id": _always("is set by egress.group_id and ingress.group_id"),
         "isolation.level": _isolation,
     },
@@ -54,7 +56,7 @@ _OWNED: Mapping[Role, Mapping[str, Callable[[str], str | None]]] = {
         "transactional.id": _always("is ours: derived from the group, so that a successor fences its predecessor"),
         "delivery.report.only.error": _always("is ours: every record's acknowledgement is counted before a checkpoint"),
         "acks": _acks,
-        "request.required.acks": _acks,  # librdkafka's other name for it
+        "request.required.acks": _acks,  # librdkafka's alias for acks
     },
     "admin": {},
 }
@@ -62,7 +64,7 @@ _OWNED: Mapping[Role, Mapping[str, Callable[[str], str | None]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
-    """This region's cluster. `base` holds for every client; each role overlays its own. Values may hold secrets."""
+    """This region's cluster. `base` is for every client; each role's table overrides it. Values may hold secrets."""
 
     base: Mapping[str, str] = field(
         metadata=about('librdkafka properties of every client; "bootstrap.servers" is required')
@@ -82,11 +84,11 @@ class KafkaSettings:
 
     @property
     def servers(self) -> str:
-        """For messages."""
+        """Bootstrap servers, for messages."""
         return self.base.get(SERVERS) or self.admin.get(SERVERS, "?")
 
     def properties(self, role: Role) -> dict[str, str]:
-        """A new dict: the base overlaid by the role's own."""
+        """A new dict: `base`, overridden by the role's own properties."""
         return {**self.base, **self._of(role)}
 
     def _of(self, role: Role) -> Mapping[str, str]:
@@ -104,7 +106,7 @@ class KafkaSettings:
 
 
 def refused(settings: KafkaSettings) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Each property that cannot stay, as its path below `[kafka]` and the reason."""
+    """Each property that must not be set so, as its path below `[kafka]` and the reason."""
     if any(not settings.properties(role).get(SERVERS, "").strip() for role in ROLES):
         yield (SERVERS,), 'missing: the brokers to ask first, such as "broker-1:9092,broker-2:9092"'
     for name, value in settings.base.items():

@@ -1,4 +1,4 @@
-"""Secrets and the environment: which settings hold a secret, how it is shown, and where it may come from."""
+"""Secrets and the environment: which settings are secret, how they are masked, and how `${NAME}` is substituted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MASK = "********"
 Path = tuple[str | int, ...]
 ProblemSink = Callable[[Path, str], None]
 
-# Of a dotted or underscored name, and so that "sasl.oauthbearer.token.endpoint.url" is none.
+# matches dotted and underscored names, but not "sasl.oauthbearer.token.endpoint.url"
 _SECRET = re.compile(r"secret|passw(?:or)?d|passphrase|(?:^|[._])token$|private\.key|key\.pem$", re.IGNORECASE)
 _NOT_SECRET = re.compile(r"(?:location|path|url|file)$", re.IGNORECASE)
 
@@ -24,7 +24,7 @@ def is_secret(name: str) -> bool:
 
 
 def masked(table: Mapping[str, str]) -> dict[str, str]:
-    """The same table, fit to be printed."""
+    """The table with secrets masked, for printing."""
     return {name: MASK if is_secret(name) and value else value for name, value in table.items()}
 
 
@@ -37,8 +37,8 @@ def substitute(
     literal_secrets: bool,
     path: Path = (),
 ) -> object:
-    """`tree` with `${NAME}` in its texts replaced; `$${` stands for `${`. Problems go to `report`, names that are not
-    in the environment to `unset`, values to neither.
+    """`tree` with `${NAME}` replaced in its strings; `$${` stands for `${`. Calls `report` for problems and `unset` for
+    names that are not in the environment; values are passed to neither.
 
     Without `literal_secrets`, a secret must be a reference: files get copied, committed and mailed.
     """

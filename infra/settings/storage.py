@@ -1,4 +1,4 @@
-"""The `[s3]` and `[sqs]` sections: where objects are, and where their notifications arrive."""
+"""The `[s3]` and `[sqs]` sections: the bucket of an archive, and the queue of its notifications."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _prefix = matching(r"([^/\s@]+(/[^/\s@]+)*)?", 'words between single slashes, no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsSettings:
-    """Credentials of an AWS client, or of one for another server with the same API."""
+    """Credentials of a client for AWS, or for another server with the same API."""
 
     access_key_id: str | None = field(
         default=None, metadata=about("key of an AWS account; default: the AWS credential chain", check=not_blank)
@@ -26,12 +26,12 @@ class AwsSettings:
     secret_access_key: str | None = field(
         default=None,
         repr=False,
-        metadata=about("goes with access_key_id; only as ${ENV}", secret=True, check=not_blank),
+        metadata=about("required with access_key_id; only as ${ENV}", secret=True, check=not_blank),
     )
     session_token: str | None = field(
         default=None,
         repr=False,
-        metadata=about("goes with temporary keys; only as ${ENV}", secret=True, check=not_blank),
+        metadata=about("for temporary keys; only as ${ENV}", secret=True, check=not_blank),
     )
 
     def half_credentials(self) -> Iterator[Problem]:
@@ -45,7 +45,7 @@ class AwsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Settings(AwsSettings):
-    """A bucket and the prefix of an archive in it. Without keys, the AWS credential chain is asked."""
+    """A bucket and the prefix of an archive in it. Without keys, the AWS credential chain is used."""
 
     bucket: str = field(metadata=about("bucket of the archive", check=not_blank))
     prefix: str = field(
@@ -58,7 +58,8 @@ class S3Settings(AwsSettings):
         default=None, metadata=about("AWS region of the bucket; default: the AWS environment's", check=not_blank)
     )
     storage_class: str | None = field(
-        default=None, metadata=about("of new segments, such as STANDARD_IA; default: the bucket's", check=not_blank)
+        default=None,
+        metadata=about("storage class of new segments, such as STANDARD_IA; default: the bucket's", check=not_blank),
     )
     sse: str | None = field(
         default=None,
@@ -73,7 +74,7 @@ class S3Settings(AwsSettings):
     part_size: int = field(
         default=16 * MIB,
         metadata=about(
-            "segments above it are uploaded in parts of this size; a part is what a retry repeats",
+            "segments above this size are uploaded in parts of this size; a retry repeats one part",
             size=True,
             minimum=5 * MIB,  # S3's limits
             maximum=5 * GIB,
@@ -83,8 +84,8 @@ class S3Settings(AwsSettings):
     conditional_writes: Literal["probe", "assume"] = field(
         default="probe",
         metadata=about(
-            "whoever writes asks the store at its start to overwrite an object, which it must refuse; or assume that "
-            "it does"
+            "probe: each writer tries to overwrite an object at its start, which the store must reject; assume: no "
+            "test, the store is known to reject it"
         ),
     )
 
@@ -98,7 +99,7 @@ class S3Settings(AwsSettings):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SqsSettings(AwsSettings):
-    """The queue that a bucket's notifications arrive in."""
+    """The queue that receives a bucket's notifications."""
 
     queue: str = field(
         metadata=about("name or URL of the queue that the bucket's notifications go to", check=not_blank)
@@ -112,7 +113,7 @@ class SqsSettings(AwsSettings):
     wait: timedelta = field(
         default=timedelta(seconds=20),
         metadata=about(
-            "how long one request waits for a message; SQS charges per request, and 20s is its longest",
+            "how long one request waits for a message; SQS charges per request, and its maximum is 20s",
             minimum=timedelta(0),
             maximum=timedelta(seconds=20),
         ),

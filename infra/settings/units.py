@@ -1,4 +1,4 @@
-"""Durations ("5m", "1h30m") and sizes ("100MiB"): text in, `timedelta` and bytes out, and back."""
+"""Parse and format durations ("5m", "1h30m") and sizes ("100MiB")."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SIZE_EXAMPLES = '"64KiB", "100MiB", "1GiB", "10MB" or a plain number of bytes'
 
 KIB, MIB, GIB, TIB = 1 << 10, 1 << 20, 1 << 30, 1 << 40
 
-_STEPS = (  # largest first, the order in which they may be written
+_STEPS = (  # largest first, the order required in text
     ("d", timedelta(days=1)),
     ("h", timedelta(hours=1)),
     ("m", timedelta(minutes=1)),
@@ -56,7 +56,7 @@ def format_duration(value: timedelta) -> str:
 
 
 def format_age(value: timedelta) -> str:
-    """For people: at most the two largest units, to the second."""
+    """Format for people: at most the two largest units, to the second."""
     rest, parts = max(value, timedelta()), list[str]()
     for unit, step in _STEPS[:-1]:
         count, rest = divmod(rest, step)

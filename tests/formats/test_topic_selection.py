@@ -87,7 +87,7 @@ class TestExplain:
             ("__x", "internal: names that begin with __ belong to Kafka"),
             ("replicator.x", "internal: names that begin with replicator. belong to the replicator"),
             ("my.events", "internal: it is one of the replicator's own topics"),
-            ("_control", "internal: this name is the control plane's place"),
+            ("_control", "internal: the archive keeps its control objects under this name"),
         ],
     )
     def test_says_why(self, name: str, wanted: str) -> None:
