@@ -170,7 +170,7 @@ def test_later_life_is_refused_and_the_first_goes_on(
     archive.await_arrival(numbers((0, 9)))
     archive.claim(1, SECOND)
     archive.put(0, 99, life=SECOND)
-    assert wait_until(told(caplog, "source_refused", f"{archive.topic}@{SECOND} is a later life"), PATIENCE)
+    assert wait_until(told(caplog, "source_refused", f"{archive.topic}@{SECOND} is a later incarnation"), PATIENCE)
     archive.put(10, 19)
     archive.await_arrival(numbers((0, 19)))
 

@@ -114,9 +114,9 @@ def test_piece_that_is_still_being_read_does_not_hold_up_the_others() -> None:
     hand.begin(world.put(0, 3), epoch=1)
     hand.begin(world.put(0, 3, partition=1), epoch=2)
     assert not hand.delivery.turn()
-    assert not hand.delivery._readings.is_any_at_hand, "its loop waits"
+    assert not hand.delivery._readings.has_available, "its loop waits"
     hand.pool.run_next()
-    assert hand.delivery._readings.is_any_at_hand, "and does not, when one of them was read before it began to"
+    assert hand.delivery._readings.has_available, "and does not, when one of them was read before it began to"
     assert hand.delivery.turn()
     assert (world.offsets(C), world.offsets(D)) == ([0, 1, 2, 3], [])
     assert not hand.delivery.turn()

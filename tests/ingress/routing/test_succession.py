@@ -44,7 +44,7 @@ def test_reasons_name_what_is_missing() -> None:
     _, unordered = in_order([life("", 0), life("A", None), life("B", 2)])
     reasons = {one.id: reason for one, reason in unordered.items()}
     assert "its claim _control/v1/places/t@A is missing" in reasons["A"]
-    assert "which life has the number 1, before its 2" in reasons["B"]
+    assert "the incarnation with the number 1, before its 2" in reasons["B"]
     assert all("on_recreate = 'new-topic'" in reason for reason in reasons.values())
 
 
