@@ -1,4 +1,4 @@
-"""What lasts and an operator has to know of, beside stopped partitions: refused topics, failures in a row."""
+"""Reports lasting problems to operators, in addition to stopped partitions: refused topics, and failures in a row."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ TOPICS = "topics"  # in health
 
 @dataclass(slots=True)
 class Alarms:
-    """The poll thread's."""
+    """Use from the poll thread only."""
 
     region: str
     holdings: Assignment
     health: Health
-    _refused: frozenset[str] = frozenset()  # topics of which `/readyz` says so
+    _refused: frozenset[str] = frozenset()  # topics that `/readyz` reports
 
     def tell_refused(self, refused: Mapping[str, str]) -> None:
-        """Topics that the cluster does not show any more, with the reason: the group takes their partitions away, so no
-        partition is left to say it."""
+        """Report topics that the cluster no longer shows, with the reason. The group revokes their partitions, so no
+        partition is left to report it."""
         for topic in self._refused - refused.keys():
             self.health.resumed(f"{self.region}/{topic}")
         for topic, reason in refused.items():
@@ -37,11 +37,11 @@ class Alarms:
         self._refused = frozenset(refused)
 
     def turn(self, now: datetime, *, topics: str) -> None:
-        """Failures in a row that last: it is tried as before, and an operator has to know of it. `topics`: why they are
-        not refreshed, empty while they are."""
+        """Report failures in a row that last; the requests are retried as before. `topics`: why topics are not
+        refreshed; empty while they are."""
         self.health.problem(TOPICS, topics)
-        for held in self.holdings:
-            alarm = held.failing.alarm(now)
-            if alarm != held.alarm:
-                held.alarm = alarm
-                self.health.problem(held.attempts, alarm)
+        for partition in self.holdings:
+            alarm = partition.failing.alarm(now)
+            if alarm != partition.alarm:
+                partition.alarm = alarm
+                self.health.problem(partition.attempts, alarm)

@@ -2,15 +2,15 @@
 
     assigned ──> Locating ──begin──> Reading ──end, give_up──> Draining ──begin──> Reading
 
-    Locating   it is not known where to begin: it is asked
+    Locating   the start offset is unknown and is looked up
     Reading    records are read, or will be after the pending seek
-    Draining   nothing is read any more; what was read is stored first, then it is asked where to begin
-    Stopped    the same, for a reason that an operator has to mend: it is asked from time to time, and longer and longer
-               pauses lie between while the reason stays the same
+    Draining   reading has ended; the records read are stored first, then the start offset is looked up
+    Stopped    like Draining, for a reason that an operator has to resolve: the start offset is looked up at intervals
+               that grow while the reason stays the same
 
     event       Locating    Reading               Draining              Stopped
     begin       Reading     -                     Reading               Reading
-    stop        Stopped     Stopped               Stopped               Stopped, for this reason
+    stop        Stopped     Stopped               Stopped               Stopped, with the new reason
     end         ask later   Draining, Storing     ask later             ask later
     give_up     -           Draining, Abandoned   Draining, Abandoned   Stopped, Abandoned
     reopen      Locating    Locating              Locating              Stopped, with nothing left to store
@@ -20,13 +20,12 @@
     sought      -           no seek pending       -                     -
     uploads     -           -                     of what is Abandoned  of what is Abandoned
 
-`-`: it does not happen, or changes nothing. What was read and is not all stored is a `Remainder`, until `reopen` or
-`begin`:
+`-`: the event does not occur, or changes nothing. `Ask` means looking up the start offset. Records that were read but
+are not all stored are a `Remainder`, until `reopen` or `begin`:
 
-    Storing     sealed segments are stored and committed as ever; it is asked where to begin when none is in flight
-    Abandoned   only what is being stored already is stored, since the rest may be of another log; it is asked when no
-                upload is under way
-    Contested   the archive holds segments that contradict it; it is asked at once whether they are gone
+    Storing     sealed segments are stored and committed as usual; the lookup waits until none is in flight
+    Abandoned   only uploads in flight finish, since the rest may be of another log; the lookup waits for them
+    Contested   the archive holds segments that contradict the records; the lookup asks at once whether they are gone
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ from infra.runtime import log_fields
 from infra.runtime.failures import Failures
 from infra.runtime.retry import Backoff
 
-# a stopped partition asks whether its cause is gone
+# between the checks whether the cause of a stop is gone
 STOPPED_RETRY = Backoff(timedelta(seconds=30), timedelta(minutes=5))
 
 
@@ -59,13 +58,13 @@ class Storing:
 class Abandoned:
     session: ReadSession
     evidence: ForkEvidence | None = None  # that the log is not the one that is archived
-    is_uploading: bool = True  # what was being stored when it was given up is not done yet
+    is_uploading: bool = True  # uploads that were in flight when it was given up are not finished
 
 
 @dataclass(frozen=True, slots=True)
 class Contested:
     session: ReadSession
-    segments: tuple[Segment, ...]  # stored, and not what was read
+    segments: tuple[Segment, ...]  # stored segments that differ from what was read
 
 
 Remainder = Storing | Abandoned | Contested
@@ -105,21 +104,21 @@ AssignedState = Locating | Reading | Draining | Stopped
 
 @dataclass(slots=True, eq=False)
 class AssignedPartition:
-    """Compared by identity: the same partition assigned again is another holding."""
+    """Compared by identity: the same partition assigned again is another `AssignedPartition`."""
 
     partition: TopicPartition
-    source: SourcePartition  # the plain place's until the life is known
+    source: SourcePartition  # with the plain path until the incarnation is known
     state: AssignedState = Locating()
     doubted: bool = False  # what was read contradicted the archive, and is read once more
-    failures: int = 0  # in a row, that time mends
-    failing: Failures = field(default_factory=Failures)  # what is asked of the cluster for it
-    alarm: str = ""  # of those, as it was told
+    failures: int = 0  # transient failures in a row
+    failing: Failures = field(default_factory=Failures)  # of requests to the cluster for this partition
+    alarm: str = ""  # the alarm of `failing` that was last reported
 
-    # --- what the state says ---
+    # --- queries of the state ---
 
     @property
     def remainder(self) -> Remainder | None:
-        """What was read, and what becomes of it; None: nothing was."""
+        """Records that were read and are not all stored; None when nothing was read."""
         match self.state:
             case Locating():
                 return None
@@ -132,28 +131,28 @@ class AssignedPartition:
 
     @property
     def session(self) -> ReadSession | None:
-        """None until it is known where to begin, and once what was read is of another log."""
+        """The session of the remainder; None until the start offset is known, and after `reopen`."""
         remainder = self.remainder
         return None if remainder is None else remainder.session
 
     @property
     def reading(self) -> ReadSession | None:
-        """The session, while the partition is being archived."""
+        """The session while the partition is being read, else None."""
         return self.state.session if isinstance(self.state, Reading) else None
 
     @property
     def is_fetched(self) -> bool:
-        """Its records are read from where the client stands."""
+        """Whether records are read at the client's position: no seek is pending."""
         return isinstance(self.state, Reading) and self.state.seek is None
 
     @property
     def stopped(self) -> str:
-        """Why it waits for an operator; empty when it does not."""
+        """Why the partition waits for an operator; empty when it does not."""
         return self.state.reason if isinstance(self.state, Stopped) else ""
 
     @property
     def is_storing(self) -> bool:
-        """Segments are under way, also those read before the broker refused the partition."""
+        """Whether segments are still being stored, including those read before the broker refused the partition."""
         match self.remainder:
             case None | Contested():
                 return False
@@ -165,7 +164,7 @@ class AssignedPartition:
                 assert_never(remainder)
 
     def is_due(self, now: datetime) -> bool:
-        """It may be asked where to begin."""
+        """Whether the start offset may be looked up now."""
         match self.state:
             case Reading():
                 return False
@@ -177,27 +176,26 @@ class AssignedPartition:
     # --- transitions ---
 
     def begin(self, answer: StartAt, settings: EgressTopicSettings) -> ReadSession:
-        """Anew, where and as `answer` says."""
+        """Begin a new session at the start of `answer`."""
         session = session_at(answer, settings)
         self.source, self.state = answer.source, Reading(session=session)
         return session
 
     def stop(self, reason: str, remainder: Remainder | None, now: datetime) -> None:
-        """No more is read; `remainder` is what is left of what was read, as a rule what it was before."""
+        """End reading for `reason`. `remainder`: records that were read; usually `self.remainder`."""
         before = self.state.times if isinstance(self.state, Stopped) and self.state.reason == reason else 0
         ask_at = now + STOPPED_RETRY.delay(before)
         self.state = Stopped(reason=reason, remainder=remainder, ask_at=ask_at, times=before + 1)
 
     def end(self, ask_at: datetime) -> None:
-        """No more is read; what was read is still to be stored; after that, at `ask_at`, it is asked where to begin."""
+        """End reading. Records already read are still stored; after that, at `ask_at`, the start is looked up."""
         if isinstance(self.state, Reading):
             self.state = Draining(remainder=Storing(self.state.session), ask_at=ask_at)
         else:
             self.ask_again(ask_at)
 
     def give_up(self, session: ReadSession, evidence: ForkEvidence | None, ask_at: datetime) -> None:
-        """No more is read, and of what was read only what is being stored already; after that it is asked where to
-        begin."""
+        """End reading; only uploads in flight finish. After that, at `ask_at`, the start offset is looked up."""
         remainder = Abandoned(session, evidence)
         if isinstance(self.state, Stopped):
             self.state = replace(self.state, remainder=remainder, ask_at=ask_at)
@@ -205,36 +203,36 @@ class AssignedPartition:
             self.state = Draining(remainder=remainder, ask_at=ask_at)
 
     def reopen(self) -> None:
-        """Nothing is known of where to begin, and it may be asked at once."""
+        """Forget the session and the remainder; the start offset may be looked up at once."""
         if isinstance(self.state, Stopped):
             self.state = replace(self.state, remainder=None, ask_at=None)
         else:
             self.state = Locating()
 
     def ask_again(self, at: datetime | None) -> None:
-        """Where to begin, at that time, None: at once; nothing while it is being read."""
+        """Look the start offset up at that time (None: at once). No effect while the partition is being read."""
         if not isinstance(self.state, Reading):
             self.state = replace(self.state, ask_at=at)
 
     def postpone(self, until: datetime) -> None:
-        """What comes next, the question or the seek."""
+        """Postpone the next lookup or, while reading, the pending seek."""
         if isinstance(self.state, Reading):
             self.state = replace(self.state, seek_at=until)
         else:
             self.state = replace(self.state, ask_at=until)
 
     def seek(self, seek: Seek) -> None:
-        """Pending from now on, or when the one before would have been; nothing when no more is read."""
+        """Replace the pending seek, at the time already set for it. No effect unless the partition is being read."""
         if isinstance(self.state, Reading):
             self.state = replace(self.state, seek=seek)
 
     def sought(self) -> None:
-        """The client stands where the pending seek leads."""
+        """The pending seek is done."""
         if isinstance(self.state, Reading):
             self.state = replace(self.state, seek=None, seek_at=None)
 
     def uploads(self, *, are_under_way: bool) -> None:
-        """Of what was given up."""
+        """Whether uploads of an abandoned remainder are still in flight."""
         match self.state:
             case Draining(remainder=Abandoned() as remainder) | Stopped(remainder=Abandoned() as remainder):
                 self.state = replace(self.state, remainder=replace(remainder, is_uploading=are_under_way))
@@ -245,12 +243,12 @@ class AssignedPartition:
 
     @property
     def attempts(self) -> str:
-        """Subject of the problem that what is asked of the cluster for it fails again and again."""
+        """Health subject for requests to the cluster that keep failing for this partition."""
         return f"{self.source.region}/{self.partition} attempts"
 
     @property
     def rereading(self) -> str:
-        """Subject of the problem that it is read again and again."""
+        """Health subject for a partition that is read again and again."""
         return f"{self.source.region}/{self.partition} read again"
 
     @property

@@ -1,4 +1,4 @@
-"""The partitions assigned to this process: which go on, which wait, and which an operator has to look at."""
+"""The partitions assigned to this process: begun, waiting, or stopped for an operator."""
 
 from __future__ import annotations
 
@@ -25,12 +25,13 @@ from infra.runtime.retry import RETRY, Backoff
 
 log = logging.getLogger(__name__)
 
-REFUSED = Backoff(RETRY, timedelta(seconds=30))  # of anything the cluster refused for now
+REFUSED = Backoff(RETRY, timedelta(seconds=30))  # after a request that the cluster refused for now
 
 
 @dataclass(slots=True)
 class Assignment:
-    """The poll thread's. Iterating may be interrupted by changes: it goes over what was held when it began."""
+    """Use from the poll thread only. May change during an iteration, which covers the partitions assigned at its
+    start."""
 
     region: str
     consumer: SourceConsumer
@@ -39,93 +40,94 @@ class Assignment:
     lag: LagGauge
     metrics: Metrics
     health: Health
-    _held: dict[TopicPartition, AssignedPartition] = field(default_factory=dict)
-    _by_source: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)  # those whose life is known
+    _assigned: dict[TopicPartition, AssignedPartition] = field(default_factory=dict)
+    # only partitions whose incarnation is known
+    _by_source: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[AssignedPartition]:
-        return iter(list(self._held.values()))
+        return iter(list(self._assigned.values()))
 
-    def __contains__(self, held: AssignedPartition) -> bool:
-        """This very holding; the same partition assigned again is another one."""
-        return self._held.get(held.partition) is held
+    def __contains__(self, assigned: AssignedPartition) -> bool:
+        """By identity: the same partition assigned again is another `AssignedPartition`."""
+        return self._assigned.get(assigned.partition) is assigned
 
     @property
     def partitions(self) -> Mapping[TopicPartition, AssignedPartition]:
-        return self._held
+        return self._assigned
 
     def get(self, partition: TopicPartition) -> AssignedPartition | None:
-        return self._held.get(partition)
+        return self._assigned.get(partition)
 
     def of(self, source: SourcePartition) -> AssignedPartition | None:
-        """None when it moved away, or its topic was created again."""
+        """None when the partition was revoked, or its topic was created again."""
         return self._by_source.get(source)
 
     def add(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             source = SourcePartition(self.region, partition.topic, partition.partition)
-            self._held[partition] = AssignedPartition(partition, source)
+            self._assigned[partition] = AssignedPartition(partition, source)
         self._count()
 
-    def begin(self, held: AssignedPartition, answer: StartAt, settings: EgressTopicSettings) -> ReadSession:
-        self.health.resumed(str(held.source))
-        self._by_source.pop(held.source, None)  # it may have been another place's
-        session = held.begin(answer, settings)
-        self._by_source[held.source] = held
+    def begin(self, assigned: AssignedPartition, answer: StartAt, settings: EgressTopicSettings) -> ReadSession:
+        self.health.resumed(str(assigned.source))
+        self._by_source.pop(assigned.source, None)  # may be of another archive path
+        session = assigned.begin(answer, settings)
+        self._by_source[assigned.source] = assigned
         self._count()
         return session
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in list(partitions):
-            held = self._held.pop(partition, None)
+            assigned = self._assigned.pop(partition, None)
             self.commits.forget(partition)
-            if held is not None:
-                self._by_source.pop(held.source, None)
-                self.assembly.discard(held.source)
-                self.health.resumed(str(held.source))
-                self.health.solved(held.rereading)
-                self.health.solved(held.attempts)
+            if assigned is not None:
+                self._by_source.pop(assigned.source, None)
+                self.assembly.discard(assigned.source)
+                self.health.resumed(str(assigned.source))
+                self.health.solved(assigned.rereading)
+                self.health.solved(assigned.attempts)
                 self.lag.forget(partition)
         self._count()
 
-    def reopen(self, held: AssignedPartition, why: str) -> None:
-        """What was read may be of another log: nothing of it is stored or committed; where to begin is asked anew."""
-        log.warning("topic_created_again", extra=held.fields | {log_fields.REASON: why})
-        self.assembly.forsake(held.source)
-        self.lag.forget(held.partition)
-        self.commits.forget(held.partition)
-        self._by_source.pop(held.source, None)
-        held.reopen()
+    def reopen(self, assigned: AssignedPartition, why: str) -> None:
+        """Drop the records that were read, since they may be of another log, and look the start offset up again."""
+        log.warning("topic_created_again", extra=assigned.fields | {log_fields.REASON: why})
+        self.assembly.forsake(assigned.source)
+        self.lag.forget(assigned.partition)
+        self.commits.forget(assigned.partition)
+        self._by_source.pop(assigned.source, None)
+        assigned.reopen()
 
-    def stop(self, held: AssignedPartition, reason: str, now: datetime) -> None:
-        """This partition waits for an operator, and asks from time to time whether the cause is gone."""
-        self.stop_behind(held, held.remainder, reason, now)
+    def stop(self, assigned: AssignedPartition, reason: str, now: datetime) -> None:
+        """Stop the partition until the cause is gone, which is checked at growing intervals."""
+        self.stop_behind(assigned, assigned.remainder, reason, now)
 
-    def stop_behind(self, held: AssignedPartition, remainder: Remainder | None, reason: str, now: datetime) -> None:
-        """The same; `remainder` is what is left of what was read."""
-        if held.stopped != reason:
-            log.error("partition_stopped", extra=held.fields | {log_fields.REASON: reason})
-        held.stop(reason, remainder, now)
-        self.consumer.pause([held.partition])
-        self.health.stopped(str(held.source), reason)
+    def stop_behind(self, assigned: AssignedPartition, remainder: Remainder | None, reason: str, now: datetime) -> None:
+        """Like `stop`. `remainder`: records that were read and are not all stored."""
+        if assigned.stopped != reason:
+            log.error("partition_stopped", extra=assigned.fields | {log_fields.REASON: reason})
+        assigned.stop(reason, remainder, now)
+        self.consumer.pause([assigned.partition])
+        self.health.stopped(str(assigned.source), reason)
         self._count()
 
-    def later(self, held: AssignedPartition, now: datetime, why: str) -> None:
-        pause = REFUSED.delay(held.failures)
-        held.failures += 1
-        held.postpone(now + pause)
+    def later(self, assigned: AssignedPartition, now: datetime, why: str) -> None:
+        pause = REFUSED.delay(assigned.failures)
+        assigned.failures += 1
+        assigned.postpone(now + pause)
         log.warning(
             "partition_waits",
-            extra=held.fields | {log_fields.REASON: why, log_fields.WAIT_MS: int(pause.total_seconds() * 1000)},
+            extra=assigned.fields | {log_fields.REASON: why, log_fields.WAIT_MS: int(pause.total_seconds() * 1000)},
         )
 
     def _count(self) -> None:
-        self.metrics.gauge("assigned_partitions", len(self._held))
-        stopped = sum(1 for held in self._held.values() if held.stopped)
+        self.metrics.gauge("assigned_partitions", len(self._assigned))
+        stopped = sum(1 for assigned in self._assigned.values() if assigned.stopped)
         self.metrics.gauge("stopped_partitions", stopped, held="true")
 
 
-def report(metrics: Metrics, held: AssignedPartition, stored: SegmentStored) -> None:
-    labels, footer = held.labels, stored.footer
+def report(metrics: Metrics, assigned: AssignedPartition, stored: SegmentStored) -> None:
+    labels, footer = assigned.labels, stored.footer
     metrics.count("egress_segments", 1, reason=stored.seal.reason.value, **labels)
     metrics.count("egress_records", footer.count, **labels)
     metrics.count("egress_bytes", footer.raw_bytes, **labels)
@@ -136,7 +138,7 @@ def report(metrics: Metrics, held: AssignedPartition, stored: SegmentStored) -> 
     offsets = stored.seal.offsets
     log.info(
         "segment_stored",
-        extra=held.fields
+        extra=assigned.fields
         | {
             log_fields.START: offsets.start,
             log_fields.END: offsets.end,

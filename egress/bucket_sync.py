@@ -1,12 +1,12 @@
-"""Bucket to bucket: copies what the other bucket lacks of this region's archive, and deletes nothing.
+"""Copies this region's objects that another bucket lacks to it, and deletes nothing.
 
-For those without S3 replication. Objects are written once, so a copy is a conditional put of the same key, and doing it
-again does nothing. Only the sender's own region prefix is carried: each prefix has one owner.
+Replaces S3 replication where there is none. Objects are written once, so a copy is a conditional put of the same key,
+and repeating it changes nothing. Only the own region's prefix is copied: each prefix has one owner.
 
-    listed at both ends ──┬── not there ──> copy
-                          ├── there, by size and checksum the same ──> present
-                          ├── there, of another size ──> differs: named, never overwritten
-                          └── there, and unproven ──> compare: checksums, else every byte
+    listed in both buckets ──┬── absent ──> copy
+                             ├── present, same size and checksum ──> present
+                             ├── present, another size ──> differs: reported, never overwritten
+                             └── present, unproven ──> compare: checksums, else every byte
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from infra.runtime.metrics import Metrics
 log = logging.getLogger(__name__)
 
 SIGN_OF_LIFE = timedelta(seconds=5)
-REMEMBERED = 100_000  # comparisons, so that the next round need not make them again
-NAMED = 10  # objects that differ, in one message
+REMEMBERED = 100_000  # comparisons that later rounds do not repeat
+NAMED = 10  # differing objects named in one message
 REMEDY = "find out which one is right (replicator verify, with the file of each side), and delete the other"
 
 
 @dataclass(frozen=True, slots=True)
 class BucketSide:
-    """One end: an archive's objects below a prefix."""
+    """One of the two buckets: an archive's objects below a prefix."""
 
     objects: ObjectStore
     prefix: str
@@ -61,12 +61,12 @@ class SyncResult:
     copied: int = 0
     copied_bytes: int = 0
     present: int = 0
-    failed: int = 0  # tried again by the next round
+    failed: int = 0  # retried by the next round
     differing: dict[str, str] = field(default_factory=dict)  # key below the prefix: how its copy differs
 
     @property
     def difference(self) -> str:
-        """What an operator has to know of objects that differ; empty when none does."""
+        """Message for operators about differing objects; empty when there are none."""
         if not self.differing:
             return ""
         some = "; ".join(f"{name}: {why}" for name, why in sorted(self.differing.items())[:NAMED])
@@ -75,17 +75,17 @@ class SyncResult:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """What became of one object."""
+    """The result of one object."""
 
     name: str
-    copied_bytes: int | None = None  # None: it was there, or is gone here
-    difference: str = ""  # from what is there under its key
-    state: int | None = None  # of both objects: the difference is remembered for it
+    copied_bytes: int | None = None  # None: already in the destination, or gone from the source
+    difference: str = ""  # from the destination's object
+    state: int | None = None  # identifies the state of both objects that `difference` is remembered for
 
 
 @dataclass(slots=True)
 class BucketSync:
-    """One thread calls; copies run side by side on `pool`."""
+    """Called by one thread; copies run in parallel on `pool`."""
 
     region: str
     source: BucketSide
@@ -97,14 +97,14 @@ class BucketSync:
     metrics: Metrics
     stop: Stop
     alive: Callable[[], None] = lambda: None  # called every few seconds while copies run
-    most_compared: int | None = None  # objects of one round whose bytes may have to be read; None: no limit
+    most_compared: int | None = None  # comparisons per round, which may read every byte; None: no limit
     _compared: dict[int, str] = field(default_factory=dict)  # hash of key and ETags: difference, empty if there is none
-    _compared_until: str = ""  # in key order: where the next round goes on
+    _compared_until: str = ""  # the key after which the next round continues
     _differing: frozenset[str] = frozenset()  # in the last round
 
     def once(self) -> SyncResult:
-        """Lists both ends side by side, copies what is missing, and compares what may differ. Raises StoreUnavailable
-        when a listing fails."""
+        """List both buckets side by side, copy missing objects, and compare those that may differ. Raises
+        StoreUnavailable when a listing fails."""
         result = SyncResult()
         running: set[Future[_Done]] = set()
         for step in self._steps(result):
@@ -119,8 +119,8 @@ class BucketSync:
         return result
 
     def follow(self, queue: NotificationQueue, timeout: timedelta) -> SyncResult:
-        """Copies what one batch of notifications of the source bucket tells of, then deletes it. What they do not tell,
-        control objects too, is left to `once`."""
+        """Copy the segments that one batch of notifications of the source bucket names, then delete it. The rest,
+        control objects included, is left to `once`."""
         result = SyncResult()
         messages = queue.receive(timeout)
         done = []
@@ -133,11 +133,11 @@ class BucketSync:
                 running = self._settle(running, result)
             if result.failed == failed_before and not parsed.problems:
                 done.append(message)
-        queue.delete(done)  # copied, then deleted: a crash in between copies again, which does nothing
+        queue.delete(done)  # after the copies: a crash in between copies again, which changes nothing
         return result
 
     def _steps(self, result: SyncResult) -> Iterator[Callable[[], _Done]]:
-        """What is to be done, in key order; what needs nothing to be done goes into `result`."""
+        """The copies and comparisons to make, in key order; objects that need neither are counted in `result`."""
         theirs = self._relative(self.destination)
         there = next(theirs, None)
         left, is_whole = self.most_compared, True
@@ -170,15 +170,15 @@ class BucketSync:
         if is_whole:
             self._compared_until = ""
 
-    def _relative(self, place: BucketSide) -> Iterator[tuple[str, ObjectInfo]]:
+    def _relative(self, side: BucketSide) -> Iterator[tuple[str, ObjectInfo]]:
         """Objects of this region, in key order, with their keys below the prefix."""
-        head = len(place.prefix) + 1 if place.prefix else 0
-        for item in place.objects.list(region_prefix(place.prefix, self.region)):
+        head = len(side.prefix) + 1 if side.prefix else 0
+        for item in side.objects.list(region_prefix(side.prefix, self.region)):
             yield item.key[head:], item
 
     def _selected(self, key: str) -> bool:
-        """`key` is below the prefix. Control objects go, but for those about the bucket itself; keys of no segment
-        never."""
+        """Whether to copy `key`, which is below the prefix: control objects, except those about the bucket itself, and
+        selected segments; never other keys."""
         if key.startswith(f"{self.region}/{CONTROL}/"):
             return not is_of_one_bucket(key)
         try:
@@ -195,7 +195,7 @@ class BucketSync:
         """`name`: the key below the prefix."""
         try:
             with self.source.objects.open(self.source.key(name)) as body:
-                size_bytes = body.seek(0, io.SEEK_END)  # what is there, whatever a listing or a notification said
+                size_bytes = body.seek(0, io.SEEK_END)  # the actual size, not that of a listing or notification
                 with durable(Step.COPY_OBJECT):
                     self.destination.objects.put_new(self.destination.key(name), body, size_bytes)
         except SegmentExists:
@@ -209,7 +209,7 @@ class BucketSync:
         return _Done(name, size_bytes)
 
     def _compare(self, name: str, state: int | None = None) -> _Done:
-        """`state`: of both objects, as they were listed."""
+        """`state`: hash of the key and both ETags, as listed."""
         try:
             found = compare(self.source.located(name), self.destination.located(name))
         except SegmentNotFound:
@@ -235,9 +235,9 @@ class BucketSync:
             else:
                 result.copied += 1
                 result.copied_bytes += one.copied_bytes
-            if one.state is not None:  # only `once` has those: one thread changes what is remembered
+            if one.state is not None:  # set only by `once`, so only one thread changes `_compared`
                 self._compared[one.state] = one.difference
-                if len(self._compared) > REMEMBERED:  # a difference stays a problem until its object was mended
+                if len(self._compared) > REMEMBERED:  # a difference stays a problem until its object is repaired
                     del self._compared[next((s for s, why in self._compared.items() if not why), one.state)]
         return rest
 
@@ -248,7 +248,7 @@ class BucketSync:
             result.present += 1
 
     def _differs(self, name: str, difference: str, result: SyncResult) -> None:
-        """Named and left as it is: which of the two is right is not for a copier to say."""
+        """Report the difference and leave both objects as they are: which one is right is unknown here."""
         if name not in self._differing:
             log.error(
                 "copy_differs", extra={log_fields.KEY: name, log_fields.REASON: difference, log_fields.NEXT: REMEDY}
@@ -258,18 +258,18 @@ class BucketSync:
 
 @dataclass(frozen=True, slots=True)
 class SyncLoop:
-    """Runs on a thread of its own until stopped: notifications as they come, a listing every `interval`."""
+    """Runs on its own thread until stopped: notifications as they arrive, and a listing every `interval`."""
 
     sync: BucketSync
     queue: NotificationQueue | None
-    queue_wait: timedelta  # a stop waits for it
+    queue_wait: timedelta  # a stop waits for so long
     interval: timedelta
     clock: Clock
     health: Health
     stop: Stop
 
     def run(self) -> None:
-        """By listing only; `follow` runs beside it on another thread."""
+        """Sync by listing only; `follow` runs on another thread."""
         while not self.stop.is_set():
             self.round()
             self._rest()
@@ -283,11 +283,11 @@ class SyncLoop:
         self.health.started(True)
         if result.difference:
             self.health.problem("sync", result.difference)
-        elif not self.stop.is_set():  # else it was cut short, and says nothing of what it did not look at
+        elif not self.stop.is_set():  # an interrupted round proves nothing about the objects that it did not reach
             self.health.solved("sync")
 
     def _rest(self) -> None:
-        """Until the next round; a round itself may take long, and `/healthz` says so."""
+        """Wait until the next round. A round itself may take long, which `/healthz` reports."""
         rest = Deadline(self.interval)
         while not rest.expired and not self.stop.is_set():
             self.health.turn(self.clock.now())

@@ -1,8 +1,7 @@
-"""The egress process: one consumer, its partitions, and the loop that moves records from the one to the archive.
+"""The egress process: one consumer, its partitions, and the loop that moves their records to the archive.
 
-Everything here runs on the poll thread, but for the pools behind `SegmentBuilder`, `StartLookup`, `Confirmations` and
-`TopicWatcher`, whose answers are taken in once per turn. The decisions are `EgressPartition`'s; this applies their
-effects.
+Everything here runs on the poll thread, except for the pools of `SegmentBuilder`, `StartLookup`, `Confirmations` and
+`TopicWatcher`, whose answers are taken in once per turn. `EgressPartition` decides; this module applies the effects.
 """
 
 from __future__ import annotations
@@ -70,14 +69,14 @@ from infra.runtime.retry import RETRY
 log = logging.getLogger(__name__)
 
 POLL = timedelta(milliseconds=100)
-REWINDS = 3  # in a row, of one partition: then an operator has to look at it
+REWINDS = 3  # in a row of one partition, before the health reports it to an operator
 OUT_OF_RANGE = "OFFSET_OUT_OF_RANGE"
 GROUP = "group"  # in health
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressParts:
-    """What the controller is built of; `replicator.services.egress` knows how."""
+    """The parts of the controller; `replicator.services.egress` builds them."""
 
     region: str
     isolation_level: str
@@ -98,7 +97,7 @@ class EgressParts:
 
 @dataclass(slots=True)
 class EgressController:
-    """`run` is the poll thread's; `parts.stop.set()` ends it from anywhere. Also the consumer's group listener."""
+    """`run` runs on the poll thread; `parts.stop.set()` ends it from any thread. Also the consumer's group listener."""
 
     parts: EgressParts
     _commits: Commits = field(init=False)
@@ -117,12 +116,12 @@ class EgressController:
         self._alarms = Alarms(parts.region, self._holdings, parts.health)
 
     def run(self) -> None:
-        """Until stopped. Then: what is open is sealed, stored and committed within the shutdown's deadline."""
+        """Run until stopped. Then open segments are sealed, stored and committed within the shutdown's deadline."""
         try:
             while not self.parts.stop.is_set():
                 self._turn()
         except BaseException:
-            # a turn that broke off may have grown a range without its records: nothing of that is stored or committed
+            # an interrupted turn may have extended a range without its records: none of that is stored or committed
             self._holdings.forget(self._holdings.partitions)
             raise
         finally:
@@ -137,9 +136,9 @@ class EgressController:
         now = parts.clock.now()
         if parts.watcher.turn(now):
             self._alarms.tell_refused(parts.watcher.refused)
-            if self._topics != parts.watcher.topics:  # else a place was claimed: no reason to join the group again
+            if self._topics != parts.watcher.topics:  # else only a path was claimed: no need to join the group again
                 self._subscribe()
-            self._look(now)
+            self._check_identity(now)
         for event in parts.consumer.poll(POLL):
             self._on(event, parts.clock.now())
         parts.health.stopped(GROUP, parts.consumer.trouble)
@@ -147,12 +146,12 @@ class EgressController:
         parts.confirmations.turn(now)
         for outcome in parts.assembly.outcomes():
             self._finished(outcome, now)
-        for held, answer in parts.positioning.turn(self._holdings, parts.watcher.topics, now):
-            self._position(held, answer, now)
-        for held in self._holdings:
-            self._tick(held, now)
-        for held, session in self._pressure.turn():
-            self._apply(held, session, session.core.relieve(), now)
+        for assigned, answer in parts.positioning.turn(self._holdings, parts.watcher.topics, now):
+            self._position(assigned, answer, now)
+        for assigned in self._holdings:
+            self._tick(assigned, now)
+        for assigned, session in self._pressure.turn():
+            self._apply(assigned, session, session.core.relieve(), now)
         self._alarms.turn(now, topics=parts.watcher.alarm(now))
         parts.lag.committed(self._commits.turn(self._holdings.partitions, now))
         parts.lag.turn(now, {h.partition: h.source for h in self._holdings})
@@ -168,34 +167,34 @@ class EgressController:
             self.parts.consumer.subscribe(sorted(topics), self)
         self.parts.health.started(True)
 
-    def _look(self, now: datetime) -> None:
-        """The cluster may be another, a topic another life of its name, and the archive may go on in another place,
-        without the consumer noticing."""
+    def _check_identity(self, now: datetime) -> None:
+        """Check what the consumer does not notice: another cluster, another incarnation of a topic, or an archive that
+        continues in another path."""
         watcher = self.parts.watcher
-        for held in self._holdings:
-            if held.stopped:
-                held.ask_again(now)  # what changed may be the cause
+        for assigned in self._holdings:
+            if assigned.stopped:
+                assigned.ask_again(now)  # what changed may be the cause
             if watcher.other_cluster is not None:
                 reason = another_cluster(watcher.other_cluster, watcher.cluster_id)
-                self._drain(held, Reason.STOPPED, now)
-                self._holdings.stop(held, reason, now)
+                self._drain(assigned, Reason.STOPPED, now)
+                self._holdings.stop(assigned, reason, now)
                 continue
-            session, seen = held.session, watcher.topics.get(held.partition.topic)
+            session, seen = assigned.session, watcher.topics.get(assigned.partition.topic)
             if session is None:
                 continue
             topic_id = session.life.facts.topic_id
             if seen is not None and seen.facts.topic_id != topic_id:
-                self._holdings.reopen(held, f"topic id {seen.facts.topic_id}, it was {topic_id}")
-            elif held.reading is not None and not is_last(session.life, watcher.claimed):
-                # what was read is stored first: the next place begins behind it
-                self._drain(held, Reason.MOVED, now)
-                held.end(now)
-                log.info("archive_goes_on_elsewhere", extra=held.fields)
+                self._holdings.reopen(assigned, f"topic id {seen.facts.topic_id}, it was {topic_id}")
+            elif assigned.reading is not None and not is_last(session.life, watcher.claimed):
+                # the records read are stored first: the next path begins after them
+                self._drain(assigned, Reason.MOVED, now)
+                assigned.end(now)
+                log.info("archive_goes_on_elsewhere", extra=assigned.fields)
 
-    def _drain(self, held: AssignedPartition, reason: Reason, now: datetime) -> None:
-        """Seal what is open, if it is being read."""
-        if (session := held.reading) is not None:
-            self._apply(held, session, session.core.drain(reason), now)
+    def _drain(self, assigned: AssignedPartition, reason: Reason, now: datetime) -> None:
+        """Seal the open segment, if the partition is being read."""
+        if (session := assigned.reading) is not None:
+            self._apply(assigned, session, session.core.drain(reason), now)
 
     # --- group membership: called inside consumer.poll and consumer.close ---
 
@@ -203,16 +202,16 @@ class EgressController:
         self._holdings.add(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Seal, store and commit within the deadline; what is not stored by then is read again by the next owner."""
+        """Seal, store and commit within the deadline; the next owner reads again what is not stored by then."""
         reason = Reason.STOPPED if self.parts.stop.is_set() else Reason.MOVED
         deadline = Deadline(self.parts.shutdown_timeout)
         leaving = [h for h in self._holdings if h.partition in partitions]
         try:
-            for held in leaving:
-                self._drain(held, reason, self.parts.clock.now())
+            for assigned in leaving:
+                self._drain(assigned, reason, self.parts.clock.now())
             expired = False
             while any(map(self._storing, leaving)) and not expired:
-                expired = deadline.expired  # what is stored by then counts, however late we look
+                expired = deadline.expired  # before the outcomes are read: segments stored by then count
                 self.parts.confirmations.turn(self.parts.clock.now())
                 for outcome in self.parts.assembly.outcomes(min(deadline.left.total_seconds(), 0.1)):
                     self._finished(outcome, self.parts.clock.now())
@@ -221,10 +220,10 @@ class EgressController:
         finally:
             self._holdings.forget(partitions)
 
-    def _storing(self, held: AssignedPartition) -> bool:
-        if isinstance(held.remainder, Abandoned):
-            held.uploads(are_under_way=self.parts.assembly.uploading(held.source))
-        return held.is_storing
+    def _storing(self, assigned: AssignedPartition) -> bool:
+        if isinstance(assigned.remainder, Abandoned):
+            assigned.uploads(are_under_way=self.parts.assembly.uploading(assigned.source))
+        return assigned.is_storing
 
     def lost(self, partitions: Collection[TopicPartition]) -> None:
         log.warning("partitions_lost", extra={log_fields.COUNT: len(partitions)})
@@ -232,25 +231,25 @@ class EgressController:
 
     # --- where to begin ---
 
-    def _position(self, held: AssignedPartition, answer: StartAt | Blocked, now: datetime) -> None:
+    def _position(self, assigned: AssignedPartition, answer: StartAt | Blocked, now: datetime) -> None:
         if isinstance(answer, Blocked):
-            self._holdings.stop(held, answer.reason, now)
+            self._holdings.stop(assigned, answer.reason, now)
             return
-        selected = self.parts.watcher.topics.get(held.partition.topic)
+        selected = self.parts.watcher.topics.get(assigned.partition.topic)
         if selected is None:
-            return  # vanished while we asked: the revocation follows
-        session, start = self._holdings.begin(held, answer, selected.settings), answer.start
+            return  # deleted during the lookup: the revocation follows
+        session, start = self._holdings.begin(assigned, answer, selected.settings), answer.start
         if start.lost:
             offsets = sum(o.next_offset - o.start for o in start.lost)
-            self.parts.metrics.count("egress_recorded_gaps", len(start.lost), **held.labels)
-            self.parts.metrics.count("egress_recorded_gap_offsets", offsets, **held.labels)
+            self.parts.metrics.count("egress_recorded_gaps", len(start.lost), **assigned.labels)
+            self.parts.metrics.count("egress_recorded_gap_offsets", offsets, **assigned.labels)
         log.info(
             "partition_begins",
-            extra=held.fields | {log_fields.OFFSET: start.next_offset, log_fields.REASON: start.why},
+            extra=assigned.fields | {log_fields.OFFSET: start.next_offset, log_fields.REASON: start.why},
         )
-        # where it began is decided once: without this an idle partition would be positioned anew after a restart
-        self._commits.add(held.partition, session.position(start.next_offset))
-        self._apply(held, session, session.core.begin(), now)
+        # the start is decided once: without this commit, an idle partition would get a new one after a restart
+        self._commits.add(assigned.partition, session.position(start.next_offset))
+        self._apply(assigned, session, session.core.begin(), now)
 
     # --- records ---
 
@@ -259,180 +258,189 @@ class EgressController:
             case Run():
                 self._run(event, now)
             case Reached(partition=partition, next_offset=next_offset):
-                held = self._holdings.get(partition)
-                if held is not None and (session := held.reading) is not None:
-                    self._apply(held, session, session.core.reached(next_offset, now), now)
-                    if held.is_fetched and session.core.next_offset == next_offset:
+                assigned = self._holdings.get(partition)
+                if assigned is not None and (session := assigned.reading) is not None:
+                    self._apply(assigned, session, session.core.reached(next_offset, now), now)
+                    if assigned.is_fetched and session.core.next_offset == next_offset:
                         session.points.read(event.point, session.core.open_start)
             case PartitionFailed(partition=partition, code=code, reason=reason):
-                held = self._holdings.get(partition)
-                if held is not None:
-                    # what was read is stored all the same: the source may not have it any more
-                    self._drain(held, Reason.STOPPED, now)
+                assigned = self._holdings.get(partition)
+                if assigned is not None:
+                    # the records read are stored all the same: the source may not have them any more
+                    self._drain(assigned, Reason.STOPPED, now)
                     if code == OUT_OF_RANGE:
-                        # trimmed, truncated or created again: where to begin says which, once what was read is stored
-                        held.end(now + RETRY)
-                        log.warning("partition_out_of_range", extra=held.fields | {log_fields.REASON: reason})
+                        # trimmed, truncated or created again: the lookup finds out which, once the rest is stored
+                        assigned.end(now + RETRY)
+                        log.warning("partition_out_of_range", extra=assigned.fields | {log_fields.REASON: reason})
                     else:
-                        self._holdings.stop(held, f"{held.partition}: the broker refuses it: {code}, {reason}", now)
+                        self._holdings.stop(
+                            assigned, f"{assigned.partition}: the broker refuses it: {code}, {reason}", now
+                        )
             case LogTruncated(partition=partition):
-                held = self._holdings.get(partition)
-                if held is not None and (session := held.reading) is not None:
-                    evidence = None  # that it is another log than the archived one, if only what was read since is not
+                assigned = self._holdings.get(partition)
+                if assigned is not None and (session := assigned.reading) is not None:
+                    # evidence that the log is not the archived one; none if only records read since then differ
+                    evidence = None
                     if event.point == session.began_at:
                         evidence = from_truncation(event, session.core.committable)
-                    self._give_up(held, session, evidence, event.reason, now)
+                    self._give_up(assigned, session, evidence, event.reason, now)
             case ConsumerDisturbed(reason=reason):
                 log.error("consumer_disturbed", extra={log_fields.REASON: reason})
-                for held in self._holdings:
-                    if (session := held.reading) is not None:
-                        self._apply(held, session, session.core.disturbed(), now)
+                for assigned in self._holdings:
+                    if (session := assigned.reading) is not None:
+                        self._apply(assigned, session, session.core.disturbed(), now)
             case _:
                 assert_never(event)
 
     def _give_up(
-        self, held: AssignedPartition, session: ReadSession, evidence: ForkEvidence | None, why: str, now: datetime
+        self, assigned: AssignedPartition, session: ReadSession, evidence: ForkEvidence | None, why: str, now: datetime
     ) -> None:
-        """The log is not the one that was read: what is not being stored yet is dropped, and it is asked anew where to
-        begin. What is archived is never dropped: there the partition is held."""
-        log.error("log_not_the_same", extra=held.fields | {log_fields.REASON: why})
-        self.parts.metrics.count("egress_rewinds", 1, **held.labels)
-        self.parts.assembly.discard(held.source)
-        held.give_up(session, evidence, now)
+        """The log is not the one that was read: drop what is not being stored yet, and look the start up again.
+        Archived segments are never dropped: if they are affected, the lookup stops the partition."""
+        log.error("log_not_the_same", extra=assigned.fields | {log_fields.REASON: why})
+        self.parts.metrics.count("egress_rewinds", 1, **assigned.labels)
+        self.parts.assembly.discard(assigned.source)
+        assigned.give_up(session, evidence, now)
 
     def _run(self, run: Run, now: datetime) -> None:
-        held = self._holdings.get(run.partition)
-        while held is not None and (session := held.reading) is not None:
+        assigned = self._holdings.get(run.partition)
+        while assigned is not None and (session := assigned.reading) is not None:
             core = session.core
             head, rest = split(run, core.room)
             start = core.open_start
             for effect in core.consumed(head.first_offset, head.last_offset, head.count, head.size_bytes, now):
                 if isinstance(effect, Append):
                     session.points.read(head.point, start)
-                    self.parts.assembly.append(held.source, start, head)
+                    self.parts.assembly.append(assigned.source, start, head)
                 else:
-                    self._apply(held, session, [effect], now)
+                    self._apply(assigned, session, [effect], now)
             if rest is None:
                 return
             run = rest
 
-    def _tick(self, held: AssignedPartition, now: datetime) -> None:
-        match held.state:
+    def _tick(self, assigned: AssignedPartition, now: datetime) -> None:
+        match assigned.state:
             case Reading(session=session) as reading:
                 if (seek := reading.due_seek(now)) is not None:
-                    self._seek(held, session, seek, now)
-                self._apply(held, session, session.core.tick(now), now)
+                    self._seek(assigned, session, seek, now)
+                self._apply(assigned, session, session.core.tick(now), now)
             case Draining() | Stopped():
-                self._storing(held)
+                self._storing(assigned)
             case Locating():
                 pass
             case _:
-                assert_never(held.state)
+                assert_never(assigned.state)
 
-    def _apply(self, held: AssignedPartition, session: ReadSession, effects: Sequence[Decision], now: datetime) -> None:
+    def _apply(
+        self, assigned: AssignedPartition, session: ReadSession, effects: Sequence[Decision], now: datetime
+    ) -> None:
         for effect in effects:
             match effect:
                 case Seal():
                     beside = session.beside(effect.offsets)
-                    self.parts.assembly.seal(held.source, effect, self._origin(held, session, now), beside)
+                    self.parts.assembly.seal(assigned.source, effect, self._origin(assigned, session, now), beside)
                 case Commit(next_offset=next_offset):
-                    self._commits.add(held.partition, session.position(next_offset))
+                    self._commits.add(assigned.partition, session.position(next_offset))
                 case Discard(from_offset=from_offset):
-                    self.parts.metrics.count("egress_rewinds", 1, **held.labels)
-                    self.parts.assembly.discard(held.source, from_offset)
+                    self.parts.metrics.count("egress_rewinds", 1, **assigned.labels)
+                    self.parts.assembly.discard(assigned.source, from_offset)
                     session.points.unread(from_offset)
                 case Seek():
-                    held.seek(effect)  # made by `_tick`: what this poll fetched before it is not to be believed
+                    assigned.seek(effect)  # made by `_tick`: records that this poll fetched before it are ignored
                 case _:
                     assert_never(effect)
 
-    def _seek(self, held: AssignedPartition, session: ReadSession, seek: Seek, now: datetime) -> None:
+    def _seek(self, assigned: AssignedPartition, session: ReadSession, seek: Seek, now: datetime) -> None:
         try:
-            self.parts.consumer.start(held.partition, seek.next_offset, session.points.before(seek.next_offset))
+            self.parts.consumer.start(assigned.partition, seek.next_offset, session.points.before(seek.next_offset))
         except BrokerUnavailable as error:
-            self._holdings.later(held, now, f"seek: {error}")
+            self._holdings.later(assigned, now, f"seek: {error}")
             return
         except OwnershipLost:
             return  # the revocation follows
-        held.sought()
+        assigned.sought()
         session.core.started(seek.epoch)
         if self._pressure.is_paused:
-            self.parts.consumer.pause([held.partition])
+            self.parts.consumer.pause([assigned.partition])
 
-    # --- what the pools answer ---
+    # --- answers of the pools ---
 
     def _finished(self, outcome: UploadOutcome, now: datetime) -> None:
-        held = self._holdings.of(outcome.source)
-        if held is None:
-            return  # moved away since
-        match held.remainder:
+        assigned = self._holdings.of(outcome.source)
+        if assigned is None:
+            return  # revoked since
+        match assigned.remainder:
             case None:
                 return
             case Abandoned(session=session) | Contested(session=session):
                 if isinstance(outcome, SegmentStored):
-                    self._stored(held, session, outcome, now)
+                    self._stored(assigned, session, outcome, now)
             case Storing(session=session):
-                self._settled(held, session, outcome, now)
+                self._settled(assigned, session, outcome, now)
             case remainder:
                 assert_never(remainder)
 
-    def _stored(self, held: AssignedPartition, session: ReadSession, stored: SegmentStored, now: datetime) -> None:
-        held.failures = 0
-        held.failing.worked(Attempt.COMPARISON)
-        self.parts.health.solved(held.rereading)
-        held.doubted = held.doubted and not session.beside(stored.seal.offsets)  # what was doubted agrees after all
-        report(self.parts.metrics, held, stored)
-        self._apply(held, session, session.core.stored(stored.seal.offsets), now)
+    def _stored(self, assigned: AssignedPartition, session: ReadSession, stored: SegmentStored, now: datetime) -> None:
+        assigned.failures = 0
+        assigned.failing.worked(Attempt.COMPARISON)
+        self.parts.health.solved(assigned.rereading)
+        assigned.doubted = assigned.doubted and not session.beside(stored.seal.offsets)  # the segment agrees after all
+        report(self.parts.metrics, assigned, stored)
+        self._apply(assigned, session, session.core.stored(stored.seal.offsets), now)
 
-    def _settled(self, held: AssignedPartition, session: ReadSession, outcome: UploadOutcome, now: datetime) -> None:
-        """What becomes of a segment that is waited for."""
+    def _settled(
+        self, assigned: AssignedPartition, session: ReadSession, outcome: UploadOutcome, now: datetime
+    ) -> None:
+        """Handle the outcome of a segment of the current session."""
         match outcome:
             case SegmentStored():
-                self._stored(held, session, outcome, now)
+                self._stored(assigned, session, outcome, now)
             case SpoolLost(start=start, reason=reason):
                 why = f"the spool lost the segment that begins at {start}: {reason}; mend egress.spool_dir or its disk"
-                self._read_again(held, session, start, why, now)
+                self._read_again(assigned, session, start, why, now)
             case UploadConflict(error=SegmentsDiffer(forked=OffsetRange()) as differ):
-                # Read once more: it may have been read before the log forked, by a process that slept since. Only what
-                # the log holds now says that the archive is of another one.
-                evidence = from_contradiction(differ, session.core.committable) if held.doubted else None
-                held.doubted = not held.doubted
-                self._give_up(held, session, evidence, str(differ), now)
+                # Read once more: the records may have been read before the log forked, by a process that was suspended
+                # since. Only what the log holds now proves that the archive is of another log.
+                evidence = from_contradiction(differ, session.core.committable) if assigned.doubted else None
+                assigned.doubted = not assigned.doubted
+                self._give_up(assigned, session, evidence, str(differ), now)
             case UploadConflict(offsets=offsets, error=error):
-                if isinstance(error, TargetError):  # a question about it was refused: it is read and compared again
-                    # reading begins anew and lifts the stop, so the failure is kept until a comparison succeeds
-                    held.failing.failed(Attempt.COMPARISON, str(error), now, is_refusal=True)
+                if isinstance(error, TargetError):  # the comparison was refused: read and compare again
+                    # reading again ends the stop, so the failure is kept until a comparison succeeds
+                    assigned.failing.failed(Attempt.COMPARISON, str(error), now, is_refusal=True)
                     remainder: Remainder = Abandoned(session)
                 else:
-                    # what is in the way lies beside it, or else under its own key: it is held until that is gone
-                    beside = session.beside(offsets) or (Segment(held.source, LEVEL_STREAMING, offsets),)
+                    # the conflicting segment overlaps it, or else has its key: stop until that one is gone
+                    beside = session.beside(offsets) or (Segment(assigned.source, LEVEL_STREAMING, offsets),)
                     remainder = Contested(session, beside)
-                self.parts.assembly.discard(held.source)
-                self._holdings.stop_behind(held, remainder, str(error), now)
+                self.parts.assembly.discard(assigned.source)
+                self._holdings.stop_behind(assigned, remainder, str(error), now)
             case TopicRecreated(offsets=offsets):
-                self._holdings.reopen(held, f"another topic, or none, once {offsets} was read")
+                self._holdings.reopen(assigned, f"another topic, or none, once {offsets} was read")
             case UploadFailed(offsets=offsets, error=error):
                 why = f"the segment {offsets} was not stored: {error}"
-                self._read_again(held, session, offsets.start, why, now)
+                self._read_again(assigned, session, offsets.start, why, now)
             case _:
                 assert_never(outcome)
 
-    def _read_again(self, held: AssignedPartition, session: ReadSession, start: int, why: str, now: datetime) -> None:
+    def _read_again(
+        self, assigned: AssignedPartition, session: ReadSession, start: int, why: str, now: datetime
+    ) -> None:
         effects = session.core.spool_lost(start)
-        if effects:  # else it was given up already
-            self._holdings.later(held, now, why)
-            if held.failures >= REWINDS:
-                self.parts.health.problem(held.rereading, f"read again {held.failures} times in a row: {why}")
-            self._apply(held, session, effects, now)
+        if effects:  # else it was dropped already
+            self._holdings.later(assigned, now, why)
+            if assigned.failures >= REWINDS:
+                self.parts.health.problem(assigned.rereading, f"read again {assigned.failures} times in a row: {why}")
+            self._apply(assigned, session, effects, now)
 
-    def _origin(self, held: AssignedPartition, session: ReadSession, now: datetime) -> SegmentOrigin:
-        selected = self.parts.watcher.topics.get(held.partition.topic)
+    def _origin(self, assigned: AssignedPartition, session: ReadSession, now: datetime) -> SegmentOrigin:
+        selected = self.parts.watcher.topics.get(assigned.partition.topic)
         return SegmentOrigin(
             topic_id=session.life.facts.topic_id,
             cluster_id=session.life.cluster_id,
             source_partition_count=selected.facts.partition_count if selected else None,
             isolation_level=self.parts.isolation_level,
-            last_leader_epoch=self.parts.assembly.leader_epoch(held.source),
+            last_leader_epoch=self.parts.assembly.leader_epoch(assigned.source),
             created_at=now,
             writer=self.parts.writer,
         )

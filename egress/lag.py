@@ -1,4 +1,5 @@
-"""How far the archive is behind its topics, and what holds it there; measured from time to time on a pool."""
+"""Measures how far the archive is behind its topics, and which open transactions hold it back; at an interval, on a
+pool."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class _Ends:
 
 @dataclass(slots=True)
 class LagGauge:
-    """The poll thread calls."""
+    """Use from the poll thread only."""
 
     admin: ClusterAdmin
     assembly: SegmentBuilder
@@ -53,24 +54,26 @@ class LagGauge:
             self.stuck.forget(partition)
             self.metrics.forget("stuck_transaction_seconds", **labels)
 
-    def turn(self, now: datetime, held: Mapping[TopicPartition, SourcePartition]) -> None:
+    def turn(self, now: datetime, partitions_by_source: Mapping[TopicPartition, SourcePartition]) -> None:
         match self._lookup.take_in():
             case Answer(value=ends):
-                self._report(ends, held, now)
+                self._report(ends, partitions_by_source, now)
             case Failed(error=error):
                 log.warning("lag_unknown", extra={log_fields.ERROR: str(error)})
-        if held and self._lookup.is_due(now):
+        if partitions_by_source and self._lookup.is_due(now):
             self._lookup.due_at = now + self.interval
-            self._lookup.ask(self._ask, list(held))
+            self._lookup.ask(self._ask, list(partitions_by_source))
 
     def _ask(self, partitions: Collection[TopicPartition]) -> _Ends:
-        # in this order: what is stable is never beyond an end that was asked later
+        # in this order, so that no stable offset is beyond an end that was read later
         stable = self.admin.stable_offsets(partitions) if self.stuck is not None else {}
         return _Ends(stable, self.admin.watermarks(partitions))
 
-    def _report(self, ends: _Ends, held: Mapping[TopicPartition, SourcePartition], now: datetime) -> None:
+    def _report(
+        self, ends: _Ends, partitions_by_source: Mapping[TopicPartition, SourcePartition], now: datetime
+    ) -> None:
         marks = ends.marks
-        for partition, source in held.items():
+        for partition, source in partitions_by_source.items():
             if partition not in marks or partition not in self._committed:
                 continue
             labels = _labels(partition)
@@ -80,7 +83,9 @@ class LagGauge:
             self.metrics.gauge("egress_lag_records", lag, **labels)
             self.metrics.gauge("egress_lag_seconds", seconds, **labels)
         if self.stuck is not None:
-            for tail in self.stuck.seen({p: o for p, o in ends.stable.items() if p in held}, marks, now):
+            for tail in self.stuck.seen(
+                {p: o for p, o in ends.stable.items() if p in partitions_by_source}, marks, now
+            ):
                 self._report_tail(tail, is_news=self.stuck.is_news(tail))
 
     def _report_tail(self, tail: OpenTail, *, is_news: bool) -> None:

@@ -1,4 +1,4 @@
-"""Group offsets on their way to the broker: the newest of each partition, said again until it was taken."""
+"""Commits group offsets: the newest of each partition, repeated until the broker accepts it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Commits:
-    """The poll thread's. An offset is added only when everything below it is stored."""
+    """Use from the poll thread only. An offset is added only when everything below it is stored."""
 
     consumer: SourceConsumer
     _waiting: dict[TopicPartition, Committed] = field(default_factory=dict)
@@ -33,27 +33,29 @@ class Commits:
     def forget(self, partition: TopicPartition) -> None:
         self._waiting.pop(partition, None)
 
-    def turn(self, held: Mapping[TopicPartition, AssignedPartition], now: datetime) -> Mapping[TopicPartition, int]:
-        """Send what waits. Answers what was sent."""
+    def turn(
+        self, partitions: Mapping[TopicPartition, AssignedPartition], now: datetime
+    ) -> Mapping[TopicPartition, int]:
+        """Send the waiting offsets, and return those that were sent."""
         for partition, refused in self.consumer.commit_answers().items():
-            asked = held.get(partition)
-            if asked is not None and not refused:
-                asked.failing.worked(Attempt.COMMIT)
-            elif asked is not None and (session := asked.session) is not None:
-                # whatever was refused, everything below `committable` is stored: say that, a little later
-                log.warning("commit_failed", extra=asked.fields | {log_fields.REASON: refused})
-                asked.failing.failed(Attempt.COMMIT, refused, now)
+            assigned = partitions.get(partition)
+            if assigned is not None and not refused:
+                assigned.failing.worked(Attempt.COMMIT)
+            elif assigned is not None and (session := assigned.session) is not None:
+                # whichever commit was refused, everything below `committable` is stored: commit that after RETRY
+                log.warning("commit_failed", extra=assigned.fields | {log_fields.REASON: refused})
+                assigned.failing.failed(Attempt.COMMIT, refused, now)
                 self._waiting.setdefault(partition, session.position(session.core.committable))
                 self._not_before = now + RETRY
         if not self._waiting or (self._not_before is not None and now < self._not_before):
             return {}
         try:
-            with durable(Step.COMMIT_OFFSETS):  # sent: the answer comes by `commit_answers`
+            with durable(Step.COMMIT_OFFSETS):  # only sent here: `commit_answers` returns the result
                 self.consumer.commit(self._waiting)
         except ReplicatorError as error:
             log.warning("commit_failed", extra={log_fields.ERROR: str(error)})
-            for partition in self._waiting.keys() & held.keys():
-                held[partition].failing.failed(Attempt.COMMIT, str(error), now)
+            for partition in self._waiting.keys() & partitions.keys():
+                partitions[partition].failing.failed(Attempt.COMMIT, str(error), now)
             self._not_before = now + RETRY
             return {}
         sent = {p: c.next_offset for p, c in self._waiting.items()}
@@ -61,7 +63,7 @@ class Commits:
         return sent
 
     def settle(self, partitions: Collection[TopicPartition], timeout: timedelta) -> None:
-        """Before they are given up: sent and answered, or logged as not."""
+        """Commit before `partitions` are revoked: wait at most `timeout` for the answer, and log a failure."""
         leaving = {p: self._waiting.pop(p) for p in partitions if p in self._waiting}
         if not leaving:
             return

@@ -4,13 +4,13 @@ Rules
   1. Everything that decides what a segment covers, and what may be committed, is in this file.
   2. Ranges tile: a segment starts where the one before it ends, whatever holes the log has.
   3. Only the unbroken run of stored segments is committed: store, then commit.
-  4. After a Seek nothing is believed until `started` confirms it: what the client still held has other offsets,
-     *higher* ones too, and a legal hole would make the mistake invisible.
+  4. After a Seek all records are ignored until `started` confirms it: records that the client has still buffered have
+     other offsets, *higher* ones too, which would look like a legal hole.
 
     started -> consumed* / reached* -> Seal -> (encode, upload) -> stored -> Commit
                      \\-- disturbed -> Seek                \\-- spool_lost -> Discard, Seek
 
-Record bytes never come here: the shell hands a run's records to the open segment when told to `Append`.
+Record bytes never come here: on `Append`, the controller adds the run's records to the open segment.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Discard:
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """Read from `next_offset`; answer with `started(epoch)` once the client forgot what it held."""
+    """Read from `next_offset`; answer with `started(epoch)` once the client has dropped its buffered records."""
 
     next_offset: int
     epoch: int
@@ -129,22 +129,22 @@ class EgressPartition:
         return self._sealed[0].start if self._sealed else self._start
 
     def begin(self) -> list[Decision]:
-        """First of all: go to where reading starts."""
+        """The first call: seek to the start offset."""
         return self._seek(self.next_offset)
 
     def started(self, epoch: int) -> None:
-        """The client stands at the offset of the Seek with this epoch, and holds nothing from before it."""
+        """The client is at the offset of the Seek with this epoch, and has no records buffered from before it."""
         if epoch == self.epoch:
             self._seeking = False
 
     def consumed(self, first_offset: int, last_offset: int, count: int, size_bytes: int, now: datetime) -> list[Effect]:
         """A run of `count` records, the next ones in the log; offsets skipped between are holes."""
         if self._seeking or last_offset < self.next_offset:
-            return []  # left over from before a seek
+            return []  # buffered before a seek
         if count > self.room:
             raise ValueError(f"run of {count} records, room for {self.room}")
         if first_offset < self.next_offset:
-            return [*self._seek(self.next_offset)]  # repeats what we have, and goes on: ask again rather than cut
+            return [*self._seek(self.next_offset)]  # overlaps the records already read: seek again instead of cutting
         self._grow(last_offset + 1, now)
         self._count += count
         self._size_bytes += size_bytes
@@ -162,17 +162,17 @@ class EgressPartition:
         return []
 
     def tick(self, now: datetime) -> list[Decision]:
-        """Seal by age; a range without a record too, or a partition of aborted work would never commit. Not while a
-        segment is being stored: nothing behind it could be committed, and a store that takes fewer segments than there
-        are partitions would get ever more of them, instead of larger ones."""
+        """Seal by age; also a range without records, or a partition with only aborted transactions would never commit.
+        Not while a segment is being stored: nothing after it could be committed, and a store that takes fewer segments
+        than there are partitions would get ever more of them instead of larger ones."""
         return self._seal(Reason.AGE) if self.deadline is not None and now >= self.deadline else []
 
     def relieve(self) -> list[Decision]:
-        """Seal what is open before it is full, so that the spool can let go of it."""
+        """Seal the open segment before it is full, so that its space in the spool is freed."""
         return self._seal(Reason.PRESSURE) if self._opened_at else []
 
     def drain(self, reason: Reason) -> list[Decision]:
-        """Seal what is open: no more facts about records will come."""
+        """Seal the open segment: no more records will come."""
         self._seeking = True
         return self._seal(reason) if self._opened_at else []
 
@@ -196,7 +196,7 @@ class EgressPartition:
         return [Discard(start), *self._seek(start)]
 
     def disturbed(self) -> list[Decision]:
-        """Fetched records may be lost between the client and us: ask again for the next one wanted."""
+        """Fetched records may have been lost in the client: seek to the next offset wanted."""
         return self._seek(self.next_offset)
 
     def _seek(self, next_offset: int) -> list[Decision]:

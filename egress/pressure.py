@@ -1,4 +1,4 @@
-"""When memory or spool are short: fetching is paused instead of blocked, since the group membership needs the poll."""
+"""Pauses fetching while memory or spool are short. The poll loop never blocks, since the group membership needs it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Pressure:
-    """The poll thread's."""
+    """Use from the poll thread only."""
 
     assembly: SegmentBuilder
     consumer: SourceConsumer
@@ -28,20 +28,20 @@ class Pressure:
     is_paused: bool = False
 
     def turn(self) -> Iterator[tuple[AssignedPartition, ReadSession]]:
-        """Pauses or resumes. Answers partitions whose open segments are to be sealed before they are full."""
+        """Pause or resume fetching. Yields the partitions whose open segments must be sealed before they are full."""
         if not self.is_paused and self.assembly.pressed:
             self.is_paused = True
             self.consumer.pause([p for p, h in self.holdings.partitions.items() if h.reading is not None])
-            for held in self.holdings:
-                self.metrics.count("egress_pauses", 1, **held.labels)
+            for partition in self.holdings:
+                self.metrics.count("egress_pauses", 1, **partition.labels)
             self._log("fetching_paused")
         elif self.is_paused and self.assembly.relieved:
             self.is_paused = False
             self.consumer.resume([p for p, h in self.holdings.partitions.items() if h.is_fetched])
             self._log("fetching_resumed")
         if self.is_paused:
-            # what waits to be stored goes by itself; what is open would stay until it is full or old. In each turn:
-            # the disk may shrink under somebody else's files.
+            # Sealed segments are stored without help, but open ones would stay until they are full or old. In each
+            # turn, since files of other processes may fill the disk.
             self.assembly.shed()
             for source in self.assembly.heaviest_open():
                 heavy = self.holdings.of(source)

@@ -18,17 +18,18 @@ from infra.contracts.cluster import Committed
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class ReadSession:
-    """Lasts until it is asked anew where to begin. Compared by identity."""
+    """Lasts until the start offset is looked up again. Compared by identity."""
 
-    life: ClaimedTopic  # of the topic, as reading began
+    life: ClaimedTopic  # the incarnation of the topic when reading began
     note: CommitMetadata  # for every commit
     core: EgressPartition
     began_at: LogPoint | None = None  # the point of the log that reading began with
-    beyond: tuple[Segment, ...] = ()  # stored before reading began, not committed, by start: what is read must agree
-    points: LogPoints = field(default_factory=LogPoints)  # what is known of the log as it is read
+    # stored before reading began but not committed, ordered by start: what is read must agree with them
+    beyond: tuple[Segment, ...] = ()
+    points: LogPoints = field(default_factory=LogPoints)  # known points of the log that is read
 
     def position(self, next_offset: int) -> Committed:
-        """What the group is told: everything below `next_offset` is in the archive."""
+        """The commit for `next_offset`: everything below it is in the archive."""
         passed = 0
         while passed < len(self.beyond) and self.beyond[passed].offsets.end < next_offset:
             passed += 1
@@ -36,7 +37,7 @@ class ReadSession:
         return Committed(next_offset, str(self.note), self.points.committed(next_offset))
 
     def beside(self, offsets: OffsetRange) -> tuple[Segment, ...]:
-        """Segments stored before, which a new one of these offsets must agree with."""
+        """Earlier stored segments that overlap `offsets`, which a new segment must agree with."""
         near = bisect_right(self.beyond, offsets.end, key=lambda s: s.offsets.start)
         return tuple(s for s in self.beyond[:near] if s.offsets.end >= offsets.start)
 

@@ -44,7 +44,7 @@ class EgressTopicSettings:
     start: StartPolicy = field(
         default="earliest",
         metadata=about(
-            'where a partition begins that was never archived: "earliest", "latest", or a time with zone',
+            'where a partition that was never archived begins: "earliest", "latest", or a time with zone',
             check=_with_zone,
         ),
     )
@@ -52,7 +52,7 @@ class EgressTopicSettings:
         default="stop",
         metadata=about(
             "when the source dropped records before they were archived (retention, DeleteRecords): stop the partition, "
-            "or write down in the archive what is missing and go on behind it"
+            "or record the missing offsets in the archive and continue after them"
         ),
     )
 
@@ -69,7 +69,7 @@ class EgressSettings:
     )
     group_id: str = field(
         default="replicator.egress",
-        metadata=about("consumer group whose offsets say what is archived", check=not_blank),
+        metadata=about("consumer group whose offsets record what is archived", check=not_blank),
     )
     memory_budget: int = field(
         default=256 * MIB,
@@ -80,11 +80,11 @@ class EgressSettings:
         default=None,
         metadata=about(
             "directory of encoded segments until they are stored, up to 4 × memory_budget; default: "
-            "the system's temporary one"
+            "the system's temporary directory"
         ),
     )
     topic_refresh_interval: timedelta = field(
-        default=timedelta(seconds=30), metadata=about("how often new topics and partitions are looked for")
+        default=timedelta(seconds=30), metadata=about("how often new topics and partitions are searched for")
     )
     lag_interval: timedelta = field(default=timedelta(seconds=10), metadata=about("how often the lag is measured"))
     shutdown_timeout: timedelta = field(
@@ -102,7 +102,7 @@ class EgressSettings:
     stuck_transaction_after: timedelta = field(
         default=timedelta(minutes=15),
         metadata=about(
-            "an open source transaction that holds a partition's archive back for so long is warned of",
+            "a warning is logged when an open source transaction holds a partition's archive back for so long",
             minimum=timedelta(seconds=1),
         ),
     )

@@ -1,4 +1,4 @@
-"""Partitions that wait to know where to begin: asks for them on a pool, and takes in the answers."""
+"""Looks up, on a pool, where waiting partitions begin, and takes in the answers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _Answers = Mapping[TopicPartition, StartAt | Blocked | Unknown]
 
 @dataclass(slots=True)
 class StartLookup:
-    """The poll thread calls; the questions run on `pool`, and list the archive on `listing_pool`."""
+    """Use from the poll thread only. Lookups run on `pool`, and list the archive on `listing_pool`."""
 
     resolver: StartResolver
     pool: Executor
@@ -41,55 +41,55 @@ class StartLookup:
     def turn(
         self, partitions: Assignment, topics: Mapping[str, Selected], now: datetime
     ) -> list[tuple[AssignedPartition, StartAt | Blocked]]:
-        """Answers that came, of partitions that are still assigned. Then asks for all that wait."""
+        """Take in the answers for partitions that are still assigned, then start a lookup for all that wait."""
         found: list[tuple[AssignedPartition, StartAt | Blocked]] = []
         for asked, outcome in self._lookups.take_in():
             found += self._taken_in(asked, outcome, now)
-        passed_by = self._lookups.keys | {held for held, _ in found}
-        waiting = [(h, w) for h in partitions if h not in passed_by and (w := _question(h, topics, now)) is not None]
+        skipped = self._lookups.keys | {partition for partition, _ in found}
+        waiting = [(h, w) for h in partitions if h not in skipped and (w := _question(h, topics, now)) is not None]
         if waiting:
             questions = [question for _, question in waiting]
             self._lookups.ask([h for h, _ in waiting], self.resolver.resolve, questions, self.listing_pool)
-        return [(held, answer) for held, answer in found if held in partitions]
+        return [(partition, answer) for partition, answer in found if partition in partitions]
 
     def _taken_in(
         self, asked: Sequence[AssignedPartition], outcome: Answer[_Answers] | Failed, now: datetime
     ) -> Iterator[tuple[AssignedPartition, StartAt | Blocked]]:
-        for held in asked:
-            held.ask_again(None)
+        for partition in asked:
+            partition.ask_again(None)
         match outcome:
             case Failed(error=error):
                 _unknown(asked, str(error), now)
             case Answer(value=answers):
-                for held in asked:
-                    match answers[held.partition]:
+                for partition in asked:
+                    match answers[partition.partition]:
                         case Unknown(reason=reason):
-                            _unknown([held], reason, now)
+                            _unknown([partition], reason, now)
                         case answer:
-                            held.failing.worked(Attempt.POSITION)
-                            yield held, answer
+                            partition.failing.worked(Attempt.POSITION)
+                            yield partition, answer
             case _:
                 assert_never(outcome)
 
 
-def _unknown(helds: Sequence[AssignedPartition], why: str, now: datetime) -> None:
-    log.warning("positions_unknown", extra={log_fields.ERROR: why, log_fields.COUNT: len(helds)})
-    for held in helds:
-        held.failing.failed(Attempt.POSITION, why, now)
-        held.ask_again(now + RETRY)
+def _unknown(partitions: Sequence[AssignedPartition], why: str, now: datetime) -> None:
+    log.warning("positions_unknown", extra={log_fields.ERROR: why, log_fields.COUNT: len(partitions)})
+    for partition in partitions:
+        partition.failing.failed(Attempt.POSITION, why, now)
+        partition.ask_again(now + RETRY)
 
 
-def _question(held: AssignedPartition, topics: Mapping[str, Selected], now: datetime) -> StartQuery | None:
-    """None while it need not, or must not yet, be asked."""
-    selected = topics.get(held.partition.topic)
-    # the group may know a new partition before our own look at the topics does
-    if not held.is_due(now) or selected is None or held.partition.partition >= selected.facts.partition_count:
+def _question(partition: AssignedPartition, topics: Mapping[str, Selected], now: datetime) -> StartQuery | None:
+    """None while the start need not, or must not yet, be looked up."""
+    selected = topics.get(partition.partition.topic)
+    # the group may know a new partition before the topics are refreshed
+    if not partition.is_due(now) or selected is None or partition.partition.partition >= selected.facts.partition_count:
         return None
-    query = StartQuery(held.partition, selected.settings, selected.appeared)
-    match held.remainder:
+    query = StartQuery(partition.partition, selected.settings, selected.appeared)
+    match partition.remainder:
         case Contested(segments=segments):
-            return replace(query, contested=segments, contest=held.stopped)
+            return replace(query, contested=segments, contest=partition.stopped)
         case Abandoned(evidence=ForkEvidence() as evidence):
-            return replace(query, forked=held.source, evidence=evidence)
+            return replace(query, forked=partition.source, evidence=evidence)
         case _:
             return query

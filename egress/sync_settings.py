@@ -16,7 +16,7 @@ def _levels(levels: tuple[int, ...]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncSettings:
-    """Copying of this region's segments from `[s3]` to another bucket, where S3 replication is not at hand."""
+    """Copying of this region's segments from `[s3]` to another bucket, where S3 replication is not available."""
 
     destination: S3Settings = field(metadata=about("[sync.destination]: the bucket copied to"))
     queue: SqsSettings | None = field(

@@ -1,5 +1,4 @@
-"""What lasts and an operator has to know of: failures in a row, segments that are missing, a target that does not
-answer."""
+"""Reports lasting problems to operators: failures in a row, missing segments, and a target that does not answer."""
 
 from __future__ import annotations
 
@@ -20,14 +19,14 @@ ROUND_ALARM = timedelta(seconds=60)
 
 @dataclass(slots=True, kw_only=True)
 class Alarms:
-    """The controller thread's."""
+    """Use from the controller's thread only."""
 
     holdings: Assignment
     delivery: Delivery
     placement: Placement
     event_log: EventLog
     health: Health
-    _halted: str = ""  # why delivery was, at the last look
+    _halted: str = ""  # why delivery was halted at the last turn
 
     def turn(self, now: datetime) -> None:
         for held in self.holdings:
@@ -35,12 +34,12 @@ class Alarms:
         self._watch_target()
 
     def _watch_failures(self, held: AssignedPartition, now: datetime) -> None:
-        """A failure in a row that lasts stops the partition for operators; it is tried as before. A wait for a segment
-        that lasts is a problem."""
+        """Report lasting failures in a row as a stop; the partition is retried as before. Report a lasting wait for a
+        segment as a problem."""
         self.health.problem(held.lateness, held.late_since(now))
         alarm = held.failures.alarm(now)
         if alarm and (sequencer := held.sequencer) is not None and sequencer.exhausted:
-            held.failures.worked(Attempt.DELIVERY)  # what could not be delivered is not there any more
+            held.failures.worked(Attempt.DELIVERY)  # the segments that failed are gone from the archive
             alarm = held.failures.alarm(now)
         match held.stop_reason:
             case None if alarm:
@@ -51,7 +50,7 @@ class Alarms:
                 pass
 
     def _watch_target(self) -> None:
-        """What concerns all that this process delivers."""
+        """Report problems that affect every partition of this process."""
         halted, waits = self.delivery.halted, self.delivery.waiting_for_target
         if halted:
             self.health.stopped("delivery", halted)

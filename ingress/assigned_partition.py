@@ -1,21 +1,21 @@
-"""A source partition whose target partition is assigned to this process: three small machines beside each other, whose
-states are values and whose transitions are all in this file.
+"""A source partition whose target partition is assigned to this process: three independent state machines. Their states
+are values, and all their transitions are in this file.
 
     position   assigned ──> Locating ──deliver──> Delivering ──reposition──> Locating
 
-               Locating     its checkpoint is to be read, at once or later
+               Locating     its checkpoint is read, at once or later
                Delivering   the sequencer decides what comes next
 
     listing    NotListed ──listing_begun──> Listing ──listing_ended──> Listed ──listing_begun──> Listing
-                                               └─ listing_begun: the one under way is forgotten
+                                               └─ listing_begun: the answer of the current one is dropped
 
-               of the view, which events fill too. Only what is Delivering begins a listing or takes one in; one that is
-               under way when the partition is repositioned waits
+               Fills the view, as events do. A listing begins, and its answer is taken in, only while Delivering; the
+               answer of one that is in flight when the partition is repositioned waits
 
     stop       None ──stop──> StopReason ──resume──> None
 
-               it goes on, or an operator has to know why it does not. A partition that is stopped is tried again from
-               time to time, so it may be in any of the other states
+               The reason for operators why delivery does not continue. A stopped partition is retried at intervals, so
+               it may be in any of the other states
 
 `refuse` is a `reposition` that remembers whether the checkpoint is gone; `forget_view` makes the listing NotListed, and
 the view empty. No transition of one of the three changes another.
@@ -48,17 +48,17 @@ class ListedSegments:
 
     recorded: Sequence[OffsetRange]
     infos: Sequence[SegmentInfo]
-    begin: int | None = None  # where the archive begins; None: nothing says so, or nobody asked
-    is_cut: bool = False  # there is more behind them
+    begin: int | None = None  # where the archive begins; None: not recorded, or not requested
+    is_cut: bool = False  # the store has more segments after them
     reach: Mapping[int, int] = field(default_factory=dict)  # for the next listing
-    passed: Sequence[OffsetRange] = ()  # covered by what starts before the begin of the delivery
+    passed: Sequence[OffsetRange] = ()  # covered by segments that start before the begin of the delivery
     left_behind: Mapping[SourcePartition, Sequence[OffsetRange]] = field(default_factory=dict)  # earlier incarnations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Locating:
     ask_at: datetime | None = None  # None: at once
-    is_forgotten: bool = False  # the last checkpoint that was known is gone from its topic
+    is_forgotten: bool = False  # the last known checkpoint is gone from its topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ DeliveryPosition = Locating | Delivering
 
 @dataclass(frozen=True, slots=True)
 class NotListed:
-    """Nothing has filled the view but events."""
+    """Only events have filled the view."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingListing:
-    """One is under way."""
+    """A listing is in flight."""
 
     answer: Question[ListedSegments]
     token: int  # for the view
@@ -87,7 +87,7 @@ class PendingListing:
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """From its position on, or it failed."""
+    """The view was listed from the position on, or the listing failed."""
 
     relist_at: datetime  # by the timer
 
@@ -97,10 +97,10 @@ ViewListing = NotListed | PendingListing | Listed
 
 @dataclass(frozen=True, slots=True)
 class StopReason:
-    """Why it waits for an operator."""
+    """Why the partition waits for an operator."""
 
     text: str
-    by_failures: bool = False  # it ends with them
+    by_failures: bool = False  # the stop ends when the failures end
 
 
 LATE_ALARM = timedelta(minutes=5)  # replication may bring segments out of order, for a while
@@ -108,32 +108,33 @@ LATE_ALARM = timedelta(minutes=5)  # replication may bring segments out of order
 
 @dataclass(slots=True, eq=False)
 class AssignedPartition:
-    """Compared by identity: the same partition assigned again is another holding."""
+    """Compared by identity: the same partition assigned again is another `AssignedPartition`."""
 
     assignment: DeliveryTarget
     policy: LatePolicy
     position: DeliveryPosition = Locating()
     view: SegmentView = field(default_factory=SegmentView)
     listing: ViewListing = NotListed()
-    stop_reason: StopReason | None = None  # None: it goes on
-    checkpoint: Checkpoint | None = None  # that it was positioned by; None: there is none
+    stop_reason: StopReason | None = None  # None: delivery continues
+    checkpoint: Checkpoint | None = None  # that delivery began at; None: there is none
     checkpointed: int | None = None  # next offset of the last checkpoint that was read or written here
-    passed: Undelivered | None = None  # what is stored before its begin
-    left_behind: dict[SourcePartition, Undelivered] = field(default_factory=dict)  # the same of earlier incarnations
+    passed: Undelivered | None = None  # offsets stored before its begin
+    # offsets of earlier incarnations stored after the end of their delivery
+    left_behind: dict[SourcePartition, Undelivered] = field(default_factory=dict)
     reach: Mapping[int, int] = field(default_factory=dict)  # by level, how far before the position a listing begins
     refusals: int = 0  # of the same record, in a row
     failures: Failures = field(default_factory=Failures)
 
-    # --- what the states say ---
+    # --- queries of the states ---
 
     @property
     def sequencer(self) -> Sequencer | None:
-        """None until its checkpoint was read."""
+        """None until the checkpoint was read."""
         return self.position.sequencer if isinstance(self.position, Delivering) else None
 
     @property
     def stopped(self) -> str:
-        """Why it waits for an operator; empty when it does not."""
+        """Why the partition waits for an operator; empty when it does not."""
         return "" if self.stop_reason is None else self.stop_reason.text
 
     @property
@@ -142,21 +143,21 @@ class AssignedPartition:
 
     @property
     def is_listed(self) -> bool:
-        """A listing from its position on has filled its view, or is under way."""
+        """Whether a listing from the position on has filled the view, or is in flight."""
         return not isinstance(self.listing, NotListed)
 
     @property
     def is_idle(self) -> bool:
-        """The target works on nothing of it."""
+        """Whether no delivery to the target is in flight."""
         return self.sequencer is None or not self.sequencer.is_busy
 
     @property
     def is_seen(self) -> bool:
-        """Its view shows what waits, or that nothing does."""
+        """Whether the view shows which segments wait, or that none do."""
         return len(self.view) > 0 or (self.sequencer is not None and not isinstance(self.listing, PendingListing))
 
     def is_due(self, now: datetime) -> bool:
-        """Its checkpoint may be asked for."""
+        """Whether the checkpoint may be read now."""
         match self.position:
             case Locating(ask_at=ask_at):
                 return ask_at is None or now >= ask_at
@@ -168,19 +169,20 @@ class AssignedPartition:
     # --- transitions ---
 
     def deliver(self, sequencer: Sequencer) -> None:
-        """What this sequencer decides, on the view as it is."""
+        """Deliver by the decisions of `sequencer`, on the current view."""
         self.position = Delivering(sequencer)
 
     def forget_view(self) -> None:
-        """It was set back, perhaps, and the view has forgotten what lies there: it is to be listed anew."""
+        """Drop the view, to be listed again: the position may have moved back to segments that the view has dropped."""
         self.view, self.listing = SegmentView(), NotListed()
 
     def refuse(self, ask_at: datetime, *, is_forgotten: bool) -> None:
-        """It has no checkpoint that counts; asked again at that time."""
+        """There is no usable checkpoint; it is read again at `ask_at`."""
         self.position = Locating(ask_at=ask_at, is_forgotten=is_forgotten)
 
     def reposition(self, ask_at: datetime) -> None:
-        """What was delivered is not known, or somebody may have decided about it: the checkpoint says."""
+        """Read the checkpoint again at `ask_at`: the outcome of a delivery is unknown, or an operator may have changed
+        the position."""
         self.position = Locating(ask_at=ask_at, is_forgotten=self.is_forgotten)
 
     def stop(self, reason: str, *, by_failures: bool) -> None:
@@ -209,13 +211,13 @@ class AssignedPartition:
         }
 
     def positioned(self, checkpoint: Checkpoint | None) -> None:
-        """By this checkpoint; None: there is none, and nothing was delivered."""
+        """Set the checkpoint that delivery begins at; None: there is none, and nothing was delivered."""
         self.checkpoint = checkpoint
         self.checkpointed = None if checkpoint is None else checkpoint.next_offset
         self.begins(None if checkpoint is None else checkpoint.begun_at)
 
     def begins(self, begun_at: int | None) -> None:
-        """It is known where its delivery began."""
+        """Set where delivery began; None: unknown, or set by an operator."""
         self.assignment = replace(self.assignment, begun_at=begun_at)
         span = before_begin(begun_at)
         if self.passed is None or self.passed.span != span:
@@ -223,7 +225,7 @@ class AssignedPartition:
 
     @property
     def lateness(self) -> str:
-        """Subject of the health problem of a missing segment."""
+        """Health subject for a missing segment."""
         return f"{self.assignment.source} waits"
 
     def late_since(self, now: datetime) -> str:
@@ -243,7 +245,7 @@ class AssignedPartition:
         )
 
     def stored(self, stored: ListedSegments) -> None:
-        """What a listing found where nothing is delivered any more."""
+        """Take in the undelivered offsets that a listing found."""
         if self.passed is not None:
             self.passed.listed(stored.passed)
         for source, covered in stored.left_behind.items():
@@ -251,7 +253,7 @@ class AssignedPartition:
                 self.left_behind[source].listed(covered)
 
     def measure(self, metrics: Metrics, now: datetime) -> None:
-        """How far delivery is behind what is known to be stored."""
+        """Report how far delivery is behind the known stored segments."""
         next_offset = self.sequencer.next_offset if self.sequencer else self.view.next_offset or None
         waiting = [i for i in self.view.infos if next_offset is None or i.segment.offsets.end >= next_offset]
         end = end_of(i.segment.offsets for i in waiting)

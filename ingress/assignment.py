@@ -1,5 +1,4 @@
-"""The source partitions whose target partitions are assigned to this process: which go on, and which an operator has to
-look at."""
+"""The source partitions whose target partitions are assigned to this process: delivered, or stopped for an operator."""
 
 from __future__ import annotations
 
@@ -25,23 +24,22 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Assignment:
-    """The controller thread's. Iterating may be interrupted by changes: it goes over what was held when it began."""
+    """Use from the controller's thread only. May change during an iteration, which covers the partitions assigned at
+    its start."""
 
     notes: ParkedReporter
     clock: Clock
     metrics: Metrics
     health: Health
     _held: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)
-    _after: dict[SourcePartition, AssignedPartition] = field(
-        default_factory=dict
-    )  # by an earlier incarnation of what is held
+    _after: dict[SourcePartition, AssignedPartition] = field(default_factory=dict)  # by an earlier incarnation
     _epochs: int = 0
 
     def __iter__(self) -> Iterator[AssignedPartition]:
         return iter(list(self._held.values()))
 
     def __contains__(self, held: AssignedPartition) -> bool:
-        """This very holding; the same partition assigned again is another one."""
+        """By identity: the same partition assigned again is another `AssignedPartition`."""
         return self._held.get(held.assignment.source) is held
 
     def of(self, source: SourcePartition) -> AssignedPartition | None:
@@ -65,8 +63,8 @@ class Assignment:
         self._count()
         return held
 
-    def forget(self, helds: Iterable[AssignedPartition]) -> None:
-        for held in helds:
+    def forget(self, partitions: Iterable[AssignedPartition]) -> None:
+        for held in partitions:
             source = held.assignment.source
             del self._held[source]
             self.notes.left(held.assignment.key)
@@ -89,7 +87,7 @@ class Assignment:
         topic_id: str,
         finished: Mapping[SourcePartition, int],
     ) -> AssignedPartition:
-        """Replace the incarnation that is delivered. `finished`: next offsets of those that are left behind."""
+        """Replace the delivered incarnation by the next one. `finished`: next offsets at the end of earlier ones."""
         self.forget([held])
         new = self.add(source, held.assignment.target, route, topic_id)
         new.left_behind = held.left_behind | {
@@ -99,7 +97,7 @@ class Assignment:
         return new
 
     def after(self, source: SourcePartition) -> AssignedPartition | None:
-        """What is held of a later incarnation, to which delivery has turned."""
+        """The assigned partition of a later incarnation that delivery has switched to from `source`."""
         return self._after.get(source)
 
     def stop(
@@ -111,8 +109,8 @@ class Assignment:
         blames_target: bool = False,
         by_failures: bool = False,
     ) -> None:
-        """Waits for an operator, or for the cause to go: it is tried again from time to time. `offset` is that of the
-        record at fault, if it is known; `blames_target`: none is."""
+        """Stop the partition until an operator acts or the cause is gone; it is retried at intervals. `offset`: of the
+        record at fault, if known. `blames_target`: no record is at fault."""
         if held.stopped != reason:
             log.error("partition_stopped", extra=held.fields | {log_fields.REASON: reason})
         held.stop(reason, by_failures=by_failures)
@@ -137,5 +135,5 @@ class Assignment:
 
 
 def subject_of(source: SourcePartition) -> str:
-    """Of a problem, in health: offsets of it that are left behind."""
+    """Health subject for offsets of `source` that delivery has left behind."""
     return f"{source} undelivered"

@@ -1,4 +1,4 @@
-"""Where delivery begins: checkpoints are asked for on a pool, and partitions positioned by them."""
+"""Decides where delivery begins: reads checkpoints on a pool, and positions partitions by them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Positions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointLookup:
-    """The controller's thread calls; the questions run on `pool`."""
+    """Use from the controller's thread only; the requests run on `pool`."""
 
     placement: Placement
     checkpoints: CheckpointStore
@@ -48,8 +48,8 @@ class CheckpointLookup:
         self._lookups = Lookups(self.pool)
 
     def answers(self, now: datetime) -> list[tuple[AssignedPartition, Positions]]:
-        """Those that came, of partitions that are still assigned. Raises OtherGroup when the checkpoint topic is
-        another group's by now."""
+        """The answers for partitions that are still assigned. Raises OtherGroup when the checkpoint topic belongs to
+        another group by now."""
         found: list[tuple[AssignedPartition, Positions]] = []
         for asked, outcome in self._lookups.take_in():
             match outcome:
@@ -66,11 +66,11 @@ class CheckpointLookup:
         return [(held, positions) for held, positions in found if held in self.holdings]
 
     def is_asked(self, held: AssignedPartition) -> bool:
-        """A question about it is under way."""
+        """Whether a request for it is in flight."""
         return held in self._lookups.keys
 
     def ask(self, now: datetime) -> None:
-        """For all that wait, at once."""
+        """Read the checkpoints of all waiting partitions, in one request."""
         asked = self._lookups.keys
         waiting = [h for h in self.holdings if h not in asked and h.is_due(now)]
         if waiting:
@@ -80,8 +80,8 @@ class CheckpointLookup:
     def position(
         self, held: AssignedPartition, positions: Positions, lives: Sequence[SourcePartition]
     ) -> Sequence[Effect]:
-        """Begins it, or begins it anew, where its checkpoint says; or stops it. `lives`: all incarnations that go where
-        it goes. What follows is for its sequencer, if it has one then."""
+        """Begin the partition, or begin it again, at its checkpoint; or stop it. `lives`: all incarnations with the
+        same target. Returns effects of its new sequencer, if it has one."""
         word = positions.get(held.assignment.key)
         checkpoint = usable(held, None if has_only_begun_elsewhere(held, word) else word)
         if isinstance(checkpoint, Unusable):
@@ -90,13 +90,13 @@ class CheckpointLookup:
             held.refuse(ask_at, is_forgotten=checkpoint.is_forgotten)
             return []
         if is_operators(checkpoint, held.checkpoint) or _has_moved(checkpoint, held.checkpointed):
-            held.refusals = 0  # what stopped it was decided, or was delivered in a round whose outcome was not known
+            held.refusals = 0  # the cause of the stop was decided, or delivered in a round with unknown outcome
         held.positioned(checkpoint)
-        if checkpoint is not None or not held.refusals:  # else it may still have to be told where to begin
+        if checkpoint is not None or not held.refusals:  # else an operator may still have to seed it
             for life in lives:
                 self.notes.begun(CheckpointKey(life, held.assignment.target.topic))
         if not held.refusals:
-            self.holdings.resume(held)  # else it has to get past what stopped it first
+            self.holdings.resume(held)  # else it has to get past the cause of the stop first
         return self._begin(held, checkpoint)
 
     def _begin(self, held: AssignedPartition, checkpoint: Checkpoint | None) -> Sequence[Effect]:
@@ -116,17 +116,17 @@ class CheckpointLookup:
             "partition_begins",
             extra=held.fields | {log_fields.OFFSET: next_offset if next_offset is not None else "first segment"},
         )
-        if is_known:  # positioned anew: what is known goes on being delivered, and news come as they did before
+        if is_known:  # positioned again: the view stays valid, and events keep it current
             return sequencer.changed(self.clock.now())
         self.listings.begin(held, sequencer, full=False, reason="start")
         return []
 
     def _read(self, targets: Sequence[TopicPartition]) -> Positions:
-        """Asked after the partitions were assigned. First the end of whatever the owner before us had under way: after
-        that it has checkpointed, or never will."""
+        """The positions, read after the partitions were assigned. First waits for the end of the previous owner's
+        transactions: after that it has written its checkpoint, or never will."""
         self.placement.settled(targets)
         positions = self.checkpoints.read()
-        # a group that takes over writes its claim before it reads its positions, so one of both sees the other
+        # a group that takes over writes its claim before it reads the positions, so one of the two sees the other
         self.ownership.confirm()
         return positions
 
@@ -141,14 +141,14 @@ def _unknown(asked: Sequence[AssignedPartition], error: ReplicatorError, now: da
 
 @dataclass(frozen=True, slots=True)
 class Unusable:
-    """No position, or not about the topic that is there now: an operator has to say where to go on."""
+    """There is no position, or it is of another topic than the current one: an operator has to seed it."""
 
     reason: str
-    is_forgotten: bool = False  # there was one, and it is gone
+    is_forgotten: bool = False  # there was a position, and it is gone
 
 
 def usable(held: AssignedPartition, word: Checkpoint | CheckpointConflict | None) -> Checkpoint | Unusable | None:
-    """The checkpoint to go on from; None: delivery begins anew."""
+    """The checkpoint to continue from; None: there is none, and delivery begins from the start."""
     match word:
         case None:
             return None if held.checkpointed is None else Unusable(_forgotten(held), is_forgotten=True)
@@ -163,7 +163,7 @@ def usable(held: AssignedPartition, word: Checkpoint | CheckpointConflict | None
 def _forgotten(held: AssignedPartition) -> str:
     return (
         f"its checkpoint is gone, the last one known is {held.checkpointed}: the checkpoint topic was deleted, or "
-        "created again, while this partition was being delivered. Say where to go on: "
+        "created again, while this partition was being delivered. Seed the position: "
         f"{seed_at_the_end_of(held.assignment.source)}"
     )
 
@@ -172,14 +172,14 @@ def _recreated(held: AssignedPartition, checkpoint: Checkpoint) -> str:
     then, now = checkpoint.destination_topic_id, held.assignment.target_topic_id
     return (
         f"the checkpoint is of a topic {held.assignment.target.topic} with id {then}, the one there now has id {now}: "
-        f"it was created again, and going on would leave out everything before offset {checkpoint.next_offset}. Say "
-        f"where to begin in it: `replicator checkpoints seed {held.assignment.source} --offset N`, 0 for everything "
+        f"it was created again, and going on would leave out everything before offset {checkpoint.next_offset}. Seed "
+        f"its position: `replicator checkpoints seed {held.assignment.source} --offset N`, 0 for everything "
         "that is archived"
     )
 
 
 def has_only_begun_elsewhere(held: AssignedPartition, word: Checkpoint | CheckpointConflict | None) -> bool:
-    """Whether nothing but its first checkpoint was written, and of another topic than the one that is there now."""
+    """Whether only the first checkpoint was written, and for another topic than the current one."""
     if not isinstance(word, Checkpoint) or word.next_offset != word.begun_at:
         return False
     return is_of_another_topic(held, word)
@@ -191,12 +191,12 @@ def is_of_another_topic(held: AssignedPartition, checkpoint: Checkpoint) -> bool
 
 
 def is_of_this_topic(held: AssignedPartition, word: Checkpoint | CheckpointConflict | None) -> bool:
-    """Whether it says that records were delivered to the topic that is there now."""
+    """Whether the checkpoint is of the current topic."""
     return isinstance(word, Checkpoint) and not is_of_another_topic(held, word)
 
 
 def _has_moved(word: Checkpoint | None, known: int | None) -> bool:
-    """Whether records were delivered of which no answer said so. `known`: the next offset as it was known before."""
+    """Whether records were delivered in a round with unknown outcome. `known`: the next offset known before."""
     if word is None:
         return False
     before = word.begun_at if known is None else known
@@ -204,5 +204,5 @@ def _has_moved(word: Checkpoint | None, known: int | None) -> bool:
 
 
 def is_operators(word: Checkpoint | CheckpointConflict | None, known: Checkpoint | None) -> bool:
-    """Whether `word` is an operator's, and news."""
+    """Whether the checkpoint is a new one by an operator."""
     return isinstance(word, Checkpoint) and word.author is Author.SEED and word != known

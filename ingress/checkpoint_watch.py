@@ -1,5 +1,5 @@
-"""The checkpoint topic while ingress runs: which group it belongs to, what an operator wrote into it, and whether its
-settings still keep what is written.
+"""Watches the checkpoint topic while ingress runs: its owning group, the checkpoints that operators wrote, and whether
+its settings still retain its records.
 
     start ──> claim, again until the cluster answers ──> `is_ours`
     every `interval` ──> read, confirm the claim, ask for the settings ──> `positions`, `skipped`, problems in health
@@ -38,7 +38,7 @@ class _Seen:
 
 @dataclass(slots=True, kw_only=True)
 class CheckpointWatch:
-    """The controller's thread calls; the questions run on `pool`."""
+    """Use from the controller's thread only; the requests run on `pool`."""
 
     ownership: GroupOwnership
     checkpoints: CheckpointStore
@@ -47,9 +47,9 @@ class CheckpointWatch:
     interval: timedelta
     health: Health
     is_ours: bool = False  # nothing may be delivered before
-    is_read: bool = False  # once
-    positions: Positions = field(default_factory=dict)  # as of the last look
-    skipped: Sequence[Skipped] = ()  # the same
+    is_read: bool = False  # at least once
+    positions: Positions = field(default_factory=dict)  # as of the last reading
+    skipped: Sequence[Skipped] = ()  # as of the last reading
     _failures: Failures = field(default_factory=Failures)
     _claiming: Lookup[object] = field(init=False)
     _looking: Lookup[_Seen] = field(init=False)
@@ -58,7 +58,7 @@ class CheckpointWatch:
         self._claiming, self._looking = Lookup(self.pool), Lookup(self.pool)
 
     def turn(self, now: datetime) -> bool:
-        """Whether a look brought its answer. Raises OtherGroup when the topic belongs to another group."""
+        """Whether a reading has succeeded. Raises OtherGroup when the topic belongs to another group."""
         if not self.is_ours:
             self._claim(now)
             return False
@@ -99,7 +99,7 @@ class CheckpointWatch:
                 return True
 
     def _failed(self, error: ReplicatorError, now: datetime) -> None:
-        """A refusal is not mended by time; anything else may pass, and is told when it lasts."""
+        """Report a refusal at once, since it does not resolve itself; any other failure only when it lasts."""
         self._failures.failed(Attempt.CHECKPOINTS, str(error), now)
         if isinstance(error, TargetError):
             self.health.problem(SUBJECT, str(error))

@@ -1,7 +1,7 @@
-"""The ingress process: which partitions are ours, what is stored for them, and what is delivered next.
+"""The ingress process: takes in the assignment, stored segments and delivery reports, and applies the effects.
 
-Runs on one thread that polls the placement group and the event log; the delivery thread, the intake thread and the
-pools answer through queues that are drained once per turn. The decisions are `Sequencer`'s; this applies its effects.
+Runs on one thread that polls the placement group and the event log. The delivery thread, the intake thread and the
+pools answer through queues that are drained once per turn. `Sequencer` decides; this module applies its effects.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ log = logging.getLogger(__name__)
 
 POLL = timedelta(milliseconds=50)
 MEASURE = timedelta(seconds=5)
-SETTLE = timedelta(seconds=2)  # for a round under way of what an operator has decided about
+SETTLE = timedelta(seconds=2)  # for the current round of a partition whose position an operator has changed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressParts:
-    """What the controller is built of; `replicator.services.ingress` knows how."""
+    """The parts of the controller; `replicator.services.ingress` builds them."""
 
     placement: Placement
     event_log: EventLog
@@ -77,7 +77,7 @@ class IngressParts:
     control: ControlStore
     finder: DestinationFinder
     delivery: Delivery
-    pool: ThreadPoolExecutor  # listings, and looks at the archive
+    pool: ThreadPoolExecutor  # listings and other reads of the archive
     checkpoint_pool: ThreadPoolExecutor
     clock: Clock
     jitter: Callable[[timedelta], timedelta]
@@ -92,7 +92,7 @@ class IngressParts:
 
 @dataclass(slots=True)
 class IngressController:
-    """`run` is one thread's; `parts.stop.set()` ends it from anywhere. Also the placement's group listener."""
+    """`run` runs on one thread; `parts.stop.set()` ends it from any thread. Also the placement's group listener."""
 
     parts: IngressParts
     _checkpoints: CheckpointWatch = field(init=False)
@@ -166,10 +166,10 @@ class IngressController:
         )
 
     def run(self) -> None:
-        """Until stopped. Then the round under way is finished within the shutdown's deadline, and the group left.
+        """Run until stopped. Then the current round is finished within the shutdown's deadline, and the group left.
         Raises OtherGroup when the checkpoint topic belongs to another group, at start or later."""
         try:
-            # note the log's ends before anything is listed: what happens during a listing is then in the log
+            # note the log's ends before anything is listed, so that events during a listing are read from the log
             self.parts.event_log.start()
             while not self.parts.stop.is_set():
                 self._turn()
@@ -179,11 +179,11 @@ class IngressController:
 
     @property
     def has_begun(self) -> bool:
-        """The checkpoint topic belongs to this group. Safe to call from any thread."""
+        """Whether the checkpoint topic belongs to this group. Safe to call from any thread."""
         return self._checkpoints.is_ours
 
     def wants(self, source: SourcePartition) -> bool:
-        """Whether a configured source covers it. Safe to call from any thread."""
+        """Whether a configured source covers `source`. Safe to call from any thread."""
         found = self.parts.finder.settings.source_of(source.region, source.topic)
         return found is not None and (not source.incarnation or found.on_recreate != "stop")
 
@@ -226,11 +226,11 @@ class IngressController:
                 self.parts.placement.subscribe(names, self)
         self._targets.drop_others()
         self._watcher.tell_refused(now)
-        for held in self._holdings:  # what was refused may be held, and stopped for another reason
+        for held in self._holdings:  # a partition that was refused may be assigned, and stopped for another reason
             if held.stop_reason is not None:
                 self.parts.health.stopped(str(held.assignment.source), held.stopped)
         self._measuring.count()
-        self._targets.confirm_all()  # some were assigned before we knew what for, or their topic is another one now
+        self._targets.confirm_all()  # some were assigned before their route was known, or their topic has changed
         self.parts.health.started(True)
 
     # --- group membership: called inside placement.poll and placement.close ---
@@ -239,7 +239,7 @@ class IngressController:
         self._targets.add(partitions)
 
     def revoked(self, partitions: Collection[TopicPartition]) -> None:
-        """Nothing of these is being produced when this returns, unless the target kept us waiting too long."""
+        """Nothing is produced for these any more when this returns, unless the target took longer than the deadline."""
         leaving = self._targets.take(partitions)
         deadline = Deadline(self.parts.shutdown_timeout)
         epochs = [h.assignment.epoch for h in leaving]
@@ -266,25 +266,26 @@ class IngressController:
     def _park(
         self, held: AssignedPartition, reason: str, offset: int | None, now: datetime, *, blames_target: bool
     ) -> None:
-        """Tried again from time to time, from the checkpoint as it is then: an operator may have set it."""
+        """Stop the partition, and retry at intervals from the checkpoint at that time: an operator may have set it."""
         self._holdings.stop(held, reason, offset, blames_target=blames_target)
         pause = held.policy.pause(held.refusals, refused=True)
         held.refusals += 1
         held.reposition(now + pause)
 
     def _accounts(self, held: AssignedPartition, positions: Positions) -> bool:
-        """Whether records in its target partition are of an incarnation before it, or of another that goes there."""
+        """Whether the records in its target partition are of an earlier incarnation, or of another source with the same
+        target."""
         target = held.assignment.target
         routes = self._watcher.found.destinations[target.topic].routes
         keys = [CheckpointKey(life, target.topic) for route in routes for life in route.sources(target.partition)]
         return any(is_of_this_topic(held, positions.get(key)) for key in keys)
 
     def _refuse_to_begin(self, now: datetime) -> None:
-        """Where nothing may be delivered yet: an operator has to say what the target holds, or it is asked again."""
+        """Handle partitions that may not begin: stop them for an operator, or check the target again later."""
         for beginning, answer in self._firsts.turn():
             held = beginning.held
             if answer is None:
-                held.reposition(now)  # by what somebody wrote down meanwhile
+                held.reposition(now)  # at the position that was written meanwhile
                 continue
             if isinstance(answer, ReplicatorError):
                 log.warning("target_not_seen", extra=held.fields | {log_fields.ERROR: str(answer)})
@@ -295,10 +296,10 @@ class IngressController:
             pause = held.policy.pause(held.refusals, refused=True)
             held.refusals += 1
             held.reposition(now + pause)
-            self._holdings.stop(held, reason)  # without a position: it has none until somebody gives it one
+            self._holdings.stop(held, reason)  # without a position: it has none until it is seeded
 
     def _heed_operator(self, now: datetime) -> None:
-        """What was written into the checkpoint topic beside us: positions for partitions that wait for one, and offsets
+        """Apply what operators wrote into the checkpoint topic: positions for partitions that wait for one, and offsets
         that were given up."""
         self._left_behind.given_up = self._checkpoints.skipped
         for held in self._holdings:
@@ -307,7 +308,7 @@ class IngressController:
             if waits and is_operators(word, held.checkpoint):
                 if held.is_idle:
                     held.reposition(now)
-                else:  # what it waits to deliver is what the operator decided about
+                else:  # the operator decided about the records that it is delivering
                     self.parts.delivery.release([held.assignment.epoch], SETTLE)
                     self._switch(held, Switch(source=held.assignment.source, finished={}))
                     continue
@@ -322,7 +323,7 @@ class IngressController:
         return self._watcher.found.route(held.assignment.source, held.assignment.target.topic)
 
     def _begun(self, held: AssignedPartition, positions: Positions) -> AssignedPartition:
-        """The incarnation whose delivery was begun last, of those that go where `held` does."""
+        """The incarnation whose delivery was begun last, of those with the same target."""
         assignment, succession = held.assignment, self._succession(held)
         known = {
             source: word
@@ -333,7 +334,7 @@ class IngressController:
         switch = succession.begun(assignment.source, known, assignment.target_topic_id)
         if switch is None:
             return held
-        self.parts.delivery.release([assignment.epoch], timedelta())  # nothing of it is under way
+        self.parts.delivery.release([assignment.epoch], timedelta())  # no round has it
         return self._switch(held, switch)
 
     def _switch(self, held: AssignedPartition, switch: Switch) -> AssignedPartition:
@@ -341,7 +342,7 @@ class IngressController:
         return self._holdings.turn_to(switch.source, held, self._route(held), topic_id, switch.finished)
 
     def _follow(self, held: AssignedPartition, sequencer: Sequencer, now: datetime) -> None:
-        """Turn to the next incarnation when this one is delivered."""
+        """Switch to the next incarnation when this one is delivered."""
         if not self._watcher.found.destinations[held.assignment.target.topic].has_later_lives:
             return
         source, succession = held.assignment.source, self._succession(held)
@@ -356,7 +357,7 @@ class IngressController:
                 self._listings.begin(held, sequencer, full=True, reason="life")
             case Turn.FOLLOW:
                 log.warning("next_life_follows", extra=held.fields | {log_fields.NEXT: life.path})
-                self.parts.delivery.release([held.assignment.epoch], timedelta())  # nothing of it is under way
+                self.parts.delivery.release([held.assignment.epoch], timedelta())  # no round has it
                 self._switch(held, succession.followed(source, life, sequencer.next_offset or 0))
 
     # --- what is stored ---
@@ -366,7 +367,7 @@ class IngressController:
             if isinstance(event, LogReset):
                 log.warning("event_log_reset", extra={log_fields.REASON: event.reason})
                 for held in self._holdings:
-                    if held.sequencer is not None:  # else it is listed once its position is known
+                    if held.sequencer is not None:  # others are listed once their position is known
                         self._listings.begin(held, held.sequencer, full=False, reason="reset")
                 continue
             if isinstance(event, Created):
@@ -388,14 +389,14 @@ class IngressController:
 
     def _tick(self, held: AssignedPartition, now: datetime) -> None:
         if (sequencer := held.sequencer) is None:
-            return  # a listing under way waits, too
+            return  # the answer of a listing in flight waits, too
         before = held.listing
         self._apply(held, sequencer, self._listings.taken_in(held, sequencer, now))
         if isinstance(before, PendingListing) and held.listing is not before:
             self._left_behind.show(held)
             is_listed = isinstance(held.listing, Listed) and not held.failures.fails(Attempt.LISTING)
             if is_listed and sequencer.exhausted:
-                held.refusals = 0  # what stopped it, here or under another owner, is not stored any more
+                held.refusals = 0  # the cause of the stop, here or under another owner, is gone from the archive
                 self._holdings.resume(held)
                 self.parts.notes.going(held.assignment.key)
         self._listings.by_timer(held, sequencer, now)
@@ -439,7 +440,7 @@ class IngressController:
                     assert_never(effect)
 
     def _reports(self) -> list[DeliveryEvent]:
-        """What the delivery thread did; the loop's only wait, so that a delivered piece is followed at once."""
+        """Reports of the delivery thread. The loop's only wait, so that a delivered slice is followed at once."""
         found: list[DeliveryEvent] = []
         try:
             found.append(self.parts.delivery.reports.get(timeout=POLL.total_seconds()))

@@ -1,13 +1,13 @@
-"""Partitions that are about to begin: whether their target partitions hold records that no checkpoint accounts for.
+"""Checks, before a partition begins, whether its target partition holds records that no checkpoint accounts for.
 
-    first offset chosen ──> look, on a pool ──> it has a position by now ─────────> that one counts
-                                            ├─> nothing is there ─────────────────> the first checkpoint is written
+    first offset chosen ──> look, on a pool ──> it has a position by now ─────────> that position counts
+                                            ├─> no records ───────────────────────> the first checkpoint is written
                                             ├─> records, and a position of another
-                                            │   source that goes there ───────────> it is
-                                            └─> records, and none ────────────────> an operator has to say
+                                            │   source with the same target ──────> the first checkpoint is written
+                                            └─> records, and no position ─────────> an operator has to decide
 
-A partition's first checkpoint is written before its first record. So one that holds committed records, and for which no
-source has a checkpoint, was not begun by whoever writes to this checkpoint topic, whatever was killed, and when.
+A partition's first checkpoint is written before its first record. So if it holds committed records, and no source has a
+checkpoint for it, its delivery was not begun by a writer to this checkpoint topic, whatever was killed, and when.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ GONE = Occupancy(None, "there is no such partition")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beginning:
-    """What waits for its first checkpoint."""
+    """A partition that waits for its first checkpoint."""
 
     held: AssignedPartition
-    sequencer: Sequencer  # that said so: once another one decides, it begins no more
+    sequencer: Sequencer  # that requested it; void once the partition has another sequencer
     offset: int
 
     @property
@@ -47,24 +47,24 @@ class Beginning:
 
 
 Obstacle = Occupancy | ReplicatorError | None
-"""What the target holds, or that it is not known; None: somebody gave the partition a position meanwhile."""
+"""What the target holds, or why that is unknown; None: the partition has got a position meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
     occupancies: Mapping[TopicPartition, Occupancy]
-    positions: Positions  # read behind that
+    positions: Positions  # read after the occupancies
 
 
 @dataclass(slots=True, kw_only=True)
 class ForeignDataCheck:
-    """The controller's thread calls; the questions run on `pool`."""
+    """Use from the controller's thread only; the requests run on `pool`."""
 
     records: TargetRecords
     checkpoints: CheckpointStore
-    # whether one of the positions says whose records its target holds
+    # whether one of the positions explains the records in its target
     accounts: Callable[[AssignedPartition, Positions], bool]
-    holds: Callable[[AssignedPartition], bool]  # whether it is assigned still
+    holds: Callable[[AssignedPartition], bool]  # whether it is still assigned
     pool: Executor
     delivery: Delivery
     _wanted: list[Beginning] = field(default_factory=list)
@@ -74,15 +74,15 @@ class ForeignDataCheck:
         self._asked = Lookups(self.pool)
 
     def begin(self, beginning: Beginning, *, appends: bool) -> None:
-        """A sequencer has said `Begin`. `appends`: whatever the target partition holds."""
+        """Handle `Begin` of a sequencer. `appends`: begin whatever the target partition holds."""
         if appends:
             self._write(beginning)
         else:
             self._wanted.append(beginning)
 
     def turn(self) -> list[tuple[Beginning, Obstacle]]:
-        """Asks for all that want to begin, at once, but each by itself of which the last question had no answer: one
-        partition without a leader fails them all. Of the answers that came, those that do not allow it."""
+        """Check all waiting partitions in one request, except those whose last request failed, which are checked
+        separately: one partition without a leader fails the whole request. Returns the answers that forbid to begin."""
         alone = [one for one in self._wanted if one.held.failures.fails(Attempt.TARGET)]
         together = [one for one in self._wanted if not one.held.failures.fails(Attempt.TARGET)]
         for asking in [*([one] for one in alone), *([together] if together else [])]:
@@ -101,14 +101,14 @@ class ForeignDataCheck:
         return refused
 
     def _look(self, targets: Collection[TopicPartition]) -> _Seen:
-        """First at the records: their checkpoints were there before them."""
+        """Read the records first: their checkpoints were written before them."""
         occupancies = self.records.look(targets)
         return _Seen(occupancies, self.checkpoints.read())
 
     def _answers(
         self, asked: Sequence[Beginning], outcome: Answer[_Seen] | Failed
     ) -> Iterator[tuple[Beginning, Obstacle]]:
-        """Of those that still want to begin."""
+        """The answers for partitions that still wait to begin."""
         still = [one for one in asked if self.holds(one.held) and one.goes_on]
         match outcome:
             case Failed(error=error):
@@ -121,7 +121,7 @@ class ForeignDataCheck:
     def _seen_of(self, held: AssignedPartition, seen: _Seen) -> Occupancy | None:
         own = seen.positions.get(held.assignment.key)
         if own is not None and not has_only_begun_elsewhere(held, own):
-            return None  # an operator's, say: a first checkpoint would hide it
+            return None  # an operator's, for example: a first checkpoint would hide it
         if self.accounts(held, seen.positions):
             return EMPTY
         return seen.occupancies.get(held.assignment.target, GONE)
@@ -134,7 +134,7 @@ class ForeignDataCheck:
 
 
 def foreign_data(held: AssignedPartition, checkpoint_topic: str, occupancy: Occupancy) -> str:
-    """Why nothing is delivered there, and what to do."""
+    """Why nothing is delivered to the target, and what to do."""
     source, target = held.assignment.source, held.assignment.target
     if occupancy.holds_records:
         what = f"{target} holds records"
@@ -142,8 +142,8 @@ def foreign_data(held: AssignedPartition, checkpoint_topic: str, occupancy: Occu
         what = f"whether {target} holds records is not known ({occupancy.why})"
     return (
         f"{what}, and checkpoint topic {checkpoint_topic} has no position of {source} there. If they were delivered "
-        "from here, and the checkpoint topic was deleted or is another one than then, write down where to go on: "
-        f"{seed_at_the_end_of(source)}. If they are somebody else's, name another "
-        'destination_topic, or set on_foreign_data = "append" for this source, which adds everything archived behind '
+        "from here, and the checkpoint topic was deleted or is another one than then, seed the position: "
+        f"{seed_at_the_end_of(source)}. If they have another origin, name another "
+        'destination_topic, or set on_foreign_data = "append" for this source, which adds everything archived after '
         "them"
     )

@@ -1,5 +1,5 @@
-"""The checkpoint topic as this process's group owns it: claimed before anything is delivered, and confirmed with every
-reading of positions. The rules are in `formats.messages.group_claim`; this asks and writes."""
+"""Ownership of the checkpoint topic by this process's group: claimed before anything is delivered, and confirmed each
+time positions are read. The rules are in `formats.messages.group_claim`; this module reads and writes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class GroupOwnership:
-    """Every method waits for the cluster; one thread."""
+    """Every method blocks on the cluster. Use from one thread."""
 
     topic: str  # of checkpoints
     group_id: str
@@ -47,7 +47,7 @@ class GroupOwnership:
     _own: set[str] = field(default_factory=set)  # ids of claims written by this process, acknowledged or not
 
     def claim(self) -> None:
-        """Returns when the topic belongs to this group. Raises OtherGroup, BrokerUnavailable: call it again."""
+        """Return once the topic belongs to this group. Raises OtherGroup, and BrokerUnavailable: call again."""
         self._cluster_id = self.cluster_id()
         asking = claiming(
             topic=self.topic,
@@ -60,17 +60,17 @@ class GroupOwnership:
         )
         ask = next(asking)
         while True:
-            answer = self._carry_out(ask)
+            answer = self._execute(ask)
             try:
                 ask = asking.send(answer)
             except StopIteration:
-                self.take_over = ""  # it is done: a topic that is created again belongs to nobody
+                self.take_over = ""  # done once: a topic that is created again has no owner
                 return
 
     def confirm(self) -> None:
-        """By what the topic held at the last reading: it still belongs to this group, or is nobody's again because it
-        was created anew, and is claimed. Raises as `claim`, and TargetError when another cluster answers now, whose
-        checkpoints are not ours: nothing is claimed there."""
+        """Check, by the last reading of the topic, that it still belongs to this group; claim it if it was created
+        again and has no owner. Raises as `claim`, and TargetError when another cluster answers now, whose checkpoints
+        are not ours: nothing is claimed there."""
         now = self.cluster_id()
         if now and self._cluster_id and now != self._cluster_id:
             raise TargetError(f"the cluster has the id {now}, this process claimed {self.topic} in {self._cluster_id}")
@@ -92,7 +92,7 @@ class GroupOwnership:
             at=self.clock.now(),
         )
 
-    def _carry_out(self, ask: Ask) -> object:
+    def _execute(self, ask: Ask) -> object:
         match ask:
             case ReadClaims():
                 self.checkpoints.read()

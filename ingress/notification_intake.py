@@ -1,6 +1,6 @@
-"""From the queue to the event log: every notification is published before it is deleted.
+"""Moves notifications from the queue to the event log: each one is published before it is deleted.
 
-Only the event log is believed; this process, too, learns of a segment when it reads the log.
+The event log is the only source of events: this process, too, learns of a segment by reading the log.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REMEMBERED = 10_000  # malformed messages whose first sight was logged
 
 @dataclass(slots=True)
 class Intake:
-    """Runs on a thread of its own."""
+    """Runs on its own thread."""
 
     queue: NotificationQueue
     event_log: EventLog
@@ -45,10 +45,10 @@ class Intake:
     metrics: Metrics
     health: Health
     stop: Stop
-    may_begin: Callable[[], bool] = lambda: True  # a notification is taken from the queue only by whoever may deliver
+    may_begin: Callable[[], bool] = lambda: True  # only a process that may deliver takes notifications from the queue
     _malformed: dict[str, None] = field(default_factory=dict)
     _failures: int = 0
-    _unpublished: Sequence[SegmentEvent] = ()  # what the log did not take, of one receive
+    _unpublished: Sequence[SegmentEvent] = ()  # events of one receive that the log did not accept
 
     def run(self) -> None:
         while not self.stop.is_set():
@@ -71,11 +71,11 @@ class Intake:
                 self.stop.wait(pause)
 
     def turn(self) -> int:
-        """One receive. Answers how many messages were settled."""
+        """One receive. Returns how many messages were settled."""
         messages = self.queue.receive(self.wait)
         if not messages:
             if self._unpublished:
-                # their messages are hidden in the queue for a while, so that an empty one says nothing of the log
+                # their messages are hidden in the queue for a while, so an empty queue does not prove the log available
                 self._publish(self._unpublished)
             return 0
         events: list[SegmentEvent] = []
@@ -94,7 +94,7 @@ class Intake:
         self._unpublished = ()
 
     def _read(self, message: QueueMessage, events: list[SegmentEvent]) -> bool:
-        """False: it stays in the queue, and goes to the dead-letter queue in the end."""
+        """False when the message stays in the queue, and moves to the dead-letter queue in the end."""
         parsed = parse(message.body, prefix=self.prefix, regions=self.regions)
         foreign = parsed.foreign
         for event in parsed.events:

@@ -1,4 +1,4 @@
-"""What is told of a partition's way through its segments: a log line and counts for each step."""
+"""Log lines and counts for each step of a partition's delivery."""
 
 from __future__ import annotations
 
@@ -13,42 +13,42 @@ from ingress.assigned_partition import AssignedPartition
 log = logging.getLogger(__name__)
 
 
-def finished(metrics: Metrics, held: AssignedPartition, piece: SegmentSlice) -> None:
-    metrics.count("ingress_segments", 1, **held.labels)
+def finished(metrics: Metrics, assigned: AssignedPartition, piece: SegmentSlice) -> None:
+    metrics.count("ingress_segments", 1, **assigned.labels)
     skipped = piece.offsets.start - piece.segment.offsets.start
     if skipped:
-        metrics.count("skipped_records", skipped, **held.labels)
+        metrics.count("skipped_records", skipped, **assigned.labels)
     log.info(
         "segment_delivered",
-        extra=held.fields
+        extra=assigned.fields
         | {
             log_fields.LEVEL: piece.segment.level,
             log_fields.START: piece.offsets.start,
             log_fields.END: piece.segment.offsets.end,
-            log_fields.DESTINATION: held.assignment.target.topic,
+            log_fields.DESTINATION: assigned.assignment.target.topic,
         },
     )
 
 
-def late(metrics: Metrics, held: AssignedPartition, offsets: OffsetRange) -> None:
-    metrics.count("late_segments", 1, **held.labels)
-    log.warning("segment_late", extra=held.fields | _ends(offsets))
+def late(metrics: Metrics, assigned: AssignedPartition, offsets: OffsetRange) -> None:
+    metrics.count("late_segments", 1, **assigned.labels)
+    log.warning("segment_late", extra=assigned.fields | _ends(offsets))
 
 
-def passed(metrics: Metrics, held: AssignedPartition, offsets: OffsetRange) -> None:
-    metrics.count("passed_gaps", 1, **held.labels)
-    metrics.count("passed_offsets", offsets.end - offsets.start + 1, **held.labels)
-    log.warning("recorded_gap_passed", extra=held.fields | _ends(offsets))
+def passed(metrics: Metrics, assigned: AssignedPartition, offsets: OffsetRange) -> None:
+    metrics.count("passed_gaps", 1, **assigned.labels)
+    metrics.count("passed_offsets", offsets.end - offsets.start + 1, **assigned.labels)
+    log.warning("recorded_gap_passed", extra=assigned.fields | _ends(offsets))
 
 
-def lost(metrics: Metrics, held: AssignedPartition, offsets: OffsetRange, *, skipped: bool) -> None:
-    metrics.count("lost_segments", 1, **held.labels)
-    metrics.count("lost_offsets", offsets.end - offsets.start + 1, **held.labels)
-    log.error("segment_lost", extra=held.fields | _ends(offsets) | {"skipped": skipped})
+def lost(metrics: Metrics, assigned: AssignedPartition, offsets: OffsetRange, *, skipped: bool) -> None:
+    metrics.count("lost_segments", 1, **assigned.labels)
+    metrics.count("lost_offsets", offsets.end - offsets.start + 1, **assigned.labels)
+    log.error("segment_lost", extra=assigned.fields | _ends(offsets) | {"skipped": skipped})
 
 
-def begins(held: AssignedPartition, offset: int) -> None:
-    log.info("delivery_begins", extra=held.fields | {log_fields.OFFSET: offset})
+def begins(assigned: AssignedPartition, offset: int) -> None:
+    log.info("delivery_begins", extra=assigned.fields | {log_fields.OFFSET: offset})
 
 
 def before_begin(segment: Segment) -> None:
@@ -56,7 +56,7 @@ def before_begin(segment: Segment) -> None:
         "segment_before_begin",
         extra={
             log_fields.SEGMENT: str(segment),
-            log_fields.NEXT: "not delivered, delivery had begun behind it: it arrived later than first_segment_delay; "
+            log_fields.NEXT: "not delivered, delivery had begun after it: it arrived later than first_segment_delay; "
             "/readyz says what to do",
         },
     )

@@ -1,9 +1,9 @@
-"""Which partitions do not go on, and how far each is behind, as metrics.
+"""Metrics of stopped partitions, and of the lag of each partition.
 
-held, with a view ────────────────────────> `AssignedPartition.measure`
-held and stopped, not all in view ─┐
-later incarnations of what is held ┼──> `StoredLag`, by what the archive lists
-refused: no process holds them ────┘
+assigned, with a view ────────────────────> `AssignedPartition.measure`
+assigned and stopped, view incomplete ─┐
+later incarnations of assigned ones ───┼──> `StoredLag`, by listings of the archive
+refused: assigned to no process ───────┘
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ingress.stored_lag import StoredLag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionMetrics:
-    """The controller thread's."""
+    """Use from the controller's thread only."""
 
     holdings: Assignment
     watcher: DestinationWatcher
@@ -33,27 +33,27 @@ class PartitionMetrics:
 
     def turn(self, now: datetime) -> None:
         self.count()
-        if self.checkpoints.is_read:  # else everything stored would seem to wait
-            self.stored.turn({key: self._next_offset(key) for key in self._unseen()}, now)
-        for held in self.holdings:
-            if _is_measured_by_view(held):
-                held.measure(self.metrics, now)
+        if self.checkpoints.is_read:  # else all stored offsets would count as lag
+            self.stored.turn({key: self._next_offset(key) for key in self._without_view()}, now)
+        for assigned in self.holdings:
+            if _is_measured_by_view(assigned):
+                assigned.measure(self.metrics, now)
 
     def count(self) -> None:
-        """Refused partitions, which `Assignment` does not count."""
-        self.metrics.gauge("stopped_partitions", len(self._unheld()), held="false")
+        """Count the refused partitions, which `Assignment` does not count."""
+        self.metrics.gauge("stopped_partitions", len(self._refused()), held="false")
 
-    def _unheld(self) -> Sequence[CheckpointKey]:
+    def _refused(self) -> Sequence[CheckpointKey]:
         return [key for key in self.watcher.found.stopped if self.holdings.of(key.source) is None]
 
-    def _unseen(self) -> Iterator[CheckpointKey]:
-        yield from self._unheld()
+    def _without_view(self) -> Iterator[CheckpointKey]:
+        yield from self._refused()
         yield from self.watcher.found.earlier
         destinations = self.watcher.found.destinations
-        for held in self.holdings:
-            if held.stopped and not _is_measured_by_view(held):
-                yield held.assignment.key
-            source, target = held.assignment.source, held.assignment.target
+        for assigned in self.holdings:
+            if assigned.stopped and not _is_measured_by_view(assigned):
+                yield assigned.assignment.key
+            source, target = assigned.assignment.source, assigned.assignment.target
             destination = destinations.get(target.topic)
             if destination is None or not destination.has_later_lives:
                 continue
@@ -63,16 +63,16 @@ class PartitionMetrics:
                     yield CheckpointKey(later, target.topic)
 
     def _next_offset(self, key: CheckpointKey) -> int | None:
-        """Of the checkpoint, as far as it is known here; one that is gone is none, as for whoever asks outside."""
-        held, word = self.holdings.of(key.source), self.checkpoints.positions.get(key)
-        if held is not None and held.is_forgotten:
+        """Next offset of the checkpoint, as far as known here; None when it is gone, as for an outside observer."""
+        assigned, checkpoint = self.holdings.of(key.source), self.checkpoints.positions.get(key)
+        if assigned is not None and assigned.is_forgotten:
             return None
-        if held is not None and held.checkpointed is not None:
-            return held.checkpointed
-        return word.next_offset if isinstance(word, Checkpoint) else None
+        if assigned is not None and assigned.checkpointed is not None:
+            return assigned.checkpointed
+        return checkpoint.next_offset if isinstance(checkpoint, Checkpoint) else None
 
 
-def _is_measured_by_view(held: AssignedPartition) -> bool:
-    """A view is capped. While something is delivered it is filled again and again, and so is what it shows; of what is
-    stopped the archive is asked, which costs nothing while no checkpoint moves."""
-    return held.is_seen and not (held.stopped and (held.view.truncated or held.is_forgotten))
+def _is_measured_by_view(assigned: AssignedPartition) -> bool:
+    """Whether the view gives the lag. A view is capped, but refilled while segments are delivered. The lag of a stopped
+    partition comes from the archive, which costs nothing while its checkpoint does not move."""
+    return assigned.is_seen and not (assigned.stopped and (assigned.view.truncated or assigned.is_forgotten))

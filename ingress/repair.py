@@ -1,6 +1,6 @@
-"""What an operator does to positions: seed them, skip a record that cannot be delivered, release a parked partition.
+"""Repairs of checkpoints by operators: seed a position, skip undeliverable records, release a parked partition.
 
-Each step is acknowledged before the next, in an order in which a crash between them leaves nothing unsaid.
+Each step is acknowledged before the next, in an order in which a crash between two steps loses no information.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Seed:
     before: Checkpoint | CheckpointConflict | None  # a seed ends a conflict
     after: Checkpoint
     parked: bool
-    claimed: bool  # nobody delivers there, and nobody must begin to while it is written
-    archive_end: int  # next offset behind the last one stored or recorded as a gap; 0: nothing is
+    claimed: bool  # no process delivers there, and none may begin while it is written
+    archive_end: int  # next offset after the last one stored or recorded as a gap; 0: there is none
     passed_over: int  # archived offsets between the old position and the seed: they are not delivered
 
     @property
@@ -46,16 +46,16 @@ Claim = Callable[[Collection[TopicPartition]], AbstractContextManager[None]]
 class Skip:
     skipped: Skipped
     before: Checkpoint | None
-    after: Checkpoint | None  # None: the offsets lie where delivery does not come any more, and its position stays
+    after: Checkpoint | None  # None: delivery has left the offsets behind, and its position stays
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointRepair:
-    """One thread. Planning reads only; raises BrokerUnavailable, StoreUnavailable, and TargetError for what must not be
-    done."""
+    """Use from one thread. Planning only reads. Raises BrokerUnavailable, StoreUnavailable, and TargetError for a
+    repair that is not allowed."""
 
     checkpoints: CheckpointStore
-    open_editor: Callable[[], CheckpointEditor]  # called when something is written, and not before
+    open_editor: Callable[[], CheckpointEditor]  # called only when something is written
     topic: str  # of the checkpoints
     admin: ClusterAdmin
     groups: ConsumerGroups
@@ -75,11 +75,11 @@ class CheckpointRepair:
         force: bool,
         may_lead: bool = False,
     ) -> list[Seed]:
-        """Refused while ingress runs, unless the partition is parked: an owner would go on where it is, and its next
-        checkpoint would contradict the seed.
+        """Refused while ingress runs, unless the partition is parked: an owner would go on at its position, and its
+        next checkpoint would contradict the seed.
 
-        Refused beyond the archive's end, too: what is archived up to the seed later would be dropped, and nothing would
-        show it. `may_lead`: the positions are another program's, which may be ahead of the archive, and right.
+        Also refused beyond the archive's end: offsets archived below the seed later would be dropped silently.
+        `may_lead`: the positions are of another program, which may be ahead of the archive, and right.
         """
         target = self._target(destination, next_offsets)
         known = self._read()
@@ -112,12 +112,12 @@ class CheckpointRepair:
         return seeds
 
     def seed(self, seeds: Iterable[Seed]) -> None:
-        """After an exception, those before it are written; saying all again is harmless.
+        """Write the seeds. After an exception the earlier ones are written; repeating all is harmless.
 
-        Since they were planned ingress may have been started: it would have its position from before the seed and
-        commit after it, which hides a seed that goes back, and contradicts one that goes on. So this takes the place
-        of ingress meanwhile, and whoever comes later asks for positions after the seed. Of a parked partition whose
-        owner runs, or with force, only the operator knows what the owner does.
+        Ingress may have been started since they were planned: it would have its position from before the seed and
+        commit after it, which hides a seed that goes back, and contradicts one that goes forward. So this joins
+        ingress's group in its place meanwhile, and later members read positions after the seed. For a parked partition
+        whose owner runs, or with force, only the operator knows what the owner does.
         """
         seeds = list(seeds)
         editor = self.open_editor()
@@ -130,8 +130,8 @@ class CheckpointRepair:
     # --- skip and release ---
 
     def plan_skip(self, key: CheckpointKey, offsets: OffsetRange, reason: str, now: datetime) -> Skip:
-        """Only where the partition is parked at the first of `offsets`, or where delivery has left all of them behind:
-        what is given up is named exactly."""
+        """Allowed only where the partition is parked at the first of `offsets`, or where delivery has left all of them
+        behind, so that exactly these offsets are given up."""
         target = self._target(key.destination_topic, [key.source])
         known = self._read()
         before, parked = self._state(key, known)
@@ -153,7 +153,7 @@ class CheckpointRepair:
         return Skip(skipped=skipped, before=before, after=replace(after, begun_at=begun_at))
 
     def _waits(self, source: SourcePartition, before: Checkpoint | None) -> str:
-        """For what it waits behind its position, and what to do; empty when nothing is missing there."""
+        """Which offsets are missing at its position, and what to do; empty when none are."""
         if before is None:
             return ""
         known = joined([*covered(self.store, source).runs, *self.control.gap_ranges(source)])
@@ -166,33 +166,34 @@ class CheckpointRepair:
         )
 
     def skip(self, skip: Skip) -> Checkpoint | None:
-        """The position that holds then: another one when its owner got past the record by itself, or goes on."""
+        """Returns the position that is valid then: not that of `skip` when the owner got past the record by itself, or
+        continues."""
         editor, key = self.open_editor(), skip.skipped.key
-        # 1. The loss is written down, for ever. A crash behind it: recorded, and still parked; skipping again says
-        #    the same under the same key.
+        # 1. The loss is recorded, for ever. After a crash here it is recorded, and the partition still parked; skipping
+        #    again writes the same record under the same key.
         editor.skip(skip.skipped)
         if skip.after is None:
             return skip.before
-        # 2. The position goes behind it. A crash behind this: the note is older than the checkpoint, which is beyond
-        #    it, so nobody takes it for parked any more.
+        # 2. The position moves past it. After a crash here the parked note is older than the checkpoint, which is
+        #    beyond it, so the partition does not count as parked any more.
         editor.seed(key, skip.after)
-        # 3. If the owner had got past it, that word is void, but compaction may leave it alone in the topic, where
-        #    nothing tells: what holds is said again behind it.
-        holds = self._said_last(editor, key, skip.after)
-        # 4. The note goes last: as long as it is there and holds, an operator can say it all again.
+        # 3. If the owner had got past it, that seed is void. But compaction may leave only the seed in the topic, where
+        #    nothing shows that, so the valid position is written again after it.
+        holds = self._write_last(editor, key, skip.after)
+        # 4. The note is removed last: as long as it exists and is valid, an operator can repeat the skip.
         editor.park(key, None)
         return holds
 
-    def _said_last(self, editor: CheckpointEditor, key: CheckpointKey, said: Checkpoint) -> Checkpoint:
-        while (word := self.checkpoints.read().get(key)) != said:
+    def _write_last(self, editor: CheckpointEditor, key: CheckpointKey, written: Checkpoint) -> Checkpoint:
+        while (word := self.checkpoints.read().get(key)) != written:
             if not isinstance(word, Checkpoint):
                 raise word or TargetError(f"{key.source} to {key.destination_topic}: its checkpoint is gone")
-            said = replace(word, author=Author.SEED, given_at=word.next_offset)
-            editor.seed(key, said)
-        return said
+            written = replace(word, author=Author.SEED, given_at=word.next_offset)
+            editor.seed(key, written)
+        return written
 
     def plan_release(self, key: CheckpointKey, *, delivered: bool = True) -> Parked | None:
-        """Its parked note; None when it is not parked. `delivered`: the configuration delivers the source there; a
+        """The parked note; None when it is not parked. `delivered`: the configuration delivers the source there; a
         source that is no longer delivered has nothing but the note, which may go.
 
         Raises TargetError when only a seed lets it go on: a release would remove the note, without which the seed is
@@ -207,7 +208,7 @@ class CheckpointRepair:
         return parked
 
     def release(self, key: CheckpointKey) -> None:
-        """The owner tries again by itself; if it still cannot go on, it says so again."""
+        """Remove the parked note. The owner retries by itself; if it still cannot continue, it writes the note anew."""
         self.open_editor().park(key, None)
 
     def _state(
@@ -215,11 +216,11 @@ class CheckpointRepair:
     ) -> tuple[Checkpoint | None, Parked | None]:
         word = known.get(key)
         if isinstance(word, CheckpointConflict):
-            raise word  # it says what to do: nobody knows what would be skipped
+            raise word  # its message has the remedy: which offsets would be skipped is unknown
         return word, _parked(self.checkpoints.parked().get(key), word)
 
     def _read(self) -> Mapping[CheckpointKey, Checkpoint | CheckpointConflict]:
-        """Raises OtherGroup: what is written would be news to workers of a group that nobody asked here."""
+        """Raises OtherGroup: what is written would affect the workers of another group than this file's."""
         known = self.checkpoints.read()
         stands = standing(self.checkpoints.claims())
         if stands is not None and stands.group_id != self.group_id:
@@ -242,7 +243,7 @@ class CheckpointRepair:
 
 
 def _parked(parked: Parked | None, word: Checkpoint | CheckpointConflict | None) -> Parked | None:
-    """What still holds of it; a conflict is beyond nothing."""
+    """The note if it is still valid; a conflict never invalidates it."""
     checkpoint = word if isinstance(word, Checkpoint) else None
     return parked if parked is not None and still_parked(parked, checkpoint) else None
 
@@ -250,7 +251,7 @@ def _parked(parked: Parked | None, word: Checkpoint | CheckpointConflict | None)
 def _passed_over(
     before: Checkpoint | CheckpointConflict | None, next_offset: int, stored: Collection[OffsetRange]
 ) -> int:
-    """Archived offsets between the two positions; none without one before, or when the seed does not go forward."""
+    """How many archived offsets lie between the two positions; 0 without an earlier one, or if the seed goes back."""
     if not isinstance(before, Checkpoint) or next_offset <= before.next_offset:
         return 0
     return covered_count(stored, OffsetRange(before.next_offset, next_offset - 1))
@@ -272,8 +273,8 @@ def _beyond(seed: Seed) -> str:
 
 
 def _seeded(before: Checkpoint | CheckpointConflict | None, after: Checkpoint) -> Checkpoint:
-    """A seed within what was delivered changes nothing about where that began. Any other one is itself the beginning,
-    chosen by an operator: what lies before it was left out on purpose."""
+    """A seed within the delivered range does not change where delivery began. Any other seed is itself the begin,
+    chosen by an operator: offsets before it are left out on purpose."""
     if not isinstance(before, Checkpoint) or before.begun_at is None or after.next_offset < before.begun_at:
         return after
     same = before.destination_topic_id == after.destination_topic_id
@@ -283,7 +284,7 @@ def _seeded(before: Checkpoint | CheckpointConflict | None, after: Checkpoint) -
 def _is_left_behind(
     key: CheckpointKey, offsets: OffsetRange, known: Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 ) -> bool:
-    """Whether delivery began behind `offsets`, or turned to the topic's next incarnation before them."""
+    """Whether delivery began after `offsets`, or switched to the topic's next incarnation before them."""
     word = known.get(key)
     if not isinstance(word, Checkpoint):
         return False

@@ -1,7 +1,7 @@
-"""Listings of held partitions: what the archive has of each, and which gaps it recorded, asked on a pool.
+"""Lists the segments and recorded gaps of assigned partitions, on a pool.
 
 begin ──> under way ──> `taken_in` ──> the view, then the sequencer
-             └─ begun anew: the one under way is forgotten; events that come meanwhile are kept by the view
+             └─ begun again: the answer of the current one is dropped; the view keeps events that arrive meanwhile
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TAKEN_IN = 10_000  # segments in one turn
 
 @dataclass(slots=True, kw_only=True)
 class SegmentLister:
-    """Called on the controller's thread, whose turns begin with `turn`; asks on `pool`."""
+    """Called on the controller's thread, whose turns begin with `turn`; lists on `pool`."""
 
     store: SegmentStore
     control: ControlStore
@@ -46,65 +46,65 @@ class SegmentLister:
     def turn(self) -> None:
         self._room = TAKEN_IN
 
-    def begin(self, held: AssignedPartition, sequencer: Sequencer, *, full: bool, reason: str) -> None:
-        """`full`: every key of the partition is looked at, which alone proves that something is missing. Else from the
+    def begin(self, assigned: AssignedPartition, sequencer: Sequencer, *, full: bool, reason: str) -> None:
+        """`full`: list every key of the partition, which alone proves that a segment is missing. Else list from the
         position on."""
         self.metrics.count("relists", 1, reason=reason)
         now = self.clock.now()
         next_offset = sequencer.next_offset
-        token = held.view.listing_begun()
-        wants_begin = next_offset is None and held.view.begin is None
+        token = assigned.view.listing_begun()
+        wants_begin = next_offset is None and assigned.view.begin is None
         answer = ask(
             self.pool,
             self._ask,
-            held.assignment.source,
+            assigned.assignment.source,
             next_offset or 0,
-            held.reach,
+            assigned.reach,
             full=full,
             wants_begin=wants_begin,
-            begun_at=held.assignment.begun_at or 0,
-            left_behind={source: undelivered.span.start for source, undelivered in held.left_behind.items()},
+            begun_at=assigned.assignment.begun_at or 0,
+            left_behind={source: undelivered.span.start for source, undelivered in assigned.left_behind.items()},
         )
         relist_at = now + self.jitter(self.interval)
-        held.listing_begun(PendingListing(answer=answer, token=token, full=full, begun_at=now, relist_at=relist_at))
+        assigned.listing_begun(PendingListing(answer=answer, token=token, full=full, begun_at=now, relist_at=relist_at))
 
-    def by_timer(self, held: AssignedPartition, sequencer: Sequencer, now: datetime) -> None:
-        """The last segment of a quiet topic leaves no gap when its notification is lost."""
-        if isinstance(held.listing, Listed) and now >= held.listing.relist_at:
-            self.begin(held, sequencer, full=False, reason="timer")
+    def by_timer(self, assigned: AssignedPartition, sequencer: Sequencer, now: datetime) -> None:
+        """List at an interval: the last segment of a quiet topic leaves no gap when its notification is lost."""
+        if isinstance(assigned.listing, Listed) and now >= assigned.listing.relist_at:
+            self.begin(assigned, sequencer, full=False, reason="timer")
 
-    def taken_in(self, held: AssignedPartition, sequencer: Sequencer, now: datetime) -> list[Effect]:
-        """What follows from the answer, if there is one. When many come at once, those that this turn has no room for
-        are taken in by the next one: the group is to be polled in between."""
-        listing = held.listing
+    def taken_in(self, assigned: AssignedPartition, sequencer: Sequencer, now: datetime) -> list[Effect]:
+        """The effects of the answer, if there is one. Of many answers, those that exceed this turn's room are left to
+        the next one, since the group has to be polled in between."""
+        listing = assigned.listing
         if not isinstance(listing, PendingListing) or self._room <= 0:
             return []
         match listing.answer.take_in():
             case None:
                 return []
             case Failed(error=error):
-                log.warning("listing_failed", extra=held.fields | {log_fields.ERROR: str(error)})
-                held.failures.failed(Attempt.LISTING, str(error), now)
-                held.view.listing_failed(listing.token)
-                # nothing else asks again for a listing that the sequencer did not want
-                held.listing_ended(now + RETRY)
+                log.warning("listing_failed", extra=assigned.fields | {log_fields.ERROR: str(error)})
+                assigned.failures.failed(Attempt.LISTING, str(error), now)
+                assigned.view.listing_failed(listing.token)
+                # nothing else repeats a listing that the sequencer did not request
+                assigned.listing_ended(now + RETRY)
                 return sequencer.listing_failed(now)
             case Answer(value=stored):
-                held.listing_ended(listing.relist_at)
-                return self._show(held, sequencer, listing, stored, now)
+                assigned.listing_ended(listing.relist_at)
+                return self._show(assigned, sequencer, listing, stored, now)
 
     def _show(
         self,
-        held: AssignedPartition,
+        assigned: AssignedPartition,
         sequencer: Sequencer,
         listing: PendingListing,
         stored: ListedSegments,
         now: datetime,
     ) -> list[Effect]:
         self._room -= len(stored.infos)
-        held.reach = {**held.reach, **stored.reach}
-        held.failures.worked(Attempt.LISTING)
-        if not held.view.listed(
+        assigned.reach = {**assigned.reach, **stored.reach}
+        assigned.failures.worked(Attempt.LISTING)
+        if not assigned.view.listed(
             listing.token,
             stored.infos,
             stored.recorded,
@@ -113,7 +113,7 @@ class SegmentLister:
             is_cut=stored.is_cut,
         ):
             return []
-        held.stored(stored)
+        assigned.stored(stored)
         return sequencer.listed(now, full=listing.full, begun_at=listing.begun_at)
 
     def _ask(
@@ -128,7 +128,7 @@ class SegmentLister:
         left_behind: Mapping[SourcePartition, int],
     ) -> ListedSegments:
         store = self.store
-        # gaps, then segments: every segment that was stored before a gap was written down is then seen
+        # gaps before segments, so that every segment stored before a gap was recorded is seen
         recorded = self.control.gap_ranges(source)
         found = all_ahead(store, source, position) if full else ahead(store, source, position, reach=reach)
         return ListedSegments(
@@ -146,7 +146,7 @@ class SegmentLister:
 
 
 def _begin_of(control: ControlStore, source: SourcePartition) -> int | None:
-    """Asked behind the segments: it was written before any of them was stored, so in a bucket that keeps the order of
-    writes who sees a segment sees it."""
+    """Where the archive begins. Read after the segments: it was recorded before any of them was stored, so in a bucket
+    that keeps the order of writes it is visible once a segment is."""
     begin = control.begin(source)
     return None if begin is None else begin.offset

@@ -1,15 +1,15 @@
-"""What is known to be stored for one source partition, from events and listings that arrive in any order.
+"""The known stored segments of one source partition, from events and listings that arrive in any order.
 
 Rules
   1. Events arrive in the order of the event log. A removal beats the creation of that key, also one in a listing that
      was under way when the removal came.
-  2. A listing shows the store at some moment after it was begun, so it beats every event that arrived before that.
+  2. A listing shows the store at some moment after the listing began, so it beats every event that arrived before.
   3. An entry leaves when it was applied (or removed), never by age.
-  4. Look-ahead is capped: what lies furthest ahead is forgotten first, and `truncated` says "list again".
-  5. Recorded gaps come with listings, each listing's in place of the one before; where the archive begins comes with
-     one of them, and never changes.
-  6. A listing during which a removal was told is `disturbed`: it proves no absence, since what the removed segment was
-     merged into may be missing in it, and be told of later.
+  4. Look-ahead is capped: the entries furthest ahead are dropped first, and `truncated` means "list again".
+  5. Recorded gaps come with listings, and each listing replaces those of the one before. The begin of the archive comes
+     with one listing, and never changes.
+  6. A listing during which a removal event arrived is `disturbed`: it proves no absence, since the segment that the
+     removed one was merged into may be missing in it, and its event may arrive later.
 """
 
 from __future__ import annotations
@@ -27,15 +27,13 @@ class SegmentView:
     limit: int = 10_000  # entries kept; about 0.5 kB each
     next_offset: int = 0  # everything below is applied
     truncated: bool = False  # the store holds more than is known here
-    recorded: Sequence[OffsetRange] = ()  # gaps that the egress wrote down, as of the last listing
-    begin: int | None = (
-        None  # where the egress wrote down that the archive begins; None: nothing says so, as far as known
-    )
-    disturbed: bool = False  # so was the last listing
+    recorded: Sequence[OffsetRange] = ()  # gaps that egress recorded, as of the last listing
+    begin: int | None = None  # recorded begin of the archive; None: none is known
+    disturbed: bool = False  # whether the last listing was
     _known: dict[Segment, SegmentInfo] = field(default_factory=dict)
     _tokens: int = 0
-    _listing: int | None = None  # token of the listing under way
-    _created: dict[Segment, SegmentInfo] = field(default_factory=dict)  # events since it was begun
+    _listing: int | None = None  # token of the listing in flight
+    _created: dict[Segment, SegmentInfo] = field(default_factory=dict)  # events since it began
     _removed: set[Segment] = field(default_factory=set)
 
     @property
@@ -53,12 +51,11 @@ class SegmentView:
         return len(self._known)
 
     def created(self, info: SegmentInfo) -> bool:
-        """True when it is news."""
+        """True when the segment was not known."""
         if self._listing is not None:
             if info.segment in self._removed:
-                return (
-                    False  # the log tells one key's story in order: created again after a removal is a late duplicate
-                )
+                # the log keeps the order of one key's events: a creation after a removal is a late duplicate
+                return False
             self._created[info.segment] = info
         if info.segment.offsets.end < self.next_offset or info.segment in self._known:
             return False
@@ -67,14 +64,14 @@ class SegmentView:
         return info.segment in self._known
 
     def removed(self, segment: Segment) -> bool:
-        """True when it was known."""
+        """True when the segment was known."""
         if self._listing is not None:
             self._removed.add(segment)
             self._created.pop(segment, None)
         return self._known.pop(segment, None) is not None
 
     def listing_begun(self) -> int:
-        """Call before the store is asked; give the token to `listed`. A listing under way is forgotten."""
+        """Call before the store is listed; pass the token to `listed`. The answer of a listing in flight is dropped."""
         self._tokens += 1
         self._listing = self._tokens
         self._created, self._removed = {}, set()
@@ -90,10 +87,10 @@ class SegmentView:
         complete: bool = True,
         is_cut: bool = False,
     ) -> bool:
-        """The listing's answer; False when it is not the one under way. A complete one replaces what was known before
-        it was begun; an incomplete one (from the position on, as far as could be seen) only adds. `is_cut`: the store
-        has more, further ahead. `recorded` was looked up before the segments: what was stored when a gap was written
-        down is then among `infos`."""
+        """The listing's answer; False when it is not the one in flight. A complete listing replaces the entries known
+        before it began; an incomplete one (from the position on, as far as it got) only adds. `is_cut`: the store has
+        more segments further ahead. `recorded` was read before the segments, so that segments stored when a gap was
+        recorded are among `infos`."""
         if token != self._listing:
             return False
         self.disturbed = bool(self._removed)
@@ -121,7 +118,7 @@ class SegmentView:
             del self._known[segment]
 
     def _cap(self) -> None:
-        # a tenth at a time, so that a long backlog is not sorted anew with every event
+        # a tenth at a time, so that a long backlog is not sorted again with every event
         if len(self._known) <= self.limit + self.limit // 10:
             return
         nearest = sorted(self._known, key=lambda s: (s.offsets.start, -s.offsets.end))[: self.limit]

@@ -12,7 +12,7 @@ from formats.topic_selection import TopicPattern, TopicRule
 from infra.settings.field import Problem, about, dotted, enforce, matching, not_blank, region_name, topic_name
 
 TOPIC = "{topic}"  # stands for the source topic's name in a destination
-LIFE = 8  # characters of a topic id in the name of a topic for one life of it
+LIFE = 8  # characters of a topic id in the name of a destination for one incarnation
 DEFAULT_DESTINATION = f"{TOPIC}.ingress"
 
 _destination = matching(
@@ -48,7 +48,7 @@ class IngressSource:
     first_segment_delay: timedelta = field(
         default=timedelta(minutes=30),
         metadata=about(
-            "how long a partition without a checkpoint waits for segments before the first one known",
+            "how long a partition without a checkpoint waits for segments before the first known one",
             minimum=timedelta(0),
         ),
     )
@@ -66,29 +66,29 @@ class IngressSource:
     on_recreate: Literal["stop", "follow", "new-topic"] = field(
         default="stop",
         metadata=about(
-            "what is done with a later life of a topic that was deleted and created again, or whose log forked at the "
-            "source: stop = nothing of it is delivered; follow = into the same topic, behind everything of the life "
-            "before, once first_segment_delay has passed; new-topic = into a topic of its own, <destination>.<first 8 "
-            "of the topic id>, behind a fork with its number: <destination>.<first 8>-fork1"
+            "what is done with a later incarnation of a topic that was deleted and created again, or whose log forked "
+            "at the source: stop = nothing of it is delivered; follow = into the same topic, after everything of the "
+            "previous incarnation, once first_segment_delay has passed; new-topic = into a separate topic, "
+            "<destination>.<first 8 of the topic id>, after a fork with its number: <destination>.<first 8>-fork1"
         ),
     )
     on_foreign_data: Literal["stop", "append"] = field(
         default="stop",
         metadata=about(
-            "what a partition without a checkpoint does whose destination partition holds records already: stop = it "
-            "waits for `replicator checkpoints seed`; append = everything archived is delivered behind them"
+            "what a partition without a checkpoint does when its destination partition already holds records: stop = "
+            "it waits for `replicator checkpoints seed`; append = everything archived is delivered after them"
         ),
     )
     on_timestamp: Literal["stop", "clamp"] = field(
         default="stop",
-        metadata=about("what a record does whose timestamp the target refuses: stop, or clamp to what it accepts"),
+        metadata=about("when the target refuses a record's timestamp: stop, or clamp it to the accepted range"),
     )
 
     def __post_init__(self) -> None:
         enforce(self, self._contradictions())
 
     def destination(self, topic: str, incarnation: str = "") -> str:
-        """Name here of the source topic `topic`, or of a later life of it."""
+        """Destination name of the source topic `topic`, or of a later incarnation of it."""
         name = (self.destination_topic or DEFAULT_DESTINATION).replace(TOPIC, topic)
         if not incarnation or self.on_recreate != "new-topic":
             return name
@@ -122,7 +122,7 @@ class IngressSettings:
     segment_events_retention: timedelta = field(
         default=timedelta(hours=1),
         metadata=about(
-            "retention of that topic; who starts lists the bucket, so little is needed",
+            "retention of that topic; a starting process lists the bucket, so little is needed",
             minimum=timedelta(minutes=1),
         ),
     )
@@ -170,7 +170,7 @@ class IngressSettings:
         metadata=about("how often the archive is listed in case a notification was lost", minimum=timedelta(seconds=1)),
     )
     topic_refresh_interval: timedelta = field(
-        default=timedelta(seconds=30), metadata=about("how often new topics and partitions are looked for")
+        default=timedelta(seconds=30), metadata=about("how often new topics and partitions are searched for")
     )
     shutdown_timeout: timedelta = field(
         default=timedelta(seconds=10),
@@ -204,8 +204,8 @@ class IngressSettings:
         yield from self._merged()
 
     def _merged(self) -> Iterator[Problem]:
-        """Destinations that two source topics would share, and do not both allow it. What two expressions do is only
-        seen when both match."""
+        """Destinations that two source topics would share without both allowing it. Conflicts of two expressions show
+        only when both match."""
         taken: dict[str, IngressSource] = {}  # by destination
         templates: dict[tuple[str, str], IngressSource] = {}  # by expression and destination
         for n, source in enumerate(self.sources):

@@ -1,8 +1,8 @@
-"""Lag of partitions that no sequencer delivers, as the archive says: of those that are refused, that wait for a
-position, or that wait for the incarnation before them. Listed from time to time on a pool.
+"""Lag, by listings of the archive, of partitions without a sequencer: refused ones, and ones that wait for a position
+or for the previous incarnation. Listed at an interval on a pool.
 
-    every `interval` ──> list behind what was seen ──> first offset, end, oldest segment ──less the checkpoint──> gauges
-    every `renewed_after` the first segments are asked for again: retention may have removed them
+    every `interval` ──> list after the known end ──> first offset, end, oldest segment ──less the checkpoint──> gauges
+    every `renewed_after` the first segments are listed again: retention may have removed them
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class _Waiting:
-    """What is stored of one partition at and behind a checkpoint."""
+    """The stored segments of one partition at and after a checkpoint."""
 
     checkpoint: int | None  # next offset; None: there is none, and everything stored waits
     start: int | None = None  # of the first segment; None: nothing waits
-    end: int = 0  # next offset behind the last one
+    end: int = 0  # next offset after the last segment
     oldest_at: datetime | None = None
     reach: Mapping[int, int] = field(default_factory=dict)  # for the next listing
 
     def lag(self, now: datetime) -> tuple[int, float]:
-        """Offsets, seconds."""
+        """The lag in offsets and in seconds."""
         if self.start is None or self.oldest_at is None:
             return 0, 0.0
         begin = self.start if self.checkpoint is None else self.checkpoint
@@ -48,7 +48,7 @@ _Answer = Mapping[CheckpointKey, _Waiting]
 
 @dataclass(slots=True)
 class StoredLag:
-    """The controller's thread calls; listings run on `pool`, one call at a time."""
+    """Use from the controller's thread only; listings run on `pool`, one call at a time."""
 
     store: SegmentStore
     metrics: Metrics
@@ -64,8 +64,8 @@ class StoredLag:
         self._lookup = Lookup(self.pool)
 
     def turn(self, checkpoints: Mapping[CheckpointKey, int | None], now: datetime) -> None:
-        """`checkpoints`: of all such partitions there are now, the next offset, or None without a checkpoint. The
-        gauges of others are dropped, so what has a sequencer is measured after this."""
+        """`checkpoints`: of all such partitions now, the next offset, or None without a checkpoint. The gauges of
+        others are dropped, so partitions with a sequencer are measured after this."""
         self._take_in()
         for key in self._known.keys() - checkpoints.keys():
             del self._known[key]
@@ -101,7 +101,7 @@ class StoredLag:
             self.metrics.gauge("ingress_lag_seconds", seconds, **labels_of(source))
 
     def _look(self, checkpoints: Mapping[CheckpointKey, int | None], seen: _Answer, *, renew: bool) -> _Answer:
-        """On the pool. Raises StoreUnavailable."""
+        """Runs on the pool. Raises StoreUnavailable."""
         found: dict[CheckpointKey, _Waiting] = {}
         for key, checkpoint in checkpoints.items():
             known = seen.get(key)
@@ -113,7 +113,7 @@ class StoredLag:
         return found
 
     def _renewed(self, source: SourcePartition, known: _Waiting) -> _Waiting:
-        """By the first segments of each level: a request for each, however many there are."""
+        """Update the start by the first segments of each level: one request per level, however many segments it has."""
         first = ahead(self.store, source, known.checkpoint or 0, most=1).infos
         if not first:
             return _Waiting(known.checkpoint)
@@ -121,7 +121,7 @@ class StoredLag:
         return replace(known, start=start, oldest_at=min(info.stored_at for info in first))
 
     def _extended(self, source: SourcePartition, known: _Waiting) -> _Waiting:
-        """With what is stored behind its end: a page of each level at a time, so that memory is bounded."""
+        """Add the segments stored after its end: one page per level at a time, so that memory is bounded."""
         is_cut = True
         while is_cut:
             begin = max(known.end, known.checkpoint or 0)

@@ -1,8 +1,8 @@
-"""The target partitions that the group assigns to this process, and which source partitions are delivered there.
+"""The target partitions that the group assigns to this process, and the source partitions delivered there.
 
-assigned ──> confirm: what its topic is now, on a pool ──> source partitions are held: of each route the first
-found anew ─┘                                              incarnation, until the checkpoints say which
-not to be delivered any more as it was ──> dropped, and confirmed anew
+assigned ───> confirm: current facts of its topic, on a pool ──> source partitions are added: of each route the first
+found again ┘                                                    incarnation, until the checkpoints name another
+routing changed ──> dropped, and confirmed again
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ingress.routing.watcher import DestinationWatcher
 
 @dataclass(slots=True)
 class TargetPartitions:
-    """The controller thread's."""
+    """Use from the controller's thread only."""
 
     watcher: DestinationWatcher
     holdings: Assignment
@@ -33,26 +33,26 @@ class TargetPartitions:
         self._confirm(partitions)
 
     def take(self, partitions: Collection[TopicPartition]) -> list[AssignedPartition]:
-        """They are gone; answers what was delivered there."""
+        """Remove revoked target partitions; returns the source partitions that were delivered there."""
         self._assigned -= set(partitions)
         leaving = self.holdings.at(partitions)
         self.holdings.forget(leaving)
         return leaving
 
     def turn(self, now: datetime) -> None:
-        """Takes in what was confirmed."""
+        """Take in the confirmed partitions."""
         confirmed = self.watcher.confirmed(now)
         if confirmed:
             self.drop_others()
             for partition in confirmed:
                 if partition in self._assigned:
-                    self._hold(partition)
+                    self._add_sources(partition)
 
     def confirm_all(self) -> None:
         self._confirm(self._assigned)
 
     def drop_others(self) -> None:
-        """Ours still, but not to be delivered any more as they were: nothing is produced for them from here on."""
+        """Drop partitions that are still assigned, but whose routing has changed: nothing more is produced for them."""
         found = self.watcher.found
         lost = [
             h
@@ -63,23 +63,24 @@ class TargetPartitions:
         self.holdings.forget(lost)
 
     def _confirm(self, partitions: Collection[TopicPartition]) -> None:
-        self.watcher.confirm({p for p in partitions if not self._is_held(p)})
+        self.watcher.confirm({p for p in partitions if not self._is_complete(p)})
 
-    def _is_held(self, partition: TopicPartition) -> bool:
-        """By all that is delivered there."""
+    def _is_complete(self, partition: TopicPartition) -> bool:
+        """Whether each route to `partition` has a source partition here."""
         destination = self.watcher.found.destinations.get(partition.topic)
-        return destination is not None and all(self._held_of(route, partition) for route in destination.routes)
+        return destination is not None and all(self._source_of(route, partition) for route in destination.routes)
 
-    def _held_of(self, route: Route, target: TopicPartition) -> AssignedPartition | None:
+    def _source_of(self, route: Route, target: TopicPartition) -> AssignedPartition | None:
         found = (self.holdings.of(source) for source in route.sources(target.partition))
-        return next((held for held in found if held is not None and held.assignment.target == target), None)
+        return next(
+            (assigned for assigned in found if assigned is not None and assigned.assignment.target == target), None
+        )
 
-    def _hold(self, partition: TopicPartition) -> None:
-        """Of each source topic that goes there, its first incarnation; which one is delivered now is known with the
-        checkpoints."""
+    def _add_sources(self, partition: TopicPartition) -> None:
+        """Add the first incarnation of each source topic delivered there; the checkpoints show which one is current."""
         destination = self.watcher.found.destinations.get(partition.topic)
         if destination is None:
             return
         for route in destination.routes:
-            if self._held_of(route, partition) is None:
+            if self._source_of(route, partition) is None:
                 self.holdings.add(route.sources(partition.partition)[0], partition, route, destination.facts.topic_id)

@@ -1,7 +1,7 @@
-"""Stored offsets that the delivery of their partition has left behind for good: they came after it had begun, or had
-turned to the topic's next incarnation. Pure.
+"""Stored offsets that delivery has left behind for good: they arrived after it had begun after them, or had switched to
+the topic's next incarnation. Pure.
 
-    segments, by events and listings ──> runs within `span` ──less what an operator gave up──> what is missing here
+    segments, by events and listings ──> runs within `span` ──less offsets given up by operators──> missing offsets
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from formats.errors import CheckpointConflict
 from formats.messages.delivery_checkpoint import Checkpoint, CheckpointKey
 from formats.segment import OffsetRange, Segment, SourcePartition
 
-MOST = 1_000  # runs that are kept; a listing brings the others once those are gone
+MOST = 1_000  # runs that are kept; a listing brings the others once these are gone
 SHOWN = 3
 END = 2**63 - 1
 
 
 @dataclass(slots=True)
 class Undelivered:
-    """Of one source partition, as far as is known. `span`: where nothing that is stored gets delivered any more."""
+    """Undelivered offsets of one source partition, as far as known. `span`: offsets that are not delivered any more."""
 
     span: OffsetRange
     _runs: tuple[OffsetRange, ...] = field(default=())  # in order, none touching the next
 
     def listed(self, covered: Iterable[OffsetRange]) -> None:
-        """What a listing shows of `span`; replaces what was known."""
+        """Replace the known offsets by those that a listing shows of `span`."""
         self._runs = self._of(covered)
 
     def stored(self, segment: Segment) -> bool:
-        """One more. Whether it holds offsets of `span`; a listing shows what is gone again."""
+        """Add a stored segment. Returns whether it holds offsets of `span`. Only a listing removes deleted segments."""
         found = self._of([segment.offsets])
         self._runs = joined([*self._runs, *found]).runs[:MOST]
         return bool(found)
 
     def left(self, given_up: Iterable[OffsetRange]) -> Sequence[OffsetRange]:
-        """Without the offsets that an operator gave up."""
+        """The undelivered offsets without those that an operator gave up."""
         return without(self._runs, given_up)
 
     def _of(self, covered: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
@@ -62,7 +62,7 @@ def _within(span: OffsetRange, ranges: Iterable[OffsetRange]) -> Sequence[Offset
 
 
 def before_begin(begun_at: int | None) -> OffsetRange | None:
-    """The span of a delivery that began there; None: everything before it was left out on purpose, or there is none."""
+    """The span of a delivery that began there; None: everything before it was left out on purpose, or it is empty."""
     return OffsetRange(0, begun_at - 1) if begun_at else None
 
 
@@ -74,7 +74,7 @@ def behind_end(next_offset: int) -> OffsetRange:
 def later_incarnations(
     key: CheckpointKey, checkpoint: Checkpoint, known: Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 ) -> Sequence[CheckpointKey]:
-    """What delivery to the same partition has turned to since: keys of other incarnations with a later checkpoint."""
+    """Keys of the incarnations that delivery to the same partition has switched to since, by later checkpoints."""
     return [
         other
         for other, word in known.items()
@@ -83,7 +83,7 @@ def later_incarnations(
 
 
 def way(key: CheckpointKey) -> tuple[str, str, int, str]:
-    """What the incarnations of a source partition share that are delivered to the same destination."""
+    """Identifies the incarnations of a source partition that are delivered to the same destination."""
     return key.source.region, key.source.topic, key.source.partition, key.destination_topic
 
 
@@ -97,7 +97,7 @@ def told_before_begin(source: SourcePartition, destination: str, begun_at: int, 
 
 def told_behind_end(source: SourcePartition, destination: str, left: Sequence[OffsetRange]) -> str:
     return (
-        f"{_named(left)} of {source} are stored, and are not delivered: delivery to {destination} had turned to the "
+        f"{_named(left)} of {source} are stored, and are not delivered: delivery to {destination} had switched to the "
         "topic's next incarnation when they arrived, first_segment_delay after that was created. "
         f"{_remedies(source, left)}"
     )
@@ -106,7 +106,7 @@ def told_behind_end(source: SourcePartition, destination: str, left: Sequence[Of
 def _remedies(source: SourcePartition, left: Sequence[OffsetRange]) -> str:
     first, incarnation = left[0], f" --incarnation {shlex.quote(source.incarnation)}"
     return (
-        f"Restore them into a topic of their own: `replicator restore {source.topic} --region {source.region} "
+        f"Restore them into a separate topic: `replicator restore {source.topic} --region {source.region} "
         f"--partition {source.partition}{incarnation} --offsets {first.start}-{first.end} --rename "
         f"{source.topic}=TOPIC`, and give them up here: `replicator skip {source} {first.start} --through {first.end} "
         "--reason TEXT --yes`"

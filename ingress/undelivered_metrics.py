@@ -1,7 +1,7 @@
-"""Stored offsets that the delivery of held partitions has left behind, as a metric and as problems.
+"""Reports stored offsets that the delivery of assigned partitions has left behind, as a metric and as problems.
 
 events, full listings ──> `passed`, `left_behind` of each AssignedPartition
-                                  └──less what an operator gave up──> health, metrics
+                                  └──less offsets given up by operators──> health, metrics
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from ingress.undelivered import told_before_begin, told_behind_end
 
 @dataclass(slots=True)
 class UndeliveredMetrics:
-    """The controller thread's."""
+    """Use from the controller's thread only."""
 
     holdings: Assignment
     metrics: Metrics
     health: Health
-    given_up: Sequence[Skipped] = ()  # by operators, as far as known
+    given_up: Sequence[Skipped] = ()  # offsets that operators gave up, as far as known
 
     def created(self, segment: Segment) -> None:
-        """By an event."""
-        held = self.holdings.of(segment.source)
-        if held is not None and held.passed is not None and held.passed.stored(segment):
+        """Handle a creation event."""
+        assigned = self.holdings.of(segment.source)
+        if assigned is not None and assigned.passed is not None and assigned.passed.stored(segment):
             tell.before_begin(segment)
-            self.show(held)
-        # of no incarnation that is delivered here, but perhaps of an earlier one; most are of partitions of others
+            self.show(assigned)
+        # not of the delivered incarnation, but perhaps of an earlier one; most events are of other owners' partitions
         later = self.holdings.after(segment.source)
         if later is not None and later.left_behind[segment.source].stored(segment):
             tell.behind_its_life(segment)
             self.show(later)
 
-    def show(self, held: AssignedPartition) -> None:
-        source, destination = held.assignment.source, held.assignment.target.topic
-        passed = {} if held.passed is None else {source: held.passed}
+    def show(self, assigned: AssignedPartition) -> None:
+        source, destination = assigned.assignment.source, assigned.assignment.target.topic
+        passed = {} if assigned.passed is None else {source: assigned.passed}
         if not passed:
             self.health.solved(subject_of(source))
-        for where, undelivered in {**passed, **held.left_behind}.items():
+        for where, undelivered in {**passed, **assigned.left_behind}.items():
             key = CheckpointKey(where, destination)
             left = undelivered.left(skipped.offsets for skipped in self.given_up if skipped.key == key)
             count = sum(offsets.next_offset - offsets.start for offsets in left)
@@ -54,7 +54,7 @@ class UndeliveredMetrics:
             if not left:
                 self.health.solved(subject_of(where))
             elif where == source:
-                begun_at = held.assignment.begun_at or 0
+                begun_at = assigned.assignment.begun_at or 0
                 self.health.problem(subject_of(where), told_before_begin(where, destination, begun_at, left))
             else:
                 self.health.problem(subject_of(where), told_behind_end(where, destination, left))

@@ -1,1 +1,1 @@
-"""From runs of records to stored segments."""
+"""Turns runs of records into stored segments."""

@@ -1,10 +1,10 @@
-"""From runs to stored segments: buffers, encoding and uploads of every open and sealed segment of a process.
+"""Buffers, encodes and uploads every open and sealed segment of a process.
 
     append ──> pending batches ──(row group full, or memory short)──> encoder pool ──> spool file
     seal   ──> footer ──> is it still the same topic? ──> upload pool ──> Outcome
 
-The poll thread calls in; pools do the work; `outcomes` brings back facts. Raw records are accounted against one budget
-over all partitions: when it is exceeded the caller pauses fetching until `relieved`.
+The poll thread calls; pools do the work; `outcomes` returns the results. Raw records count against one budget over all
+partitions: when it is exceeded, the caller pauses fetching until `relieved`.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-ROW_GROUP_BYTES = 8 * 1024 * 1024  # raw; encoded as soon as a segment has so much
-SPOOLED = 8  # times the memory for raw records: what encoded segments may take
+ROW_GROUP_BYTES = 8 * 1024 * 1024  # raw bytes pending in a segment at which they are encoded
+SPOOLED = 8  # spool for encoded segments, as a multiple of the memory for raw records
 
 
 class SegmentBuilder:
-    """One poll thread calls; `close` from there too."""
+    """Use from the poll thread only, `close` included."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class SegmentBuilder:
         encode_threads: int,
         upload_threads: int,
     ) -> None:
-        """`memory_bytes`: raw records held, being encoded ones included."""
+        """`memory_bytes`: budget for raw records in memory, including those being encoded."""
         self._format, self._confirm, self._uploader, self._spool = format, confirm, uploader, spool
         self._limit = memory_bytes
         self._encoders = ThreadPoolExecutor(encode_threads, "encode")
@@ -79,22 +79,22 @@ class SegmentBuilder:
 
     @property
     def held_bytes(self) -> int:
-        """Raw records in memory."""
+        """Bytes of raw records in memory."""
         return self._pending_bytes + self._encoding_bytes
 
     @property
     def spool_most(self) -> int:
-        """Bytes that encoded segments may take, on a disk that has room for them."""
+        """Bytes that encoded segments may take on a disk with room for them."""
         return SPOOLED * self._limit
 
     @property
     def spool_limit(self) -> int:
-        """The same on the disk as it is now."""
+        """Bytes that encoded segments may take on the disk as it is now."""
         return self._spool.limit_bytes(self.spool_most)
 
     @property
     def pressed(self) -> bool:
-        """Stop fetching: too many raw records in memory, or too many encoded ones in the spool."""
+        """Whether fetching has to stop: too many raw records in memory, or too many encoded bytes in the spool."""
         return self.held_bytes > self._limit or self._spool.size_bytes > self.spool_limit
 
     @property
@@ -102,7 +102,7 @@ class SegmentBuilder:
         return self.held_bytes < self._limit // 2 and self._spool.size_bytes <= self.spool_limit * 3 // 4
 
     def heaviest_open(self) -> list[SourcePartition]:
-        """Sources whose open segments fill the spool: sealing these leaves room, once they are stored."""
+        """Sources whose open segments fill the spool: sealing them frees space once they are stored."""
         limit = self.spool_limit // 2
         waiting = sum(b.file.size_bytes for b in self._open.values())
         if waiting < limit:
@@ -121,19 +121,19 @@ class SegmentBuilder:
         return self._spool.size_bytes
 
     def leader_epoch(self, source: SourcePartition) -> int | None:
-        """Of the last record of the open segment."""
+        """Leader epoch of the last record of the open segment."""
         building = self._open.get(source)
         return building.leader_epoch if building else None
 
     def oldest_ms(self, source: SourcePartition) -> int | None:
-        """Stamp of the oldest record of `source` that is not stored."""
-        held = [b for (s, _), b in self._sealed.items() if s == source]
+        """Timestamp of the oldest record of `source` that is not stored."""
+        unstored = [b for (s, _), b in self._sealed.items() if s == source]
         if source in self._open:
-            held.append(self._open[source])
-        return min((b.oldest_ms for b in held if b.oldest_ms is not None), default=None)
+            unstored.append(self._open[source])
+        return min((b.oldest_ms for b in unstored if b.oldest_ms is not None), default=None)
 
     def append(self, source: SourcePartition, start: int, run: Run) -> None:
-        """`start`: of the open range, in case this is its first run."""
+        """`start`: first offset of the open range; used when this is its first run."""
         building = self._open.get(source)
         if building is None:
             building = self._open[source] = OpenSegment(
@@ -151,8 +151,8 @@ class SegmentBuilder:
             self.shed()
 
     def seal(self, source: SourcePartition, seal: Seal, origin: SegmentOrigin, beside: Sequence[Segment] = ()) -> None:
-        """`beside`: stored segments that cover some of these offsets, which the new one must agree with. Until it is
-        known that it does, nothing behind it is stored."""
+        """`beside`: stored segments that cover some of these offsets; the new segment must agree with them. Later
+        segments are not stored until it is known that it does."""
         building = self._open.pop(source, None)
         if building is None:  # a range without a record
             start = seal.offsets.start
@@ -168,13 +168,14 @@ class SegmentBuilder:
         building.strand.submit(lambda: self._close(building, segment, seal, origin, sealed_at))
 
     def discard(self, source: SourcePartition, from_offset: int = 0) -> None:
-        """Drop the open segment and the sealed ones from there on; uploads under way may still finish."""
+        """Drop the open segment, and the sealed ones that start at or after `from_offset`. Uploads in flight may still
+        finish."""
         gone = [key for key in self._sealed if key[0] == source and key[1].start >= from_offset]
         self._drop(source, [self._sealed.pop(key) for key in gone])
 
     def forsake(self, source: SourcePartition) -> None:
-        """The log is gone. Drop what may hold records of another; what was confirmed is uploaded all the same, since it
-        exists nowhere else any more, and its outcome is nobody's."""
+        """Called when the log is gone. Drop the segments that may hold records of another log. Segments that are
+        confirmed are still uploaded, since their records exist nowhere else; nothing waits for their outcome."""
         buildings = [self._sealed.pop(key) for key in list(self._sealed) if key[0] == source]
         self._drop(source, [b for b in buildings if not b.uploading])
 
@@ -188,12 +189,12 @@ class SegmentBuilder:
             building.strand.submit(building.remove)
 
     def uploading(self, source: SourcePartition) -> bool:
-        """Something of it is being stored just now, discarded meanwhile or not."""
+        """Whether an upload of `source` is in flight, even of a discarded segment."""
         with self._mutex:
             return self._uploading[source] > 0
 
     def outcomes(self, timeout_seconds: float = 0) -> list[UploadOutcome]:
-        """What finished since the last call; waits for the first one at most `timeout_seconds`."""
+        """Outcomes since the last call; waits at most `timeout_seconds` for the first."""
         found: list[UploadOutcome] = []
         try:
             found.append(
@@ -209,15 +210,15 @@ class SegmentBuilder:
         return found
 
     def close(self, timeout: timedelta = timedelta(seconds=30)) -> None:
-        """Ends the pools. Uploads not begun are dropped; those under way are waited for until `timeout`, and left alone
-        after that: a request that hangs is no reason to hang. The spool is the caller's."""
+        """Shut the pools down. Uploads that have not started are dropped. Those in flight are awaited until `timeout`
+        and then abandoned, so that a hanging request does not block the shutdown. The caller closes the spool."""
         self._encoders.shutdown(wait=True, cancel_futures=True)
         self._uploads.shutdown(wait=False, cancel_futures=True)
         with self._idle:
             self._idle.wait_for(lambda: not self._uploading, timeout.total_seconds())
 
     def shed(self) -> None:
-        """Encode the fattest segments early when memory is short, at the price of smaller row groups."""
+        """Encode the largest segments early when memory is short, at the price of smaller row groups."""
         if self._pending_bytes <= self._limit // 2:
             return
         for building in sorted(self._open.values(), key=lambda b: b.pending_bytes, reverse=True):
@@ -241,7 +242,7 @@ class SegmentBuilder:
             if not (building.dropped or building.failed):
                 self._writer(building).write(batches)
                 building.file.settle()
-        except Exception as error:  # whatever it was, these records must be read again
+        except Exception as error:  # whatever the cause, these records must be read again
             self._outcomes.put(self._failed(building, error))
         finally:
             batches.clear()
@@ -260,12 +261,12 @@ class SegmentBuilder:
             self._outcomes.put(self._failed(building, error))
             return
 
-        def told(same: bool) -> None:
-            # back on the strand: what discards the segment runs there too
-            with suppress(RuntimeError):  # the pools ended meanwhile: nothing is uploaded any more
+        def on_confirmed(same: bool) -> None:
+            # on the strand again, since the discarding of the segment runs there too
+            with suppress(RuntimeError):  # the pools were shut down: nothing is uploaded any more
                 building.strand.submit(lambda: self._confirmed(building, segment, seal, footer, sealed_at, same=same))
 
-        self._confirm(segment.source.topic, origin, told)
+        self._confirm(segment.source.topic, origin, on_confirmed)
 
     def _confirmed(
         self,
@@ -313,9 +314,9 @@ class SegmentBuilder:
         with self._mutex:
             self._uploading[building.source] += 1
         try:
-            if not building.dropped:  # asked when it is counted: what is dropped before is never begun
+            if not building.dropped:  # checked after counting: a segment dropped earlier is never uploaded
                 outcome = self._uploaded(building, segment, seal, footer, sealed_at)
-                building.file.remove()  # first: whoever hears of the outcome finds the room that it left
+                building.file.remove()  # before the outcome, so that its reader finds the space freed
                 self._outcomes.put(outcome)
                 if isinstance(outcome, SegmentStored):
                     self._release(building)
@@ -323,14 +324,14 @@ class SegmentBuilder:
             building.file.remove()
             with self._idle:
                 self._uploading[building.source] -= 1
-                self._uploading += Counter()  # without those at 0
+                self._uploading += Counter()  # drops the entries at 0
                 self._idle.notify_all()
 
     def _release(self, building: OpenSegment) -> None:
         with self._mutex:
             building.stored = True
             waiting, building.waiting = building.waiting, []
-        with suppress(RuntimeError):  # the pools ended meanwhile
+        with suppress(RuntimeError):  # the pools were shut down
             for upload in waiting:
                 upload()
 

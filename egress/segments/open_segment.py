@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SerialExecutor:
-    """Runs jobs of one segment one after another on a pool, without holding a thread between them."""
+    """Runs the jobs of one segment one after another on a pool, and occupies no thread between them."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._pool, self._mutex = pool, threading.Lock()
@@ -52,27 +52,26 @@ class OpenSegment:
     strand: SerialExecutor
     pending: list[RecordBatch] = field(default_factory=list)
     pending_bytes: int = 0
-    oldest_ms: int | None = None  # stamp of the first record
+    oldest_ms: int | None = None  # timestamp of the first record
     leader_epoch: int | None = None
-    beside: tuple[Segment, ...] = ()  # stored, with some of the same offsets: it is stored only if it agrees with them
-    behind: OpenSegment | None = (
-        None  # one that has to be stored first: else this may be of another log than the archive
-    )
+    beside: tuple[Segment, ...] = ()  # stored segments with some of the same offsets; this one must agree with them
+    # an earlier segment that has to be stored first: until then this one may be of another log than the archive
+    behind: OpenSegment | None = None
     stored: bool = False
-    waiting: list[Callable[[], None]] = field(default_factory=list)  # uploads of those behind it
+    waiting: list[Callable[[], None]] = field(default_factory=list)  # uploads of the segments behind this one
     writer: SegmentWriter | None = None  # encoder threads only, from here on
     failed: bool = False
-    dropped: bool = False  # nobody waits for it any more
-    uploading: bool = False  # the upload thread removes the file, and nobody else: it must not shrink under its reader
+    dropped: bool = False  # its outcome is not needed any more
+    uploading: bool = False  # only the upload thread removes the file then: it must not shrink while it is read
 
     def take_pending(self) -> tuple[list[RecordBatch], int]:
-        """To be encoded, with their raw bytes."""
+        """Remove and return the batches to encode, with the count of their raw bytes."""
         batches, count = self.pending, self.pending_bytes
         self.pending, self.pending_bytes = [], 0
         return batches, count
 
     def remove(self) -> None:
-        """Nothing more is written. On the strand."""
+        """Abort the writer and remove the file, unless an upload reads it. Runs on the strand."""
         if self.writer is not None:
             self.writer.abort()
         if not self.uploading:

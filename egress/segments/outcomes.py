@@ -1,4 +1,4 @@
-"""What becomes of a segment that was sealed, or could not be."""
+"""Outcomes of a segment: stored, lost, rejected or failed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class SegmentStored:
     footer: SegmentFooter
     stored_bytes: int
     seconds: float  # from sealing to stored
-    new: bool  # False: an equal one stood there
+    new: bool  # False: an equal segment was already stored
 
 
 @dataclass(frozen=True, slots=True)
 class SpoolLost:
-    """What was held of the segment that begins at `start` is gone."""
+    """The encoded records of the segment that begins at `start` are lost."""
 
     source: SourcePartition
     start: int
@@ -31,7 +31,7 @@ class SpoolLost:
 
 @dataclass(frozen=True, slots=True)
 class UploadConflict:
-    """The store holds something that contradicts this segment, under its key or beside it."""
+    """The store holds an object that contradicts this segment: under its key, or a segment that overlaps it."""
 
     source: SourcePartition
     offsets: OffsetRange
@@ -40,8 +40,8 @@ class UploadConflict:
 
 @dataclass(frozen=True, slots=True)
 class TopicRecreated:
-    """The topic is gone, or was created again, since the segment was opened. It was not stored: nobody knows of which
-    life its records are."""
+    """The topic was deleted, or created again, after the segment was opened. The segment was not stored: it is unknown
+    which incarnation its records are of."""
 
     source: SourcePartition
     offsets: OffsetRange
@@ -49,7 +49,7 @@ class TopicRecreated:
 
 @dataclass(frozen=True, slots=True)
 class UploadFailed:
-    """The store, or who was asked about what it holds, gave no answer until the retries ended: read it again."""
+    """The upload failed, or the check of what the store holds, and the retries are used up: read the records again."""
 
     source: SourcePartition
     offsets: OffsetRange

@@ -1,4 +1,4 @@
-"""Cutting a run of records."""
+"""Splits a run of records."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from infra.contracts.consumer import Run
 
 
 def split(run: Run, room: int) -> tuple[Run, Run | None]:
-    """The first `room` records, and the others if there are any. Sizes are shared out by count."""
+    """The first `room` records, and the rest if there is one. The size is divided in proportion to the counts."""
     if run.count <= room:
         return run, None
     head_batch, rest_batch = run.batch.slice(0, room), run.batch.slice(room)

@@ -1,10 +1,11 @@
-"""Where encoded segments wait for the object store: in memory while small, in files when memory is short.
+"""Keeps encoded segments until they are uploaded: in memory while they are small, in files when memory is short.
 
-A spool file holds no open descriptor between writes, so thousands of partitions need no thousands of descriptors.
-The directory belongs to one process: a lock file in it says so, and what a dead process left is removed by the next.
+A spool file has no open descriptor between writes, so thousands of partitions do not need thousands of descriptors.
+The directory belongs to one process, which holds a lock on a file in it; the next process removes the directory of a
+process that has died.
 
-A full disk is no loss: what it does not take stays in memory, behind what it took, and goes to the disk when there is
-room again. `limit_bytes` follows what the disk has, so that reading stops before it is full.
+A full disk loses nothing: the bytes that it does not take stay in memory, after those that it took, and are written
+when there is space again. `limit_bytes` follows the free space, so that reading stops before the disk is full.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _NAME = "replicator-spool-"
 _LOCK = "lock"
 _APPEND_BYTES = 256 * 1024  # buffered before the file is opened again
 _READ_BYTES = 1024 * 1024
-_USED = 0.75  # of what the disk has: records that are being encoded when reading stops need room, too
+_USED = 0.75  # of the available space: records being encoded when reading stops need some, too
 
 
 class SpoolFile(RawIOBase):
-    """Written forward by one thread, then read by one. Not thread safe."""
+    """Written sequentially by one thread, then read by one. Not thread safe."""
 
     def __init__(self, spool: Spool, number: int) -> None:
         super().__init__()
@@ -56,7 +57,7 @@ class SpoolFile(RawIOBase):
         return count
 
     def settle(self) -> None:
-        """Call after each row group: goes to disk if the spool is short of memory."""
+        """Write the buffer to disk if the spool is short of memory. Call after each row group."""
         if self._in_file or self._spool.short_of_memory:
             self._append()
 
@@ -66,7 +67,7 @@ class SpoolFile(RawIOBase):
 
     def reader(self) -> BinaryIO:
         """The whole content, seekable. The caller closes it; this file stays until `remove`. Raises OSError when the
-        file is not what was written."""
+        file on disk does not have the size that was written."""
         rest = BytesIO(self._buffer.getbuffer())
         if not self._in_file:
             return rest
@@ -90,17 +91,17 @@ class SpoolFile(RawIOBase):
             data = self._buffer.getbuffer()
             count = self._spool.disk.append(self._path, self._in_file, data)
             rest = BytesIO()
-            rest.write(data[count:])  # a full disk did not take it
+            rest.write(data[count:])  # the part that a full disk did not take
             data.release()
         self._buffer = rest
         self._in_file += count
-        self._append_at = rest.tell() + _APPEND_BYTES  # not with each write, while the disk is full
+        self._append_at = rest.tell() + _APPEND_BYTES  # while the disk is full, not every write tries again
         self._spool.account(-count, on_disk=False)
         self._spool.account(count, on_disk=True)
 
 
 class _Joined(RawIOBase):
-    """A file, and behind it what is in memory, as one."""
+    """A file followed by bytes in memory, read as one."""
 
     def __init__(self, file: BinaryIO, rest: BinaryIO, boundary: int) -> None:
         super().__init__()
@@ -137,18 +138,19 @@ class _Joined(RawIOBase):
 
 
 class Spool:
-    """All spool files of a process, and how much they hold. Thread safe."""
+    """All spool files of a process, and their total size. Thread safe."""
 
     def __init__(self, parent: Path | None, memory_bytes: int, disk: Callable[[Path], SpoolDisk] = SpoolDisk) -> None:
-        """`parent`: where the directory is made (default: the system's). `memory_bytes`: kept in memory before files
-        are used; one row group per open segment may come on top. Raises OSError when the directory cannot be made."""
+        """`parent`: where the directory is created (default: the system's temporary directory). `memory_bytes`: bytes
+        kept in memory before files are used; one row group per open segment may come on top. Raises OSError when the
+        directory cannot be created."""
         base = parent or Path(tempfile.gettempdir())
         base.mkdir(parents=True, exist_ok=True)
         remove_abandoned(base)
         self.directory = Path(tempfile.mkdtemp(prefix=_NAME, dir=base))
         self._lock_file = (self.directory / "new").open("w")
         fcntl.flock(self._lock_file, fcntl.LOCK_EX)
-        (self.directory / "new").rename(self.directory / _LOCK)  # it is seen only when it is held
+        (self.directory / "new").rename(self.directory / _LOCK)  # visible to other processes only once it is locked
         self.disk = disk(self.directory)
         self._memory_limit = memory_bytes
         self._mutex = threading.Lock()
@@ -175,12 +177,12 @@ class Spool:
         return self._in_memory + self._on_disk
 
     def limit_bytes(self, most: int) -> int:
-        """How much may wait here, `most` at most: what memory and the disk have room for now."""
+        """How many bytes the spool may hold: as much as memory and disk have space for now, but no more than `most`."""
         room = self._memory_limit + self._on_disk + self.disk.free_bytes()
         return min(most, max(int(room * _USED), 1))
 
     def close(self) -> None:
-        """Removes the directory; what was not uploaded is read from Kafka again."""
+        """Remove the directory; records that were not uploaded are read from Kafka again."""
         self._lock_file.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -194,7 +196,7 @@ class Spool:
 
 
 def remove_abandoned(base: Path) -> None:
-    """Directories whose process is gone: nobody holds their lock."""
+    """Remove the directories whose process has ended: their lock is free."""
     for directory in base.glob(f"{_NAME}*"):
         with suppress(OSError):
             descriptor = os.open(directory / _LOCK, os.O_RDWR)
@@ -206,5 +208,5 @@ def remove_abandoned(base: Path) -> None:
 
 
 def as_binary(file: SpoolFile) -> BinaryIO:
-    """What format writers take; a SpoolFile is written forward and closed by `remove` only."""
+    """`file` as the type that format writers take. A SpoolFile is written sequentially and closed only by `remove`."""
     return cast(BinaryIO, file)

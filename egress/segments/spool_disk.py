@@ -1,4 +1,4 @@
-"""The file system under the spool: how much it takes, and appending to files until it takes no more."""
+"""The file system under the spool: its free space, and appending to files until it is full."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class SpoolDisk:
     directory: Path
 
     def free_bytes(self) -> int:
-        """What may still be written, as far as others leave it; nothing on a disk that does not answer."""
+        """Bytes that may still be written, which other writers share; 0 when the file system does not answer."""
         try:
             found = os.statvfs(self.directory)
         except OSError:
@@ -25,9 +25,9 @@ class SpoolDisk:
         return found.f_bavail * found.f_frsize
 
     def append(self, path: Path, at: int, data: memoryview) -> int:
-        """Append to the file, which has `at` bytes (0: it may be absent), as much of `data` as the disk takes. Raises
-        OSError for anything but a full disk, and when the file does not have its bytes any more: what lost its
-        beginning (a wiped directory) must not become a short segment."""
+        """Append as much of `data` as the disk takes, and return the number of bytes written. The file has `at` bytes
+        (0: it may be absent). Raises OSError for anything but a full disk, and when the file does not have `at` bytes:
+        a file that lost its beginning (a wiped directory) must not become a short segment."""
         written = 0
         try:
             with path.open("ab", buffering=0) as file:

@@ -1,1 +1,1 @@
-"""Where reading a partition begins."""
+"""Decides where reading a partition begins."""

@@ -1,8 +1,8 @@
-"""What the archive holds of partitions that are to be positioned: as few requests as it takes.
+"""Looks up what the archive holds of partitions that are about to be read, with as few requests as possible.
 
-Control objects of a topic's place are listed once for all of its partitions. Segments too, as long as that costs no
-more requests than it saves; the listing of a large archive is given up, and each of its partitions is asked for by
-itself: where the group says how far it is archived, only what lies there; else all of it, in few words.
+The control objects below a topic's archive path are listed once for all of its partitions. So are its segments, as long
+as that costs no more requests than it saves: the listing of a large archive is abandoned, and each of its partitions is
+listed by itself: from the committed offset on if the group has one, else whole, reduced to the ranges that are covered.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition
 from infra.archive.archive import Archive
 from infra.archive.forward_listing import ahead, all_ahead, covered
 
-PAGE = 1000  # keys of one request
-SIDE_BY_SIDE = 8  # listings of single partitions, against one after the other of the whole place
+PAGE = 1000  # keys per list request
+SIDE_BY_SIDE = 8  # listings of single partitions that run in parallel, while that of a whole path is sequential
 FOOTERS = 3  # read at most to find the last record
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedSegments:
-    """One partition."""
+    """What the archive holds of one partition."""
 
-    infos: Collection[SegmentInfo] = ()  # of the segments that end at or behind `known_from`
+    infos: Collection[SegmentInfo] = ()  # segments that end at or after `known_from`
     known_from: int = 0
-    extent: Collection[OffsetRange] = ()  # of all segments, where `infos` are not all of them
-    is_whole: bool = True  # else nothing is known of what ends before `known_from`
-    gaps: Collection[OffsetRange] = ()  # recorded, for whatever reason
-    details: Collection[RecordedGap] = ()  # of the gaps; only where there is a fork
+    extent: Collection[OffsetRange] = ()  # ranges of all segments, when `infos` are not all of them
+    is_whole: bool = True  # False: nothing is known of segments that end before `known_from`
+    gaps: Collection[OffsetRange] = ()  # recorded gaps, for any reason
+    details: Collection[RecordedGap] = ()  # the gap records; only where there is a fork
     forks: Sequence[LogFork] = ()
     has_begin: bool = False
-    unreadable: str = ""  # why its control objects say nothing; then neither does anything above
+    unreadable: str = ""  # why its control objects cannot be read; all fields above are invalid then
 
     @property
     def stored(self) -> list[OffsetRange]:
-        """What segments cover, as far as it is known."""
+        """Offset ranges that segments cover, as far as they are known."""
         return [*self.extent, *(info.segment.offsets for info in self.infos)]
 
     @property
     def is_unknown(self) -> bool:
-        """Nothing was ever archived of it, nor was it decided where that should begin."""
+        """Whether nothing of the partition was ever archived, and no begin of its archive was recorded."""
         return not (self.has_begin or self.stored or self.gaps or self.forks)
 
     @property
@@ -59,39 +59,39 @@ class ArchivedSegments:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveLookup:
-    """As thread safe as the stores; raises what they raise."""
+    """As thread safe as the stores. Raises what they raise."""
 
     archive: Archive
 
     def find(
         self, sources: Mapping[SourcePartition, int | None], pool: Executor
     ) -> Mapping[SourcePartition, ArchivedSegments]:
-        """Each with the offset that the group committed, if there is one that says where the archive begins: then what
-        lies before it may be left out. Places side by side on `pool`, which is not the one this runs on."""
-        by_place: dict[tuple[str, str], list[SourcePartition]] = {}
+        """`sources`: each with the offset that the group committed, if its metadata says where the archive begins: what
+        lies before that offset may be left out then. Archive paths are listed in parallel on `pool`, which must not be
+        the pool that this runs on."""
+        by_path: dict[tuple[str, str], list[SourcePartition]] = {}
         for source in sources:
-            by_place.setdefault((source.region, source.path), []).append(source)
+            by_path.setdefault((source.region, source.path), []).append(source)
         found: dict[SourcePartition, ArchivedSegments] = {}
-        for known in pool.map(self._noted, by_place.values()):
+        for known in pool.map(self._control_objects, by_path.values()):
             found |= known
-        # after the gaps: what was stored before one of them was recorded is seen
+        # listed after the gaps, so that segments stored before a gap was recorded are seen
         listed: dict[SourcePartition, Sequence[SegmentInfo]] = {}
         alone: list[SourcePartition] = []
-        for some, answer in zip(by_place.values(), pool.map(self._listed, by_place.values()), strict=True):
+        for some, answer in zip(by_path.values(), pool.map(self._segments, by_path.values()), strict=True):
             alone += some if answer is None else ()
             listed |= answer or {}
         answers = {source: replace(known, infos=listed.get(source, ())) for source, known in found.items()}
-        near = pool.map(lambda source: self._near(source, found[source], sources[source]), alone)
+        near = pool.map(lambda source: self._from_commit(source, found[source], sources[source]), alone)
         return answers | dict(zip(alone, near, strict=True))
 
     def whole(self, source: SourcePartition, known: ArchivedSegments) -> ArchivedSegments:
-        """The same, with the ranges of all that is stored. Lists every key of the partition once, and keeps no
-        segment."""
+        """`known` with the ranges of all stored segments. Lists every key of the partition once; keeps no segment."""
         extent = covered(self.archive.segments, source)
         return replace(known, infos=(), known_from=extent.next_offset or 0, extent=extent.runs, is_whole=True)
 
     def beyond(self, source: SourcePartition, known: ArchivedSegments, offset: int) -> Sequence[Segment]:
-        """All segments that end at or behind it, in order of levels and starts."""
+        """All segments that end at or after `offset`, ordered by level and start."""
         if known.known_from > offset:
             return [info.segment for info in all_ahead(self.archive.segments, source, offset, most=None).infos]
         return [info.segment for info in known.infos if info.segment.offsets.end >= offset]
@@ -102,9 +102,9 @@ class ArchiveLookup:
     def last_record(
         self, source: SourcePartition, known: ArchivedSegments, next_offset: int
     ) -> LastRecord | Blocked | None:
-        """The last record before `next_offset`, if everything between is covered; None when the archive does not hold
-        it, or FOOTERS segments before hold no record. Hold where it cannot be read: what the archive knows of the log
-        is not known to be nothing."""
+        """The last record before `next_offset`, if everything between is covered. None when the archive does not hold
+        it, or when the FOOTERS segments before hold no record. Blocked when a segment cannot be read: it may know
+        something of the log."""
         wanted, gone = next_offset, ""
         for _ in range(FOOTERS):
             info = self._holding(source, known, wanted - 1)
@@ -124,7 +124,7 @@ class ArchiveLookup:
                 )
             except SegmentNotFound as error:
                 gone = f"{_unread(info.segment)}: {error}, and others before it; this looks again by itself"
-                known = replace(known, known_from=next_offset)  # merged since it was listed: the store is asked
+                known = replace(known, known_from=next_offset)  # merged since it was listed: list again
                 continue
             if footer.last_offset is not None:
                 if footer.last_offset >= next_offset:
@@ -134,7 +134,7 @@ class ArchiveLookup:
         return Blocked(gone) if gone else None
 
     def _holding(self, source: SourcePartition, known: ArchivedSegments, offset: int) -> SegmentInfo | None:
-        """The last segment that holds it; of those that can be read at once, if there is any."""
+        """The last segment that holds `offset`; segments that can be read at once are preferred."""
         if offset < 0:
             return None
         infos = (
@@ -143,21 +143,21 @@ class ArchiveLookup:
         holding = [info for info in infos if offset in info.segment.offsets]
         return max(holding, key=lambda i: (not i.is_frozen, i.segment.offsets.start, i.segment.level), default=None)
 
-    def _near(self, source: SourcePartition, known: ArchivedSegments, position: int | None) -> ArchivedSegments:
+    def _from_commit(self, source: SourcePartition, known: ArchivedSegments, position: int | None) -> ArchivedSegments:
         if position is None or known.forks:
             return self.whole(source, known)
         known_from = max(position - 1, 0)
         found = ahead(self.archive.segments, source, known_from)
-        if found.is_cut:  # the group was set far back
+        if found.is_cut:  # the group's offset was reset far back
             return self.whole(source, known)
         return replace(known, infos=found.infos, known_from=known_from, is_whole=False)
 
-    def _noted(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, ArchivedSegments]:
-        """What control objects say of partitions of one place."""
-        region, place = sources[0].region, sources[0].path
-        begun = self.archive.control.begun(region, place)
-        with_gaps = set(self.archive.control.gap_sources(region, place))
-        with_forks = set(self.archive.control.fork_sources(region, place))
+    def _control_objects(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, ArchivedSegments]:
+        """The control objects of partitions that share an archive path."""
+        region, path = sources[0].region, sources[0].path
+        begun = self.archive.control.begun(region, path)
+        with_gaps = set(self.archive.control.gap_sources(region, path))
+        with_forks = set(self.archive.control.fork_sources(region, path))
         found: dict[SourcePartition, ArchivedSegments] = {}
         for source in sources:
             try:
@@ -167,12 +167,13 @@ class ArchiveLookup:
                     forks=self.archive.control.forks(source) if source in with_forks else (),
                     details=self.archive.control.gaps(source) if source in with_gaps & with_forks else (),
                 )
-            except DataError as error:  # of this partition, and no reason to position no other one
+            except DataError as error:  # affects this partition only: the others can still begin
                 found[source] = ArchivedSegments(unreadable=str(error))
         return found
 
-    def _listed(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, Sequence[SegmentInfo]] | None:
-        """Segments of partitions of one place, by one listing; None when that is not worth it."""
+    def _segments(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, Sequence[SegmentInfo]] | None:
+        """Segments of partitions that share an archive path, by one listing; None when it would take too many
+        requests."""
         most = PAGE * max(len(sources) // SIDE_BY_SIDE, 1)
         listed = list(islice(self.archive.segments.walk(sources[0].region, sources[0].path), most))
         if len(listed) == most:

@@ -1,4 +1,5 @@
-"""Where reading a partition begins: committed offset, else behind the archive, else where that is to begin. Pure."""
+"""Decides where reading a partition begins: at the committed offset, else at the archive's end, else where the archive
+begins. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +20,9 @@ ARCHIVE_END = "end of the archive"
 
 
 def is_of(committed: Committed, life: str, *, is_first: bool) -> bool:
-    """Whether the offset belongs to this life of the topic. One without a note is an operator's or the ancestor's word
-    for the topic as it is; a note without a life is older than later lives are."""
+    """Whether the offset belongs to this incarnation of the topic. An offset without our metadata was committed by an
+    operator or by the ancestor, for the topic as it is now. Metadata without a topic id is older than every later
+    incarnation."""
     note = read_commit_metadata(committed)
     return note is None or note.life == life or (not note.life and is_first)
 
@@ -30,16 +32,16 @@ class Start:
     next_offset: int
     note: CommitMetadata  # for every commit of this partition
     why: str
-    lost: tuple[OffsetRange, ...] = ()  # nowhere any more: written down as gaps before anything behind them is stored
-    point: LogPoint | None = None  # of the log that was archived: what is read has to be the same one
+    lost: tuple[OffsetRange, ...] = ()  # gone at the source: recorded as gaps before anything after them is stored
+    point: LogPoint | None = None  # of the archived log; the log that is read has to be the same one
 
 
 @dataclass(frozen=True, slots=True)
 class LastRecord:
-    """The last one archived before a start."""
+    """The last record archived before a start."""
 
     offset: int
-    leader_epoch: int | None  # None: its footer does not say
+    leader_epoch: int | None  # None: the footer does not have it
 
     @property
     def point(self) -> LogPoint | None:
@@ -48,28 +50,28 @@ class LastRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartFacts:
-    """What group, archive and source say of one partition of one life of a topic."""
+    """What the group, the archive and the source know of one partition of one incarnation of a topic."""
 
     committed: Committed | None
-    archived: Collection[OffsetRange]  # by segments: all, or what lies around the committed offset and behind it
-    recorded: Collection[OffsetRange]  # gaps written down before
+    archived: Collection[OffsetRange]  # covered by segments: all, or those around and after the committed offset
+    recorded: Collection[OffsetRange]  # recorded gaps
     marks: Watermarks
-    policy_offset: int  # of a partition of which nothing says where its archive begins
+    policy_offset: int  # start of a partition without a recorded begin of its archive
     partition_count: int
     life: str
-    begun: int | None = None  # where its archive begins, as was recorded; or where the place before says
+    begun: int | None = None  # where its archive begins: as recorded, or as the path before the fork implies
     forks: Collection[LogFork] = ()
-    gaps: Collection[RecordedGap] = ()  # what is known of the recorded ones; only where there is a fork
+    gaps: Collection[RecordedGap] = ()  # records of the gaps; only where there is a fork
 
     @property
     def covered(self) -> list[OffsetRange]:
-        """Archived, or known to be nowhere."""
+        """Archived ranges and recorded gaps."""
         return [*self.archived, *self.recorded]
 
     @property
     def fork_until(self) -> int:
-        """No point of the archive up to here says anything of the log as it is now. Never below 0: a point there is
-        behind no record, and proves nothing."""
+        """No archived point up to this offset says anything about the current log. Never below 0: no record lies before
+        a point at 0, so it proves nothing."""
         return max(accepted_until(self.forks, self.gaps), 0)
 
     def note(self, begun_at: int) -> CommitMetadata:
@@ -78,14 +80,14 @@ class StartFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What an operator decided beforehand."""
+    """What an operator decided in the settings."""
 
     accept_missing_archive: bool = False  # `on_archive_behind`
     record_gaps: bool = False  # `on_gap`
 
 
 def added_later(partition: int, notes: Collection[CommitMetadata]) -> bool:
-    """Whether the topic had been positioned before this partition existed. `notes` are of all its partitions."""
+    """Whether the topic was already archived before this partition existed. `notes`: of all its partitions."""
     return bool(notes) and partition >= min(n.partition_count for n in notes)
 
 
@@ -101,8 +103,8 @@ def choose_start(facts: StartFacts, rules: Rules) -> Start | Blocked:
 
 
 def again(start: Start, last: LastRecord | None, facts: StartFacts) -> Start:
-    """Without a commit, the last record archived is read once more: it is stored beyond the start then, so that it is
-    compared, which tells of a fork that no leader epoch tells of."""
+    """Without a commit, begin at the last archived record and read it once more. Since it is stored after the start
+    then, it is compared, which detects a fork that no leader epoch shows."""
     is_there = last is not None and last.offset >= max(facts.marks.low, facts.fork_until)
     if last is None or not is_there or facts.committed is not None or start.why != ARCHIVE_END:
         return start
@@ -110,11 +112,11 @@ def again(start: Start, last: LastRecord | None, facts: StartFacts) -> Start:
 
 
 def on_the_same_log(start: Start, archived: LogPoint | None, facts: StartFacts) -> Start | Blocked:
-    """`archived`: what the commit or the archive says of the log at `start`, or near it. The consumer reads on only
-    where the broker confirms it, however long the log is by then."""
+    """`archived`: the point of the log that the commit or the archive knows at `start`, or near it. The consumer reads
+    on only if the broker confirms that point, however long the log is by then."""
     high = facts.marks.high
     if archived is not None and facts.fork_until < archived.next_offset:
-        # where the last record is read once more, its epoch has reached that offset, too
+        # when the last record is read once more, its leader epoch applies at that offset, too
         return replace(start, point=replace(archived, next_offset=min(archived.next_offset, start.next_offset)))
     if start.next_offset <= high:
         epoch = facts.marks.leader_epoch
@@ -133,22 +135,22 @@ def on_the_same_log(start: Start, archived: LogPoint | None, facts: StartFacts) 
 
 
 def _from_commit(committed: Committed, facts: StartFacts, rules: Rules) -> Start | Blocked:
-    next_offset, told = committed.next_offset, read_commit_metadata(committed)
-    begun = told.begun_at if told is not None else facts.begun
+    next_offset, metadata = committed.next_offset, read_commit_metadata(committed)
+    begun = metadata.begun_at if metadata is not None else facts.begun
     if begun is None:
         begun = min((o.start for o in facts.covered), default=next_offset)
     note = facts.note(begun)
-    if told is not None:
-        note = replace(note, partition_count=told.partition_count)
+    if metadata is not None:
+        note = replace(note, partition_count=metadata.partition_count)
     archive_end = max((o.next_offset for o in facts.covered), default=None)
     if next_offset < begun:
         return Blocked(
             f"the group committed {next_offset}, but the archive of this partition begins at {begun}, and its readers "
             f"begin there: nothing below would be delivered. Set the group's offset to {begun} or later"
         )
-    nothing_expected = begun == next_offset and (told is not None or facts.begun is not None)
-    # set by an operator to where the source begins now: nothing before it can be archived any more
-    gone = told is None and archive_end is not None and next_offset <= facts.marks.low
+    nothing_expected = begun == next_offset and (metadata is not None or facts.begun is not None)
+    # an operator set the offset to the source's log start: nothing before it can be archived any more
+    gone = metadata is None and archive_end is not None and next_offset <= facts.marks.low
     if not (nothing_expected or gone) and (archive_end is None or archive_end < next_offset):
         what = "the archive holds nothing" if archive_end is None else f"the archive ends before {archive_end}"
         if not rules.accept_missing_archive:
@@ -159,14 +161,14 @@ def _from_commit(committed: Committed, facts: StartFacts, rules: Rules) -> Start
             )
     known_until = next_offset
     if gone and archive_end is not None and rules.record_gaps:
-        known_until = min(archive_end, next_offset)  # what the operator skipped is written down all the same
-    # What is stored beyond the commit was stored just before a crash, or is of another log: it is read again, and
-    # compared before anything is stored beside it. Skipping it would believe both.
+        known_until = min(archive_end, next_offset)  # the range that the operator skipped is recorded as well
+    # Segments after the commit were stored just before a crash, or are of another log: their records are read again and
+    # compared before anything is stored beside them. Skipping them would accept either.
     return _begin(Start(next_offset, note, "committed offset"), known_until, facts, rules)
 
 
 def _from_archive(facts: StartFacts, rules: Rules) -> Start | Blocked:
-    """Behind the archive, but not over a hole in it that the source can still fill."""
+    """Begin after the archive, or at its first hole that the source can still fill."""
     covered, low = facts.covered, facts.marks.low
     begun = min(o.start for o in covered) if facts.begun is None else facts.begun
     end = max(o.end for o in covered)
@@ -177,8 +179,8 @@ def _from_archive(facts: StartFacts, rules: Rules) -> Start | Blocked:
 
 
 def _begin(wanted: Start, known_until: int, facts: StartFacts, rules: Rules) -> Start | Blocked:
-    """As wanted, or behind an accepted fork, or where the source begins if that is later; nothing from `known_until` on
-    is passed over in silence."""
+    """Begin as `wanted`, or after an accepted fork, or at the source's log start, whichever is latest. Nothing from
+    `known_until` on is skipped silently."""
     next_offset, why = wanted.next_offset, wanted.why
     if next_offset < facts.fork_until:
         next_offset, why = facts.fork_until, "accepted fork"

@@ -1,9 +1,11 @@
-"""The note that every commit of the egress group carries.
+"""The metadata of every commit of the egress group: `start=<offset> partitions=<count> topic=<id>`.
 
-`start=<offset> partitions=<count> topic=<id>`, which never changes again: where the archive of this partition was
-begun, so that a partition that was positioned but never had a record is told from one whose archive is missing; how
-many partitions the topic had then, so that those added later are known as such; and of which life of the topic the
-offset is, since a topic created again begins anew.
+It never changes for a partition:
+
+    start       where the archive of the partition began; distinguishes a partition that never had a record from one
+                whose archive is missing
+    partitions  how many partitions the topic had then, so that partitions added later are recognized
+    topic       the incarnation of the topic that the offset belongs to, since a topic created again begins anew
 """
 
 from __future__ import annotations
@@ -16,19 +18,19 @@ from infra.contracts.cluster import Committed
 
 @dataclass(frozen=True, slots=True)
 class CommitMetadata:
-    begun_at: int  # first offset this archive was ever meant to hold
+    begun_at: int  # first offset that this archive was ever meant to hold
     partition_count: int
-    life: str = ""  # the topic id, or what stands for it; empty: written before notes had it
+    life: str = ""  # the topic id, or the generated one; empty: the commit is older than this field
 
     def __str__(self) -> str:
-        life = f" topic={self.life}" if self.life else ""
-        return f"start={self.begun_at} partitions={self.partition_count}{life}"
+        topic = f" topic={self.life}" if self.life else ""
+        return f"start={self.begun_at} partitions={self.partition_count}{topic}"
 
 
 _NOTE = re.compile(r"start=(\d{1,19}) partitions=(\d{1,9})(?: topic=([A-Za-z0-9_-]{1,64}))?")
 
 
 def read_commit_metadata(committed: Committed) -> CommitMetadata | None:
-    """None when somebody else (the ancestor, an operator) made the commit."""
+    """None when the commit is not ours: made by the ancestor or an operator."""
     match = _NOTE.fullmatch(committed.metadata)
     return CommitMetadata(int(match[1]), int(match[2]), match[3] or "") if match else None

@@ -1,4 +1,5 @@
-"""What brokers say of the logs of partitions that are to be positioned: one that gives no answer holds up no other."""
+"""Asks the brokers about the logs of partitions that are about to be read. A partition without an answer does not hold
+up the others."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from formats.log_point import LogPoint
 from infra.contracts.cluster import ClusterAdmin, LogProbe, LogTruncated, TopicPartition, Watermarks
 from infra.runtime import log_fields
 
-ONE_BY_ONE = timedelta(seconds=30)  # for all partitions together, where each is asked for by itself
+ONE_BY_ONE = timedelta(seconds=30)  # for all partitions together, when each is asked about separately
 
 log = logging.getLogger(__name__)
 
@@ -20,17 +21,18 @@ log = logging.getLogger(__name__)
 def marks_of(
     admin: ClusterAdmin, partitions: Collection[TopicPartition], pool: Executor
 ) -> tuple[Mapping[TopicPartition, Watermarks], Mapping[TopicPartition, str]]:
-    """Of every partition, or why they are not known; absent ones are left out of both. Raises BrokerUnavailable when
-    they are known of none. `pool` is not the one this runs on."""
+    """Watermarks of each partition, and the reason for each whose watermarks are not known. Partitions that do not
+    exist are in neither. Raises BrokerUnavailable when no watermarks are known at all. `pool` must not be the pool that
+    this runs on."""
     try:
         return admin.watermarks(partitions), {}
     except BrokerUnavailable as error:
         if len(partitions) < 2:
             raise
         why = error
-    # One partition without a leader fails the question for all, and the answer does not say which one it is. So each is
-    # asked for by itself, side by side, in a time that does not grow with their number. A cluster that is away would
-    # take all of that time for nothing: one question that any broker answers finds out, and raises.
+    # One partition without a leader fails the request for all, and the answer does not name it. So each partition is
+    # asked about separately, in parallel, within a time that does not grow with their number. With an unreachable
+    # cluster all of that time would be wasted: one request that any broker answers finds that out first, and raises.
     admin.cluster_id()
     asked = {partition: pool.submit(admin.watermarks, [partition]) for partition in partitions}
     done = wait(asked.values(), timeout=ONE_BY_ONE.total_seconds()).done
@@ -53,8 +55,8 @@ def marks_of(
 def compared(
     probe: LogProbe, points: Mapping[TopicPartition, LogPoint]
 ) -> Mapping[TopicPartition, LogTruncated | None]:
-    """Whether the points are true; left out where nothing is known. A refusal counts when it is made twice, since an
-    operator has to resolve it."""
+    """None for each point that the log confirms, else how the log was truncated; partitions without an answer are left
+    out. A truncation counts only when the brokers report it twice, since an operator has to resolve it."""
     if not points:
         return {}
     try:

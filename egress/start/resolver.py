@@ -1,4 +1,4 @@
-"""Finds where reading begins for partitions just assigned: asks the group, the source and the archive; may block."""
+"""Finds where reading begins for newly assigned partitions, from the group, the source and the archive. May block."""
 
 from __future__ import annotations
 
@@ -52,62 +52,63 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StartQuery:
-    """One partition to position, with what is known of its topic."""
+    """Asks where reading one partition begins, with what is known of its topic."""
 
     partition: TopicPartition
     settings: EgressTopicSettings
-    appeared: bool  # its topic was created while we were looking: everything in it is news
-    contested: Collection[Segment] = ()  # stored, and found not to be what was read
-    contest: str = ""  # in which way
-    forked: SourcePartition | None = None  # of which `evidence` is: by now its topic may be another one
+    appeared: bool  # its topic was created while this process ran: everything in it is new
+    contested: Collection[Segment] = ()  # stored segments that differ from what was read
+    contest: str = ""  # how they differ
+    forked: SourcePartition | None = None  # whose log `evidence` is about: the topic may be another one by now
     evidence: ForkEvidence | None = None  # that its log has forked, found just now
 
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """Read this partition of this life; what `start` says is lost is written down, and where its archive begins."""
+    """Read this partition of this incarnation from `start`. The ranges that `start` lists as lost, and the begin of the
+    archive, are recorded already."""
 
     life: ClaimedTopic
     source: SourcePartition
     start: Start
-    beyond: tuple[Segment, ...] = ()  # stored already, behind `start`: what is read again has to agree with them
+    beyond: tuple[Segment, ...] = ()  # stored already, after `start`: what is read again has to agree with them
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No broker says where its log ends, for now: a leader is elected, as a rule within seconds."""
+    """No broker answers where its log ends, for now: a leader is usually elected within seconds."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What was asked of group, source and archive, of all partitions at once."""
+    """The answers of the group, the source and the archive, for all partitions at once."""
 
     committed: Mapping[TopicPartition, Committed]
     archived: Mapping[SourcePartition, ArchivedSegments]
     marks: Mapping[TopicPartition, Watermarks]
     # points before accepted forks; only where nothing newer is archived
     agreed: Mapping[TopicPartition, LogPoint] = field(default_factory=dict)
-    # of those what the log says now; left out: nothing
+    # how the log compares to those points now; absent: no answer
     compared: Mapping[TopicPartition, LogTruncated | None] = field(default_factory=dict)
 
     def with_(self, source: SourcePartition, archived: ArchivedSegments) -> _Known:
         return replace(self, archived={**self.archived, source: archived})
 
-    def notes(self, life: ClaimedTopic) -> list[CommitMetadata]:
-        """Of the commits of all partitions of the topic."""
-        of_topic = (c for p, c in self.committed.items() if p.topic == life.facts.name)
-        return [n for c in of_topic if _believed(c, life) and (n := read_commit_metadata(c))]
+    def notes(self, topic: ClaimedTopic) -> list[CommitMetadata]:
+        """The metadata of the commits of all partitions of the topic."""
+        of_topic = (c for p, c in self.committed.items() if p.topic == topic.facts.name)
+        return [n for c in of_topic if _commit_of(c, topic) and (n := read_commit_metadata(c))]
 
 
 @dataclass(frozen=True, slots=True)
 class StartResolver:
-    """Runs on a pool. Raises what its parts raise. It claims places, records gaps, forks and where archives begin, all
-    of which may be repeated."""
+    """Runs on a pool. Raises what its parts raise. Claims archive paths, and records gaps, forks and the begins of
+    archives; all of these may be repeated."""
 
     region: str
-    cluster_id: str  # of the cluster this process began with
+    cluster_id: str  # of the cluster at the start of this process
     consumer: SourceConsumer
     admin: ClusterAdmin
     probe: LogProbe
@@ -118,155 +119,156 @@ class StartResolver:
     accept_missing_archive: bool
 
     def resolve(
-        self, wanted: Collection[StartQuery], pool: Executor
+        self, queries: Collection[StartQuery], pool: Executor
     ) -> Mapping[TopicPartition, StartAt | Blocked | Unknown]:
-        """`pool` asks the archive about partitions side by side; not the one this runs on."""
-        lives = self._lives({w.partition.topic for w in wanted}, pool)
+        """`pool` looks partitions up in the archive in parallel; it must not be the pool that this runs on."""
+        claims = self._claimed_topics({query.partition.topic for query in queries}, pool)
         answers: dict[TopicPartition, StartAt | Blocked | Unknown] = {}
         known: list[tuple[StartQuery, ClaimedTopic]] = []
-        for one in wanted:
-            life = lives[one.partition.topic]
-            if isinstance(life, Blocked):
-                answers[one.partition] = life
+        for query in queries:
+            topic = claims[query.partition.topic]
+            if isinstance(topic, Blocked):
+                answers[query.partition] = topic
             else:
-                known.append((one, life))
-        topics = {life.facts.name: life.facts for _, life in known}
+                known.append((query, topic))
+        topics = {topic.facts.name: topic.facts for _, topic in known}
         everything = [TopicPartition(f.name, p) for f in topics.values() for p in range(f.partition_count)]
         committed = self.consumer.committed(everything)
         sources: dict[SourcePartition, int | None] = {}
-        for one, life in known:
-            sources[self._source(one, life)] = self._archived_until(one, life, committed)
-            if life.before is not None:
-                sources[self._source(one, life.before)] = None
+        for query, topic in known:
+            sources[self._source(query, topic)] = self._archived_until(query, topic, committed)
+            if topic.before is not None:
+                sources[self._source(query, topic.before)] = None
         archived = self.archive.find(sources, pool)
-        # last: whatever is archived or committed by now lies below the log's end
-        marks, failed = marks_of(self.admin, [one.partition for one, _ in known], pool)
+        # asked last, so that everything archived or committed by now lies below the log's end
+        marks, failed = marks_of(self.admin, [query.partition for query, _ in known], pool)
         answers |= {p: Unknown(error) for p, error in failed.items()}
-        known = [(one, life) for one, life in known if one.partition not in failed]
+        known = [(query, topic) for query, topic in known if query.partition not in failed]
         facts = _Known(committed, archived, marks)
-        agreed = {w.partition: point for w, life in known if (point := self._agreed(w, life, facts)) is not None}
-        # behind the marks: a log that is cut after this is another one than they say, which its reader notices
+        agreed = {q.partition: point for q, topic in known if (point := self._agreed(q, topic, facts)) is not None}
+        # after the watermarks: a log that is truncated later than this no longer matches them, which its reader notices
         facts = replace(facts, agreed=agreed, compared=compared(self.probe, agreed))
         found = pool.map(lambda pair: self._one(pair[0], pair[1], facts), known)
-        return answers | {one.partition: answer for (one, _), answer in zip(known, found, strict=True)}
+        return answers | {query.partition: answer for (query, _), answer in zip(known, found, strict=True)}
 
-    def _lives(self, topics: Collection[str], pool: Executor) -> Mapping[str, ClaimedTopic | Blocked]:
+    def _claimed_topics(self, topics: Collection[str], pool: Executor) -> Mapping[str, ClaimedTopic | Blocked]:
         cluster_id = self.admin.cluster_id()
         if cluster_id != self.cluster_id:
             return dict.fromkeys(topics, Blocked(another_cluster(cluster_id, self.cluster_id)))
         facts, refused = describe_each(self.admin, topics)
-        lives: dict[str, ClaimedTopic | Blocked] = {
+        found: dict[str, ClaimedTopic | Blocked] = {
             topic: Blocked(f"{topic} is not in the cluster any more") for topic in topics
         }
-        lives |= {topic: Blocked(str(error)) for topic, error in refused.items()}
+        found |= {topic: Blocked(str(error)) for topic, error in refused.items()}
         claimed = self.places.claimed()
-        return lives | dict(
+        return found | dict(
             zip(facts, pool.map(lambda f: self.places.life(f, cluster_id, claimed), facts.values()), strict=True)
         )
 
-    def _source(self, wanted: StartQuery, life: ClaimedTopic) -> SourcePartition:
-        return life.source(self.region, wanted.partition.partition)
+    def _source(self, query: StartQuery, topic: ClaimedTopic) -> SourcePartition:
+        return topic.source(self.region, query.partition.partition)
 
     @staticmethod
     def _archived_until(
-        wanted: StartQuery, life: ClaimedTopic, committed: Mapping[TopicPartition, Committed]
+        query: StartQuery, topic: ClaimedTopic, committed: Mapping[TopicPartition, Committed]
     ) -> int | None:
-        """What the group says, if it also says where the archive begins; None where all of the archive is needed."""
-        said = _believed(committed.get(wanted.partition), life)
-        if said is None or read_commit_metadata(said) is None or wanted.evidence is not None or life.before is not None:
+        """The committed offset, if its metadata also has the begin of the archive; None where the whole archive is
+        needed."""
+        commit = _commit_of(committed.get(query.partition), topic)
+        if commit is None or read_commit_metadata(commit) is None:
             return None
-        return said.next_offset
+        return commit.next_offset if query.evidence is None and topic.before is None else None
 
-    def _one(self, wanted: StartQuery, life: ClaimedTopic, known: _Known) -> StartAt | Blocked:
-        """Objects of one partition that cannot be read hold up no other. They say something, and least of all that
-        there is nothing to say."""
-        source = self._source(wanted, life)
-        sources = [source] if life.before is None else [source, self._source(wanted, life.before)]
+    def _one(self, query: StartQuery, topic: ClaimedTopic, known: _Known) -> StartAt | Blocked:
+        """The answer for one partition. Unreadable control objects block this partition only; they must not be taken
+        for absent ones."""
+        source = self._source(query, topic)
+        sources = [source] if topic.before is None else [source, self._source(query, topic.before)]
         try:
             unreadable = [why for s in sources if (why := known.archived[s].unreadable)]
             if not unreadable:
-                return self._answer(wanted, life, known)
+                return self._answer(query, topic, known)
         except DataError as error:
             unreadable = [str(error)]
         return Blocked(f"{source}: {unreadable[0]}. Restore that object of the archive, below _control/v1/")
 
-    def _answer(self, wanted: StartQuery, life: ClaimedTopic, known: _Known) -> StartAt | Blocked:
-        if wanted.partition not in known.marks:
-            return Blocked(f"{wanted.partition} is not in the cluster any more")
-        source = self._source(wanted, life)
+    def _answer(self, query: StartQuery, topic: ClaimedTopic, known: _Known) -> StartAt | Blocked:
+        if query.partition not in known.marks:
+            return Blocked(f"{query.partition} is not in the cluster any more")
+        source = self._source(query, topic)
         here = known.archived[source]
-        if wanted.contested and self.archive.holds(wanted.contested):
-            return Blocked(wanted.contest)  # going on behind them would accept them unseen
-        found_now = wanted.evidence if wanted.forked == source else None
-        # a deeper loss first: it contests all that the others do, of which one may be what was accepted meanwhile
-        evidence = self._deeper(wanted, life, known) or found_now or self._lost_end(wanted, life, known)
+        if query.contested and self.archive.holds(query.contested):
+            return Blocked(query.contest)  # going on after them would accept them unchecked
+        found_now = query.evidence if query.forked == source else None
+        # the deepest loss first: it contests all that the others contest, and one of those may be accepted by now
+        evidence = self._deeper(query, topic, known) or found_now or self._lost_end(query, topic, known)
         fork = None if evidence is None else evidence.fork(source, here.stored, self.clock.now())
         if fork is not None:
             known = self._forked(fork, here, known)
-        start = self._start(wanted, life, known)
+        start = self._start(query, topic, known)
         if fork is None and not here.is_whole and (isinstance(start, Blocked) or start.lost):
-            # something seems to be missing, which only all that is archived can say
-            return self._answer(wanted, life, known.with_(source, self.archive.whole(source, here)))
+            # something seems to be missing, which only the whole archive can confirm
+            return self._answer(query, topic, known.with_(source, self.archive.whole(source, here)))
         if isinstance(start, Blocked):
             return start
-        if wanted.partition in known.agreed and wanted.partition not in known.compared:
+        if query.partition in known.agreed and query.partition not in known.compared:
             return Blocked(
                 f"{source}: the fork of its log was accepted, and the brokers do not say whether the log has lost more "
                 "since. They are asked again"
             )
         if not here.has_begin:
-            # written down before anything is stored or committed: the only place that says it when offsets expire
+            # recorded before anything is stored or committed: the only copy of it once the group's offsets expire
             begin = ArchiveBegin(offset=start.note.begun_at, reason=start.why, recorded_at=self.clock.now())
-            stands = self.control.record_begin(source, begin)
-            if stands.offset != begin.offset:  # another process was faster
-                return self._answer(wanted, life, known.with_(source, replace(here, has_begin=True)))
+            recorded = self.control.record_begin(source, begin)
+            if recorded.offset != begin.offset:  # another process was faster
+                return self._answer(query, topic, known.with_(source, replace(here, has_begin=True)))
         for offsets in start.lost:
-            self._record(source, offsets, start, known.marks[wanted.partition])
-        return StartAt(life, source, start, tuple(self.archive.beyond(source, here, start.next_offset)))
+            self._record(source, offsets, start, known.marks[query.partition])
+        return StartAt(topic, source, start, tuple(self.archive.beyond(source, here, start.next_offset)))
 
-    def _agreed(self, wanted: StartQuery, life: ClaimedTopic, known: _Known) -> LogPoint | None:
-        """What to have confirmed of a log whose fork was accepted: what is archived up to there has no point that says
-        anything of it, and it may lose more while the operator decides or just after. The consumer is not asked to: it
-        takes a record between the point and its start for a fork."""
-        here, marks = known.archived[self._source(wanted, life)], known.marks.get(wanted.partition)
+    def _agreed(self, query: StartQuery, topic: ClaimedTopic, known: _Known) -> LogPoint | None:
+        """The point that the brokers have to confirm for a log whose fork was accepted: the archive up to the fork has
+        no point that says anything about this log, and the log may lose more while the operator decides or just after.
+        The consumer cannot check it, since it takes a record between the point and its start for a fork."""
+        here, marks = known.archived[self._source(query, topic)], known.marks.get(query.partition)
         point = agreed_point(here.forks, here.details)
         if point is None or marks is None or marks.low > point.next_offset:
-            return None  # or retention took what could be another log's
-        committed = _believed(known.committed.get(wanted.partition), life)
+            return None  # also when retention removed the records that could be of another log
+        committed = _commit_of(known.committed.get(query.partition), topic)
         if committed is not None and committed.next_offset > accepted_until(here.forks, here.details):
-            return None  # what was archived behind the fork is of the new log, and tells more
+            return None  # segments archived after the fork are of the new log, and say more
         return point
 
-    def _deeper(self, wanted: StartQuery, life: ClaimedTopic, known: _Known) -> ForkEvidence | None:
-        """That a log whose fork was accepted has lost more."""
-        truncated = known.compared.get(wanted.partition)
-        committed = _believed(known.committed.get(wanted.partition), life)
+    def _deeper(self, query: StartQuery, topic: ClaimedTopic, known: _Known) -> ForkEvidence | None:
+        """Evidence that a log whose fork was accepted has lost more."""
+        truncated = known.compared.get(query.partition)
+        committed = _commit_of(known.committed.get(query.partition), topic)
         return None if truncated is None else from_truncation(truncated, committed.next_offset if committed else 0)
 
-    def _lost_end(self, wanted: StartQuery, life: ClaimedTopic, known: _Known) -> ForkEvidence | None:
-        """Of a partition whose last segments were stored and not committed: no leader epoch of theirs is known to the
-        group, and records that follow may be a long time in coming."""
-        here, marks = known.archived[self._source(wanted, life)], known.marks[wanted.partition]
-        committed = _believed(known.committed.get(wanted.partition), life)
+    def _lost_end(self, query: StartQuery, topic: ClaimedTopic, known: _Known) -> ForkEvidence | None:
+        """Evidence that a log has lost its end, for a partition whose last segments were stored but not committed: the
+        group does not know their leader epoch, and the next record may come much later."""
+        here, marks = known.archived[self._source(query, topic)], known.marks[query.partition]
+        committed = _commit_of(known.committed.get(query.partition), topic)
         end = end_of(here.stored)
         if committed is None or committed.next_offset > marks.high or end <= marks.high or here.waiting:
             return None
         if end <= accepted_until(here.forks, here.details):
-            return None  # of the log before, and accepted
+            return None  # these segments are of the log before the accepted fork
         return from_lost_end(end, marks.high, committed.next_offset)
 
-    def _start(self, wanted: StartQuery, life: ClaimedTopic, known: _Known) -> Start | Blocked:
-        """In the place of `life`. May read the begin of its archive, and the footer of its last segment."""
-        partition, source = wanted.partition, self._source(wanted, life)
+    def _start(self, query: StartQuery, topic: ClaimedTopic, known: _Known) -> Start | Blocked:
+        """The start in the archive path of `life`. May read the begin of its archive, and its last segment's footer."""
+        partition, source = query.partition, self._source(query, topic)
         here, marks = known.archived[source], known.marks[partition]
-        committed = _believed(known.committed.get(partition), life)
+        committed = _commit_of(known.committed.get(partition), topic)
         note = None if committed is None else read_commit_metadata(committed)
         begun = None if note is None else note.begun_at
         if begun is None and here.has_begin:
             recorded = self.control.begin(source)
             begun = None if recorded is None else recorded.offset
-        if begun is None and life.before is not None:
-            behind = self._behind_fork(wanted, life.before, known)
+        if begun is None and topic.before is not None:
+            behind = self._behind_fork(query, topic.before, known)
             if isinstance(behind, Blocked):
                 return behind
             begun = behind
@@ -276,16 +278,14 @@ class StartResolver:
             archived=here.stored,
             recorded=here.gaps,
             marks=marks,
-            policy_offset=self._policy_offset(wanted, life, known) if is_new else marks.low,
-            partition_count=life.facts.partition_count,
-            life=life.name,
+            policy_offset=self._policy_offset(query, topic, known) if is_new else marks.low,
+            partition_count=topic.facts.partition_count,
+            life=topic.name,
             begun=begun,
             forks=here.forks,
             gaps=here.details,
         )
-        rules = Rules(
-            accept_missing_archive=self.accept_missing_archive, record_gaps=wanted.settings.on_gap == "record"
-        )
+        rules = Rules(accept_missing_archive=self.accept_missing_archive, record_gaps=query.settings.on_gap == "record")
         start = choose_start(facts, rules)
         if isinstance(start, Blocked):
             return start
@@ -297,12 +297,12 @@ class StartResolver:
         point: LogPoint | Blocked | None = None if last is None else last.point
         if committed is not None and committed.leader_epoch is not None:
             point = LogPoint(committed.next_offset, committed.leader_epoch)
-        elif life.before is not None and not here.stored:
-            point = self._fork_point(start, self._source(wanted, life.before), known)
+        elif topic.before is not None and not here.stored:
+            point = self._fork_point(start, self._source(query, topic.before), known)
         return point if isinstance(point, Blocked) else on_the_same_log(start, point, facts)
 
     def _fork_point(self, start: Start, before: SourcePartition, known: _Known) -> LogPoint | Blocked | None:
-        """What the place before knows of the log at the begin of the one behind a fork."""
+        """The point of the log that the archive path before the fork knows at `start`, where the next one begins."""
         there = known.archived[before]
         for fork in there.waiting:
             if fork.end_offset == start.next_offset and fork.leader_epoch is not None:
@@ -310,27 +310,27 @@ class StartResolver:
         last = self.archive.last_record(before, there, start.next_offset)
         return last.point if isinstance(last, LastRecord) else last
 
-    def _behind_fork(self, wanted: StartQuery, before: ClaimedTopic, known: _Known) -> int | Blocked | None:
-        """Where the archive of a place behind a fork begins: where the logs differ. Of a partition whose log did not
-        fork, behind what is archived in the place before. So the two hold everything, and nothing twice. None for a
-        partition that the place before never had: it was added since."""
-        there = known.archived[self._source(wanted, before)]
-        if there.is_unknown and _believed(known.committed.get(wanted.partition), before) is None:
-            return None  # a start policy is for the topic's first place: it would pass over what was written since
+    def _behind_fork(self, query: StartQuery, before: ClaimedTopic, known: _Known) -> int | Blocked | None:
+        """Where the archive below the path after a fork begins: where the logs differ, and for a partition whose log
+        did not fork, after the last offset archived below the path `before`. So the two paths hold everything, and
+        nothing twice. None for a partition that the path before never had, because it was added since."""
+        there = known.archived[self._source(query, before)]
+        if there.is_unknown and _commit_of(known.committed.get(query.partition), before) is None:
+            return None  # the start policy is for a topic's first path: here it would skip what was written since
         if there.waiting:
             return min(fork.contested.start for fork in there.waiting)
-        start = self._start(wanted, before, known)
-        # a commit may be on its way still, and what is stored there is not to be stored here too
+        start = self._start(query, before, known)
+        # a commit may still be in flight, and segments stored there must not be stored here as well
         if isinstance(start, Blocked):
             return start
         if start.lost:
-            return min(offsets.start for offsets in start.lost)  # so that it is this place that records the gap
-        beyond = self.archive.beyond(self._source(wanted, before), there, start.next_offset)
+            return min(offsets.start for offsets in start.lost)  # so that the gap is recorded below this path
+        beyond = self.archive.beyond(self._source(query, before), there, start.next_offset)
         return covered_until(beyond, start.next_offset)
 
     def _forked(self, fork: LogFork, here: ArchivedSegments, known: _Known) -> _Known:
-        """The same, with this fork; also when the record of an earlier one stands at that offset."""
-        # recorded, then held: the next owner finds it, however long the log is by then
+        """Record the fork, and return `known` with it, even if an earlier fork is already recorded at that offset."""
+        # recorded before the partition stops: the next owner finds it, however long the log is by then
         self.control.record_fork(fork)
         log.error(
             "log_forked",
@@ -356,7 +356,7 @@ class StartResolver:
             high=marks.high,
             recorded_at=self.clock.now(),
         )
-        # written down, then passed over: a crash before the next segment leaves a gap that is explained
+        # recorded before it is skipped, so that a crash before the next segment leaves an explained gap
         with durable(Step.RECORD_GAP):
             self.control.record_gap(gap)
         log.warning(
@@ -371,17 +371,18 @@ class StartResolver:
             },
         )
 
-    def _policy_offset(self, wanted: StartQuery, life: ClaimedTopic, known: _Known) -> int:
-        """Partitions that appeared after their topic was first positioned are read from their beginning, whatever the
-        policy, and so are later lives of a topic: what was written before we noticed them is not to be lost."""
-        start, partition, marks = wanted.settings.start, wanted.partition.partition, known.marks[wanted.partition]
-        if start == "earliest" or wanted.appeared or not life.is_first or added_later(partition, known.notes(life)):
+    def _policy_offset(self, query: StartQuery, topic: ClaimedTopic, known: _Known) -> int:
+        """The start policy's offset. Partitions that appeared after their topic was first archived, and later
+        incarnations of a topic, are read from their log start whatever the policy, so that records written before they
+        were noticed are not lost."""
+        start, partition, marks = query.settings.start, query.partition.partition, known.marks[query.partition]
+        if start == "earliest" or query.appeared or not topic.is_first or added_later(partition, known.notes(topic)):
             return marks.low
         if start == "latest":
             return marks.high
-        return self.admin.offsets_at([wanted.partition], start).get(wanted.partition, marks.low)
+        return self.admin.offsets_at([query.partition], start).get(query.partition, marks.low)
 
 
-def _believed(committed: Committed | None, life: ClaimedTopic) -> Committed | None:
-    """None for the commit of an earlier incarnation: an offset of a log that is gone."""
-    return committed if committed is not None and is_of(committed, life.name, is_first=life.is_first) else None
+def _commit_of(committed: Committed | None, topic: ClaimedTopic) -> Committed | None:
+    """`committed`, or None for the commit of an earlier incarnation, whose offset is of a log that is gone."""
+    return committed if committed is not None and is_of(committed, topic.name, is_first=topic.is_first) else None

@@ -2,16 +2,16 @@
 path may be claimed, and by which claim.
 
     the plain path is not claimed       claim it; but not over segments that lie there: an operator adopts them
-    the plain path is the topic's       go on there
-    it is of an earlier incarnation     claim a path of the topic's own
+    the plain path is this topic's      continue there
+    it is of an earlier incarnation     claim a separate path for this topic
     it is of another cluster            blocked: another cluster stands behind the bootstrap address; or `adopt`
-    a fork of its log was adopted       go on where the last one leads: the same topic, and the same topic id
+    a fork of its log was adopted       continue in the path of the last fork: the same topic, the same topic id
 
-A path is claimed once, by a conditional put, before the first segment goes there; a second process takes the claim that
-stands.
+A path is claimed once, by a conditional put, before the first segment is stored there; a second process takes the
+existing claim.
 
-Brokers without topic ids: nothing there distinguishes a topic that was created again from the one before (only its end
-may: a log that is shorter than what was read stops), so `adopt` begins the next incarnation; and so does `adopt_fork`,
+Brokers without topic ids do not distinguish a topic that was created again from the one before, except by its end: a
+partition whose log is shorter than what was read stops. So `adopt` begins the next incarnation; so does `adopt_fork`,
 whose claim names the path before.
 """
 
@@ -44,7 +44,7 @@ from infra.runtime.lifecycle import Clock
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Reading would lose or mix records without anybody noticing: an operator decides."""
+    """Reading would lose or mix records silently: an operator has to decide."""
 
     reason: str
 
@@ -54,17 +54,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedTopic:
-    """A topic as the cluster shows it, from its creation to its deletion, with the archive path that it has."""
+    """One incarnation of a topic, from its creation to its deletion, with its archive path."""
 
-    facts: TopicFacts  # its topic id is empty where brokers have none
+    facts: TopicFacts  # the topic id is empty when brokers have none
     cluster_id: str
     name: str  # the topic id, or the generated one, with the number of a fork; no two incarnations share it
     incarnation: Incarnation
-    before: ClaimedTopic | None = None  # behind a fork: with the path it goes on from
+    before: ClaimedTopic | None = None  # after a fork: the topic with the path before it
 
     @property
     def topic_id(self) -> str:
-        """Or the generated one."""
+        """The topic id, or the generated one when brokers have none."""
         return self.facts.topic_id or self.name
 
     @property
@@ -75,12 +75,12 @@ class ClaimedTopic:
         return SourcePartition.of(region, self.incarnation, partition)
 
     def under(self, id_: str) -> ClaimedTopic:
-        """The same topic under a path of its own."""
+        """The same topic in the path of `id_`."""
         return replace(self, name=id_, incarnation=Incarnation(self.facts.name, id_))
 
 
 def behind_fork(topic: ClaimedTopic, number: int) -> ClaimedTopic:
-    """Where the archive goes on behind the `number`-th fork of the topic's log; behind 0 of them: `topic`."""
+    """The topic with the path where its archive continues after the `number`-th fork of its log; 0: `topic` itself."""
     if not number:
         return topic
     before = replace(behind_fork(topic, number - 1), before=None)
@@ -88,13 +88,13 @@ def behind_fork(topic: ClaimedTopic, number: int) -> ClaimedTopic:
 
 
 def is_last(topic: ClaimedTopic, claimed: Collection[str]) -> bool:
-    """Whether no operator has let the archive of the topic go on in a later path."""
+    """Whether the archive of the topic does not continue in a later path, by an operator's decision."""
     return is_current(topic.incarnation, topic.facts.topic_id, topic.cluster_id, claimed)
 
 
 @dataclass(slots=True)
 class TopicClaims:
-    """Safe to call from several threads; raises what the store raises."""
+    """Thread safe. Raises what the store raises."""
 
     region: str
     control: ControlStore
@@ -102,23 +102,23 @@ class TopicClaims:
     _known: dict[tuple[str, str, str], ClaimedTopic] = field(default_factory=dict)  # a claim never changes
 
     def claimed(self) -> frozenset[str]:
-        """Every path that is claimed now, for `life`; by one listing."""
+        """Every claimed path, by one listing; an argument of `life`."""
         return frozenset(self.control.places(self.region))
 
     def life(self, facts: TopicFacts, cluster_id: str, claimed: Collection[str]) -> ClaimedTopic | Blocked:
-        """The topic as the cluster shows it now, its path claimed; or why an operator must say which one it is."""
+        """The current incarnation of the topic, with its path claimed; or why an operator has to identify it."""
         key = (facts.name, facts.topic_id, cluster_id)
         try:
             if not facts.topic_id:
                 return self._without_id(facts, cluster_id, claimed)
             known = self._known.get(key)
-            life = self._with_id(facts, cluster_id) if known is None else replace(known, facts=facts)
-        except DataError as error:  # a claim that cannot be read says nothing: least of all that there is none
+            topic = self._with_id(facts, cluster_id) if known is None else replace(known, facts=facts)
+        except DataError as error:  # an unreadable claim must not be taken for an absent one
             return Blocked(f"{facts.name}: {error}. Restore that object, or remove it and run `{_adopt(facts.name)}`")
-        if isinstance(life, Blocked):
-            return life
-        self._known[key] = life
-        return behind_fork(life, newest_fork(later_ids(claimed, facts.name), life.name))
+        if isinstance(topic, Blocked):
+            return topic
+        self._known[key] = topic
+        return behind_fork(topic, newest_fork(later_ids(claimed, facts.name), topic.name))
 
     def _with_id(self, facts: TopicFacts, cluster_id: str) -> ClaimedTopic | Blocked:
         first = self._first(facts, facts.topic_id, cluster_id)
@@ -130,9 +130,9 @@ class TopicClaims:
                 return _other_cluster(facts, first, cluster_id)
             if first.topic_id == generated_id(first.cluster_id, first.number):
                 return Blocked(
-                    f"{facts.name}: its archive was begun when the brokers had no topic ids, and now they say "
-                    f"{facts.topic_id}: nothing tells whether it is the same topic. `{_adopt(facts.name)}` begins a "
-                    "place of its own for it"
+                    f"{facts.name}: its archive was begun when the brokers had no topic ids, and now they report "
+                    f"{facts.topic_id}: whether it is the same topic is unknown. `{_adopt(facts.name)}` begins a "
+                    "separate path for it"
                 )
             self._claim(facts, here.path, facts.topic_id, cluster_id)
         return ClaimedTopic(facts=facts, cluster_id=cluster_id, name=facts.topic_id, incarnation=here)
@@ -154,44 +154,44 @@ class TopicClaims:
             return _other_cluster(facts, first, cluster_id)
         if first.topic_id != generated:
             return Blocked(
-                f"{facts.name}: its archive was begun for topic id {first.topic_id}, and now the brokers tell none. "
-                f"Is kafka.bootstrap.servers right? `{_adopt(facts.name)}` begins a place of its own for it"
+                f"{facts.name}: its archive was begun for topic id {first.topic_id}, and now the brokers report none. "
+                f"Is kafka.bootstrap.servers right? `{_adopt(facts.name)}` begins a separate path for it"
             )
         return topic
 
     def _first(self, facts: TopicFacts, name: str, cluster_id: str) -> TopicClaim | Blocked:
-        """The claim of the plain path; ours from now on, if there was none and nothing lies there."""
+        """The claim of the plain path; claims it if it has none and nothing is stored there."""
         claimed = self.control.place(self.region, facts.name)
         if claimed is None and self.control.occupied(self.region, facts.name):
-            # looked at again: another process claims, and then stores, while we look
+            # read again: another process may have claimed it, and then stored, in between
             claimed = self.control.place(self.region, facts.name)
             if claimed is None:
                 return Blocked(
-                    f"{facts.name}: segments lie in its place of the archive, and nothing says which life of the topic "
-                    f"they are of. If they are of the topic that is there now (topic id {facts.topic_id or 'unknown'}),"
-                    f" run `{_adopt(facts.name)}`; if not, move them away"
+                    f"{facts.name}: its archive path holds segments and has no claim that identifies their topic. If "
+                    f"they are of the topic that exists now (topic id {facts.topic_id or 'unknown'}), run "
+                    f"`{_adopt(facts.name)}`; if not, move them away"
                 )
         return claimed or self._claim(facts, facts.name, name, cluster_id)
 
-    def _claim(self, facts: TopicFacts, place: str, name: str, cluster_id: str) -> TopicClaim:
-        number = _lives(self.control, self.region, facts.name)
+    def _claim(self, facts: TopicFacts, path: str, name: str, cluster_id: str) -> TopicClaim:
+        number = _incarnation_count(self.control, self.region, facts.name)
         claim = TopicClaim(topic_id=name, cluster_id=cluster_id, number=number, claimed_at=self.clock.now())
-        # claimed, then stored: a place that holds segments says whose they are, wherever we stop
+        # claimed before anything is stored: wherever a process stops, a path with segments has its claim
         with durable(Step.CLAIM_PLACE):
-            stands = self.control.claim(self.region, place, claim)
+            stored = self.control.claim(self.region, path, claim)
         log.info(
             "place_claimed",
-            extra={log_fields.TOPIC: facts.name, log_fields.KEY: place, log_fields.COUNT: stands.number},
+            extra={log_fields.TOPIC: facts.name, log_fields.KEY: path, log_fields.COUNT: stored.number},
         )
-        return stands
+        return stored
 
 
 def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, clock: Clock) -> ClaimedTopic:
-    """Files the topic as it is now, by an operator's word: in the plain place with all that lies there, if nobody
-    claimed it; else in a place of its own, whatever cluster or life the plain one is of.
+    """Claim an archive path for the topic as it is now, by an operator's decision: the plain path, with everything
+    stored there, if it is not claimed; else a separate path, whichever cluster or incarnation the plain one is of.
 
-    Said again it changes nothing, but where brokers have no topic ids: there it begins the next life. A running egress
-    looks within minutes. Raises TargetError when there is no such topic, and what store and cluster raise.
+    Repeating it changes nothing, except when brokers have no topic ids: there it begins the next incarnation. A running
+    egress follows within minutes. Raises TargetError when the topic does not exist, and what store and cluster raise.
     """
     facts, cluster_id = facts_of(admin, topic)
     later = control.later_ids(region, topic)
@@ -211,7 +211,7 @@ def adopt(control: ControlStore, admin: ClusterAdmin, region: str, topic: str, c
 
 
 def facts_of(admin: ClusterAdmin, topic: str) -> tuple[TopicFacts, str]:
-    """With the cluster's id."""
+    """Facts of the topic, and the id of its cluster. Raises TargetError when the topic does not exist."""
     facts = admin.describe([topic]).get(topic)
     if facts is None:
         raise TargetError(f"adopt {topic}: there is no such topic in this cluster")
@@ -219,11 +219,11 @@ def facts_of(admin: ClusterAdmin, topic: str) -> tuple[TopicFacts, str]:
 
 
 def another_cluster(found: str, wanted: str) -> str:
-    """Why nothing is read: for a cluster that changed under a running process."""
+    """Why nothing is read when the cluster has changed while the process runs."""
     return (
         f"the cluster at kafka.bootstrap.servers is {found or 'unnamed'}, and was {wanted or 'unnamed'} when this "
         "process began: its offsets are of other logs. Point the address at the right cluster; or, if the new one is "
-        "meant, restart, and `replicator adopt <topic>` gives each topic a place of its own"
+        "intended, restart, and `replicator adopt <topic>` gives each topic a separate archive path"
     )
 
 
@@ -231,8 +231,8 @@ def _other_cluster(facts: TopicFacts, first: TopicClaim, cluster_id: str) -> Blo
     return Blocked(
         f"{facts.name}: its archive is of cluster {first.cluster_id}, topic id {first.topic_id}; the cluster at "
         f"kafka.bootstrap.servers is {cluster_id or 'unnamed'} with topic id {facts.topic_id or 'unknown'}. Point the "
-        f"address at the right cluster, give this one a region or prefix of its own, or `{_adopt(facts.name)}` files "
-        "its topic beside the other"
+        f"address at the right cluster, give this one a separate region or prefix, or run `{_adopt(facts.name)}` to "
+        "archive its topic in a separate path"
     )
 
 
@@ -240,7 +240,7 @@ def _adopt(topic: str) -> str:
     return f"replicator adopt {topic}"
 
 
-def _lives(control: ControlStore, region: str, topic: str) -> int:
-    """How many lives of that name were filed."""
+def _incarnation_count(control: ControlStore, region: str, topic: str) -> int:
+    """How many claimed paths the topic name has."""
     later = len(control.later_ids(region, topic))
     return later + (control.place(region, topic) is not None)

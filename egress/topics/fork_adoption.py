@@ -1,4 +1,4 @@
-"""`adopt --fork`: the archive of a topic whose log has forked goes on in a new place."""
+"""`adopt --fork`: continue the archive of a topic whose log has forked in a new path."""
 
 from __future__ import annotations
 
@@ -22,34 +22,36 @@ from infra.runtime.lifecycle import Clock
 def adopt_fork(
     store: SegmentStore, control: ControlStore, admin: ClusterAdmin, region: str, topic: str, *, clock: Clock
 ) -> ClaimedTopic:
-    """Lets the archive go on behind the forks of a topic's log in a new place, for every partition of the topic: see
+    """Continue the archive after the forks of a topic's log in a new path, for every partition of the topic: see
     `formats.forks`. A running egress follows within minutes.
 
-    Repeating it changes nothing, unless the log forked again. Raises TargetError when there is no such topic, no fork
-    of its log that waits for an operator, or egress has not positioned all partitions behind the fork before; and what
-    store and cluster raise.
+    Repeating it changes nothing, unless the log forked again. Raises TargetError when the topic does not exist, when no
+    fork of its log waits for an operator, or when egress has not yet begun all partitions after the previous fork; and
+    what store and cluster raise.
     """
     facts, cluster_id = facts_of(admin, topic)
     claimed = control.places(region)
-    life = TopicClaims(region, control, clock).life(facts, cluster_id, claimed)
-    if isinstance(life, Blocked):
-        raise TargetError(f"adopt --fork {topic}: {life.reason}")
-    place = life.incarnation.path
-    forked = {s.partition for s in control.fork_sources(region, place) if waiting_forks(store, control, s)}
+    current_topic = TopicClaims(region, control, clock).life(facts, cluster_id, claimed)
+    if isinstance(current_topic, Blocked):
+        raise TargetError(f"adopt --fork {topic}: {current_topic.reason}")
+    path = current_topic.incarnation.path
+    forked = {s.partition for s in control.fork_sources(region, path) if waiting_forks(store, control, s)}
     if not forked:
-        if life.before is not None:
-            return life
+        if current_topic.before is not None:
+            return current_topic
         raise TargetError(
-            f"adopt --fork {topic}: no fork of its log is recorded for {region}/{place} that waits for you: there is "
+            f"adopt --fork {topic}: no fork of its log is recorded for {region}/{path} that waits for you: there is "
             "nothing to go on behind"
         )
-    # The resolver looks at one place before the current one: a partition without a begin in this place would be read
-    # from its beginning in the next, although the place before this one holds those records.
-    missing = set(range(facts.partition_count)) - control.begun(region, place) - forked if life.before else set()
+    # The resolver reads one path before the current one: a partition without a begin in this path would be read from
+    # its log start in the next, although the path before this one holds those records.
+    missing = (
+        set(range(facts.partition_count)) - control.begun(region, path) - forked if current_topic.before else set()
+    )
     if missing:
         raise TargetError(
             f"adopt --fork {topic}: egress has not yet found where partitions {sorted(missing)} go on in "
-            f"{region}/{place}, behind the last fork. Let it run until they are archived there, or until /readyz names "
+            f"{region}/{path}, behind the last fork. Let it run until they are archived there, or until /readyz names "
             "what keeps them from it, which is to be mended first; then run this again"
         )
     later = later_ids(claimed, topic)
@@ -58,17 +60,17 @@ def adopt_fork(
         forks = newest_fork(later, facts.topic_id) + 1
         name = fork_id(facts.topic_id, forks)
     else:
-        current = control.place(region, place)
+        current = control.place(region, path)
         forks = 1 + (0 if current is None else current.fork)
         name = generated_id(cluster_id, number)
-    behind = replace(life.under(name), before=replace(life, before=None))
+    behind = replace(current_topic.under(name), before=replace(current_topic, before=None))
     claim = TopicClaim(
         topic_id=facts.topic_id or name,
         cluster_id=cluster_id,
         number=number,
         claimed_at=clock.now(),
         fork=forks,
-        forked_from=place,
+        forked_from=path,
     )
     with durable(Step.CLAIM_PLACE):
         control.claim(region, behind.incarnation.path, claim)
@@ -76,7 +78,7 @@ def adopt_fork(
 
 
 def waiting_forks(store: SegmentStore, control: ControlStore, source: SourcePartition) -> Sequence[LogFork]:
-    """Forks of one partition's log that an operator has not resolved."""
+    """The forks of one partition's log that an operator has not resolved."""
     forks = control.forks(source)
     covered = (info.segment.offsets for info in store.list(source)) if forks else ()
     return unresolved(forks, control.gaps(source), covered) if forks else ()

@@ -1,10 +1,10 @@
-"""Asks, after the last record of a segment was read, whether its topic is still the one that was opened.
+"""Checks, after the last record of a segment was read, that its topic is still the incarnation that was opened.
 
-A consumer goes on silently when a topic is deleted and created again: what it read may be of either log. Topic ids
-never return, so an answer that comes after the last record was read, and names the id that reading began with, proves
-that every record is of that life. One call serves all segments that wait; they gather while a call is under way.
+A consumer continues silently when a topic is deleted and created again: its records may be of either log. Topic ids are
+never reused, so an answer that arrives after the last record was read, and has the id that reading began with, proves
+that every record is of that incarnation. One request serves all waiting segments; they gather while one is in flight.
 
-An error is no answer: it is asked again. Another id, or no such topic, is one: the segment must not be stored.
+After an error the request is repeated. If the id differs, or the topic does not exist, the segment must not be stored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 OnConfirmed = Callable[[bool], None]
 Confirm = Callable[[str, SegmentOrigin, OnConfirmed], None]
-"""Topic, what its segment was opened with, and whom to tell, on some thread, once it is known."""
+"""Topic, origin that its segment was opened with, and callback for the result, which may run on any thread."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +37,13 @@ class _Asked:
 
 @dataclass(slots=True)
 class Confirmations:
-    """`ask` may be called from any thread; `turn` is the poll thread's. `pool` runs one question at a time."""
+    """`ask` may be called from any thread, `turn` only from the poll thread. `pool` runs one request at a time."""
 
     admin: ClusterAdmin
     pool: Executor
     _waiting: list[_Asked] = field(default_factory=list)
     _asking: bool = False
-    _refused: bool = False  # the last question got no answer, for all or some of those who wait
+    _refused: bool = False  # the last request failed for some or all of the waiting segments
     _due_at: datetime | None = None
     _mutex: threading.Lock = field(default_factory=threading.Lock)
 
@@ -51,12 +51,12 @@ class Confirmations:
         with self._mutex:
             self._waiting.append(_Asked(topic, origin, answer))
             if self._asking or self._refused:
-                return  # the question under way began before this one; the next comes when it ends, or is due
+                return  # the request in flight began before this one; the next follows when it ends, or is due
             self._asking = True
         self.pool.submit(self._run)
 
     def turn(self, now: datetime) -> None:
-        """Asks again, a while after an error."""
+        """Repeat a failed request after RETRY."""
         with self._mutex:
             if not self._refused or self._asking:
                 return
@@ -70,7 +70,7 @@ class Confirmations:
     def _run(self) -> None:
         with self._mutex:
             asked, self._waiting = self._waiting, []
-        unanswered = self._tell(asked)
+        unanswered = self._answer(asked)
         with self._mutex:
             self._refused = bool(unanswered)
             self._waiting = unanswered + self._waiting
@@ -79,14 +79,14 @@ class Confirmations:
                 return
         self.pool.submit(self._run)
 
-    def _tell(self, asked: list[_Asked]) -> list[_Asked]:
-        """Those that could not be told."""
+    def _answer(self, asked: list[_Asked]) -> list[_Asked]:
+        """Call back with the results. Returns the entries that got none."""
         try:
             facts, refused = describe_each(self.admin, sorted({a.topic for a in asked}))
-            # where topics have no ids, the cluster's is all there is
+            # topics without ids can only be identified by the cluster id
             nameless = any(not f.topic_id for f in facts.values())
             cluster_id = self.admin.cluster_id() if nameless else ""
-        except Exception as failure:  # whatever it was, it is no answer, and those who wait must not wait for ever
+        except Exception as failure:  # whatever the cause: the waiting segments must get an answer at some time
             log.warning("topics_not_confirmed", extra={log_fields.ERROR: str(failure), log_fields.COUNT: len(asked)})
             return asked
         for topic, error in refused.items():
@@ -94,8 +94,8 @@ class Confirmations:
         for one in asked:
             if one.topic in refused:
                 continue
-            told = facts.get(one.topic)
-            same = told is not None and told.topic_id == one.origin.topic_id
+            found = facts.get(one.topic)
+            same = found is not None and found.topic_id == one.origin.topic_id
             if same and not one.origin.topic_id:
                 same = cluster_id == one.origin.cluster_id
             one.answer(same)

@@ -1,4 +1,4 @@
-"""Is the log that is read the one that was archived? What is known of it, and what follows when it is not. Pure."""
+"""Decides whether the log that is read is the one that was archived, and which offsets a fork contests. Pure."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from infra.contracts.cluster import LogTruncated
 
 @dataclass(slots=True)
 class LogPoints:
-    """Of one partition, in order: one before each segment that is not committed yet, and the last."""
+    """Points of one partition's log, in order: one before each segment that is not committed yet, and the last."""
 
     _points: list[LogPoint] = field(default_factory=list)
 
     def before(self, next_offset: int) -> LogPoint | None:
-        """The last that is known at or before `next_offset`."""
+        """The last known point at or before `next_offset`."""
         return next((p for p in reversed(self._points) if p.next_offset <= next_offset), None)
 
     def read(self, point: LogPoint | None, start: int) -> None:
         """The log has reached `point` in the open segment, which begins at `start`."""
         if point is not None:
-            # one at the same offset gives way, too: a partition that is idle reaches its end again and again
+            # also replaces a point at the same offset: an idle partition reaches its end again and again
             if self._points and self._points[-1].next_offset > min(start, point.next_offset - 1):
                 self._points.pop()
             self._points.append(point)
 
     def unread(self, from_offset: int) -> None:
-        """Everything from there on is read again."""
+        """Drop the points after `from_offset`: everything from there on is read again."""
         self._points = [p for p in self._points if p.next_offset <= from_offset]
 
     def committed(self, next_offset: int) -> int | None:
-        """In which leader epoch the log reached `next_offset`, when that is known for certain. Drops the points before
+        """The leader epoch in which the log reached `next_offset`, if it is known for certain. Drops the points before
         it, and keeps the point itself: a commit may be repeated."""
         point = self.before(next_offset)
         if point is None:
@@ -48,16 +48,16 @@ class LogPoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForkEvidence:
-    """The log is not the one that is archived: they are the same below `agreed` only (None: nothing is known to be)."""
+    """The log is not the one that is archived: the two agree only below `agreed`."""
 
     committed: int  # everything below is archived
-    agreed: int | None
+    agreed: int | None  # None: they are not known to agree anywhere
     leader_epoch: int | None  # of the last record below `committed`, when known
     text: str
 
     def fork(self, source: SourcePartition, archived: Iterable[OffsetRange], found_at: datetime) -> LogFork | None:
-        """None when the archive holds nothing that the log has not. Contested is also what lies behind the first offset
-        that the archive lacks although it has later ones: going on behind those would pass it over."""
+        """None when the archive holds nothing that the log does not. Contests also everything after the first offset
+        that the archive lacks although it has later ones: going on after those would skip it."""
         covered = list(archived)
         end = max(end_of(covered), self.committed)
         missing = uncovered(covered, OffsetRange(self.committed, end - 1)) if self.committed < end else []
@@ -75,7 +75,7 @@ class ForkEvidence:
 
 
 def from_truncation(truncated: LogTruncated, committed: int) -> ForkEvidence:
-    """The broker refused what commit or archive say of the log."""
+    """The broker rejected the point of the log that the commit or the archive knows."""
     point, end = truncated.point, truncated.end_offset
     now = "and no such epoch is in it now" if end is None else f"which ends at {end} now"
     return ForkEvidence(
@@ -87,14 +87,14 @@ def from_truncation(truncated: LogTruncated, committed: int) -> ForkEvidence:
 
 
 def from_contradiction(error: SegmentsDiffer, committed: int) -> ForkEvidence:
-    """What is read is not what is stored beyond the commit."""
+    """Records that were read differ from those stored after the commit."""
     return ForkEvidence(committed=committed, agreed=error.offset, leader_epoch=None, text=str(error))
 
 
 def from_lost_end(end: int, high: int, committed: int) -> ForkEvidence:
-    """The archive, as it was before the source was asked, reaches beyond the log's end: what lies there was in the log,
-    and its offsets will be given to other records. Whether those between the commit and the log's end are still the
-    same is not known."""
+    """The archive, as listed before the source was asked, reaches beyond the log's end: those records were in the log,
+    and their offsets will be given to others. Whether the records between the commit and the log's end are still the
+    same is unknown."""
     return ForkEvidence(
         committed=committed,
         agreed=committed,

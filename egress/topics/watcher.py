@@ -1,4 +1,4 @@
-"""Which topics are archived now, and in which places: asks from time to time, on a pool, and tells what changed."""
+"""Refreshes which topics are archived, and which archive paths are claimed: at an interval, on a pool."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 class Selected:
     settings: EgressTopicSettings
     facts: TopicFacts
-    appeared: bool  # was not there at our first look
+    appeared: bool  # did not exist at the first refresh
 
 
 @dataclass(frozen=True, slots=True)
-class _Look:
+class _Refresh:
     topics: Mapping[str, Selected]
     other_cluster: str | None
     claimed: frozenset[str]
@@ -37,31 +37,31 @@ class _Look:
 
 @dataclass(slots=True)
 class TopicWatcher:
-    """The poll thread calls; the question itself runs on `pool`."""
+    """Use from the poll thread only; the requests run on `pool`."""
 
     admin: ClusterAdmin
     rules: Sequence[TopicRule[EgressTopicSettings]]
     own_topics: Collection[str]
-    cluster_id: str  # of the cluster this process began with
+    cluster_id: str  # of the cluster at the start of this process
     interval: timedelta
     pool: Executor
-    places: Callable[[], frozenset[str]]  # those of the archive that are claimed; raises StoreUnavailable
+    places: Callable[[], frozenset[str]]  # the claimed archive paths; raises StoreUnavailable
     topics: Mapping[str, Selected] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)  # topic -> why the cluster does not show it
     claimed: frozenset[str] = frozenset()
-    other_cluster: str | None = None  # what stands behind the bootstrap address now, if it is another
+    other_cluster: str | None = None  # id of the cluster behind the bootstrap address now, if it is another
     _failures: Failures = field(default_factory=Failures)
-    _looked: bool = False
+    _refreshed: bool = False
     _idle: frozenset[str] = frozenset()
-    _first_look: frozenset[str] | None = None
-    _lookup: Lookup[_Look] = field(init=False)
+    _at_first: frozenset[str] | None = None
+    _lookup: Lookup[_Refresh] = field(init=False)
 
     def __post_init__(self) -> None:
         self._lookup = Lookup(self.pool)
 
     def turn(self, now: datetime) -> bool:
-        """True after the first look, and when something changed. An error keeps what was known: it is no absence; and
-        so does another cluster, whose topics are not these."""
+        """True after the first refresh, and when something changed. After an error the topics known before stay, since
+        they are not absent; also when another cluster answers, whose topics are not these."""
         match self._lookup.take_in():
             case None:
                 if self._lookup.is_due(now):
@@ -76,31 +76,31 @@ class TopicWatcher:
                 self._failures.worked(Attempt.TOPICS)
                 return self._taken_in(found)
 
-    def _taken_in(self, found: _Look) -> bool:
-        """Whether it is news."""
-        self._tell_idle(found.idle)
+    def _taken_in(self, found: _Refresh) -> bool:
+        """Whether something changed."""
+        self._log_idle(found.idle)
         before = self._known
         self.other_cluster, self.claimed = found.other_cluster, found.claimed
         if found.other_cluster is None:
             self.topics, self.refused = found.topics, found.refused
-        news = before != self._known or not self._looked
-        self._looked = True
+        news = before != self._known or not self._refreshed
+        self._refreshed = True
         return news
 
     def alarm(self, now: datetime) -> str:
-        """That what is archived goes on, and what is new is not seen; empty when it is."""
+        """Why topics are not refreshed: archiving continues, but new topics are not found. Empty while they are."""
         return self._failures.alarm(now)
 
     @property
     def _known(self) -> tuple[object, ...]:
         return self.topics, self.refused, self.other_cluster, self.claimed
 
-    def _ask(self) -> _Look:
+    def _ask(self) -> _Refresh:
         cluster_id = self.admin.cluster_id()
         if cluster_id != self.cluster_id:
-            return _Look({}, cluster_id, self.claimed)
+            return _Refresh({}, cluster_id, self.claimed)
         everything = frozenset(self.admin.topics())
-        # a listing leaves out what the principal may not describe: a question by name tells a refusal from an absence
+        # a listing omits topics that the principal may not describe: a request by name tells refused from absent ones
         by_name = {r.pattern.text for r in self.rules if not r.pattern.is_expression}
         chosen = select(everything | by_name | self.topics.keys() | self.refused.keys(), self.rules, self.own_topics)
         facts, errors = describe_each(self.admin, chosen)
@@ -109,22 +109,22 @@ class TopicWatcher:
             "its name out of [egress.topics] and restart egress"
             for n, error in errors.items()
         }
-        if self._first_look is None:
-            self._first_look = everything | refused.keys()
+        if self._at_first is None:
+            self._at_first = everything | refused.keys()
         idle = (r.pattern for r in self.rules if not r.pattern.matches_any(everything | refused.keys()))
-        topics = {n: Selected(chosen[n], facts[n], n not in self._first_look) for n in sorted(facts)}
-        return _Look(topics, None, self._places(), refused, frozenset(map(str, idle)))
+        topics = {n: Selected(chosen[n], facts[n], n not in self._at_first) for n in sorted(facts)}
+        return _Refresh(topics, None, self._claimed_paths(), refused, frozenset(map(str, idle)))
 
-    def _places(self) -> frozenset[str]:
-        """A store that does not answer keeps no new topic from being found."""
+    def _claimed_paths(self) -> frozenset[str]:
+        """The claimed paths; those known before when the store does not answer, so that new topics are found still."""
         try:
             return self.places()
         except TransientError as error:
             log.warning("places_not_refreshed", extra={log_fields.ERROR: str(error)})
             return self.claimed
 
-    def _tell_idle(self, idle: frozenset[str]) -> None:
-        """Perhaps a slip of the pen, perhaps a topic that is still to come: said once."""
+    def _log_idle(self, idle: frozenset[str]) -> None:
+        """Log each rule that matches no topic once: it may be a typing error, or its topic does not exist yet."""
         for rule in sorted(idle - self._idle):
             log.warning("rule_matches_no_topic", extra={log_fields.TOPIC: rule})
         self._idle = idle

@@ -1,1 +1,1 @@
-"""Rounds: records of segments into target topics."""
+"""Delivers the records of segments to target topics, in rounds."""

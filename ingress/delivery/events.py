@@ -1,4 +1,4 @@
-"""What the delivery of one partition is about, and what it tells of its way."""
+"""The target of one partition's delivery, and the events that delivery reports."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from infra.contracts.producer import FailureKind
 
 
 def labels_of(source: SourcePartition) -> dict[str, str]:
-    """Of metrics. By place: two incarnations of a topic may be delivered at a time."""
+    """Metric labels. `topic` is the archive path, since two incarnations of a topic may be delivered at a time."""
     return {"region": source.region, "topic": source.path, "partition": str(source.partition)}
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryTarget:
-    """One partition's way: where its pieces go. `epoch` tells this ownership from an earlier one."""
+    """Where the slices of one partition are delivered. `epoch` distinguishes this ownership from earlier ones."""
 
     source: SourcePartition
     target: TopicPartition
     target_topic_id: str
     epoch: int
     clamp_timestamps: bool
-    begun_at: int | None = None  # source offset; None: an operator said where to go on, or it is not known (yet)
+    begun_at: int | None = None  # source offset; None: an operator set the position, or it is not known (yet)
 
     @property
     def key(self) -> CheckpointKey:
@@ -38,24 +38,24 @@ class DeliveryTarget:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """Runs are in the target, and so is their checkpoint."""
+    """Runs, and their checkpoint, are in the target."""
 
     assignment: DeliveryTarget
     next_offset: int
-    done: bool  # the pieces are delivered to their end
-    count: int = field(default=0, compare=False)  # records, with this report
+    done: bool  # the slices are delivered to their end
+    count: int = field(default=0, compare=False)  # records of this report
     size_bytes: int = field(default=0, compare=False)  # of their columns
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryFailed:
-    """What lies behind the last Progressed is not in the target. REFUSED, DENIED and STALLED: trying again at once will
-    not help. UNKNOWN: it may be there, read the position again."""
+    """Records after the last Progressed are not in the target. REJECTED, DENIED and STALLED: retrying at once will not
+    help. UNKNOWN: they may be in the target, read the position again."""
 
     assignment: DeliveryTarget
     reason: str
     fate: FailureKind
-    offset: int | None = None  # of the one record that is refused
+    offset: int | None = None  # of the single record that is refused
 
 
 @dataclass(frozen=True, slots=True)

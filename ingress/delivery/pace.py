@@ -1,6 +1,6 @@
-"""How much one round of delivery takes: as much as the target acknowledges in good time.
+"""Limits the records of one delivery round to what the target acknowledges in time.
 
-A transaction has a timeout. A round that takes longer is aborted by the target, and the same round would be, again.
+A transaction has a timeout. The target aborts a round that takes longer, and would abort the same round again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ QUICK, SLOW = timedelta(seconds=1), timedelta(seconds=5)
 
 @dataclass(slots=True)
 class Pace:
-    """`limit` is the number of records after which a round takes no more."""
+    """`limit`: number of records at which a round is full."""
 
     most: int
     limit: int = field(init=False)
@@ -26,7 +26,7 @@ class Pace:
         return self.limit < self.most
 
     def took(self, seconds: float, records: int) -> None:
-        """What the last round came to, successful or not."""
+        """Adapt the limit to the last round, successful or not."""
         if seconds > SLOW.total_seconds():
             self.limit = max(min(self.limit, records) // 2, 1)
         elif seconds < QUICK.total_seconds():

@@ -1,7 +1,7 @@
-"""What is being read for delivery: pieces of so many partitions at a time, each one run ahead, on a pool.
+"""Reads segment slices for delivery, of a limited number of partitions at a time, each one run ahead on a pool.
 
 begin ──> waiting ──> open (read one run ahead) ──> taken, run by run ──> dropped
-             ^            └─ again, from an offset on: before anything that waits
+             ^            └─ again, from an offset on: ahead of all that wait
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ingress.delivery.events import DeliveryTarget
 
 @dataclass(frozen=True, slots=True)
 class Narrow:
-    """A record below `until` is refused: runs of `max_records`, until it is alone."""
+    """A record below `until` is refused: read runs of `max_records` until it is alone in its run."""
 
     max_records: int
     until: int
@@ -31,9 +31,9 @@ class Narrow:
 @dataclass(frozen=True, slots=True)
 class _Waiting:
     assignment: DeliveryTarget
-    pieces: Sequence[SegmentSlice]  # they adjoin; none: only the first checkpoint is to be written
+    pieces: Sequence[SegmentSlice]  # adjacent; none: only the first checkpoint is written
     narrow: Narrow | None = None
-    skipped: Sequence[Skipped] = ()  # right before them
+    skipped: Sequence[Skipped] = ()  # offsets right before the slices
 
 
 @dataclass(slots=True, eq=False)
@@ -45,28 +45,28 @@ class SegmentRead:
     ahead: Future[SegmentRun]
     from_offset: int
     next_offset: int  # of the next run to take
-    skipped: Sequence[Skipped]  # to be said with the first run
+    skipped: Sequence[Skipped]  # recorded with the first run
 
     @property
     def segment(self) -> Segment:
-        """The one that the next run begins in."""
+        """The segment that the next run begins in."""
         return remaining(self.pieces, self.next_offset)[0].segment
 
 
 @dataclass(slots=True)
 class ReadAhead:
-    """The delivery thread's, but for `begin` and `release`. `changed` guards what waits; it is notified when something
-    begins, and when a run is read."""
+    """Use from the delivery thread only, except for `begin` and `release`. `changed` guards the waiting slices; it is
+    notified when slices are added, and when a run is read."""
 
     reader: RunReader
     pool: ThreadPoolExecutor
     width: int
     changed: threading.Condition
     _waiting: deque[_Waiting] = field(default_factory=deque)
-    _released: set[int] = field(default_factory=set)  # epochs whose partitions are not ours any more
+    _released: set[int] = field(default_factory=set)  # epochs whose partitions were revoked
     _open: dict[int, SegmentRead] = field(default_factory=dict)  # by epoch
     _served: dict[Hashable, int] = field(default_factory=dict)  # group of partitions -> its last round
-    _apart: set[str | TopicPartition] = field(default_factory=set)  # topics and partitions that may spoil a round
+    _apart: set[str | TopicPartition] = field(default_factory=set)  # topics and partitions that may make a round fail
     _rounds: int = 0
 
     def begin(self, assignment: DeliveryTarget, pieces: Sequence[SegmentSlice], skipped: Sequence[Skipped]) -> None:
@@ -75,16 +75,16 @@ class ReadAhead:
             self.changed.notify_all()
 
     def release(self, epochs: Collection[int]) -> None:
-        """Under `changed`. They are dropped before the next round."""
+        """Drop these epochs before the next round. Call with `changed` acquired."""
         self._released.update(epochs)
 
     @property
-    def is_any_at_hand(self) -> bool:
+    def has_available(self) -> bool:
         return any(reading.ahead.done() for reading in self._open.values())
 
     def members(self, batch_size_class: Callable[[str], Hashable]) -> list[SegmentRead]:
-        """Under `changed`. Who shares the next round: of one lane, and nobody who may spoil it for the others; groups
-        take turns. Opens what waits."""
+        """The reads that share the next round: of one batch size class, and none that may make it fail for the others;
+        groups take turns. Opens waiting slices. Call with `changed` acquired."""
         for epoch in self._released.intersection(self._open):
             self.drop(epoch)
         while self._waiting and len(self._open) < self.width:
@@ -103,27 +103,27 @@ class ReadAhead:
         chosen = min(ready, key=lambda group: self._served.get(group, 0))
         self._rounds += 1
         self._served = {group: at for group, at in self._served.items() if group in groups} | {chosen: self._rounds}
-        first = self._rounds % len(groups[chosen])  # nobody is always the first to be left out of a full round
+        first = self._rounds % len(groups[chosen])  # so that a full round does not always leave out the same one
         return groups[chosen][first:] + groups[chosen][:first]
 
     def set_apart(self, what: str | TopicPartition) -> None:
-        """A topic, or a partition: no other shares its rounds until `joins`. Its own partitions do."""
+        """Give a topic or a partition separate rounds until `joins`; the partitions of a topic share them."""
         self._apart.add(what)
 
     def joins(self, partition: TopicPartition) -> None:
-        """Records of it were delivered."""
+        """Records of `partition` were delivered: it shares rounds again."""
         self._apart -= {partition, partition.topic}
 
     def next_run(self, reading: SegmentRead, run: SegmentRun) -> None:
-        """`run` was taken; the next one is read meanwhile."""
+        """`run` was taken: start to read the next one."""
         reading.next_offset = run.next_offset
         if not run.last:
             reading.ahead = self._read_ahead(reading.runs)
 
     def again(self, reading: SegmentRead, from_offset: int, narrow: Narrow | None) -> None:
-        """Read once more, from there; before anything that waits."""
+        """Read once more from `from_offset`, ahead of all that wait."""
         self.drop(reading.assignment.epoch)
-        # once the first run is delivered, what was skipped before it is said
+        # once the first run is delivered, the offsets skipped before it are recorded already
         skipped = reading.skipped if from_offset == reading.from_offset else ()
         pieces = remaining(reading.pieces, from_offset)
         with self.changed:
@@ -160,5 +160,5 @@ class ReadAhead:
 
 
 def _first_run(next_offset: int) -> Generator[SegmentRun, None, None]:
-    """Nothing but a position."""
+    """A run without records, for the position alone."""
     yield SegmentRun((), 0, 0, next_offset, last=True)

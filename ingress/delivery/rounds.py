@@ -1,4 +1,4 @@
-"""Moves pieces into the target, round by round: runs of every piece at hand, as one call of the TargetWriter.
+"""Delivers slices to the target in rounds: the available runs of several partitions, in one call of the TargetWriter.
 
     controller ──begin──> waiting ──> reading (one run ahead, on a pool) ──> round ──> TargetWriter.deliver
         <── Progressed / Done / Failed / Vanished / Corrupt ────────────────────────────┘
@@ -6,10 +6,10 @@
 Runs on one thread with one TargetWriter. At most `width` partitions are read at a time, one object of each, so memory
 is bounded by width × (two runs + two row groups), however many partitions and segments there are.
 
-A refusal holds up nobody else. A refused record: its partition gets rounds of its own, with runs halved until the
-record is alone; what lies before it is then delivered, and the position is its offset. A topic or a partition of which
-the target takes nothing gets rounds of its own until it does. When the target refuses the process as a writer, all of
-it stands still: one run is tried again after a pause that grows, and nothing is forgotten meanwhile.
+A refusal does not hold up other partitions. When a record is refused, its partition gets separate rounds, with runs
+halved until the record is alone; the records before it are delivered then, and the position is its offset. A topic or a
+partition for which the target accepts nothing gets separate rounds until it does. When the target refuses the process
+as a writer, all delivery stops: one run is retried after pauses that grow, and nothing is dropped meanwhile.
 """
 
 from __future__ import annotations
@@ -49,30 +49,30 @@ from ingress.delivery.read_ahead import Narrow, ReadAhead, SegmentRead
 
 log = logging.getLogger(__name__)
 
-ROUND_LINGER = timedelta(milliseconds=200)  # how much later records may be seen for a fuller transaction
+ROUND_LINGER = timedelta(milliseconds=200)  # how long records may be delayed for a fuller transaction
 
 IDLE = timedelta(milliseconds=50)
 HALT = Backoff(timedelta(seconds=1), timedelta(minutes=1))  # while the target refuses the writer
-GIVING_UP = timedelta(seconds=5)  # for a round that was told to stop: to abort takes the client a moment
+GIVING_UP = timedelta(seconds=5)  # for the client to abort a round
 
 
 @dataclass(slots=True)
 class _Part:
-    """What one partition has in the round under way."""
+    """The records of one partition in the current round."""
 
     reading: SegmentRead
     from_offset: int
     count: int = 0
     size_bytes: int = 0
     last_offset: int = -1  # of a record
-    newest_ms: float | None = None  # stamp of the last record
-    ended: bool = False  # nothing more of it in this round
-    done: bool = False  # the pieces, to their end
-    then: DeliveryEvent | _Refusal | None = None  # why it ended, to be told once what came before is delivered
+    newest_ms: float | None = None  # timestamp of the last record
+    ended: bool = False  # no more runs of it in this round
+    done: bool = False  # the slices are read to their end
+    then: DeliveryEvent | _RefusedRun | None = None  # why it ended; reported once the records before are delivered
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
+class _RefusedRun:
     """A run that cannot be produced as it is."""
 
     reason: str
@@ -82,7 +82,7 @@ class _Refusal:
 
 @dataclass(slots=True)
 class Delivery:
-    """`run` is the delivery thread's; `begin` and `release` are called from the controller's."""
+    """`run` runs on the delivery thread; `begin` and `release` are called from the controller's thread."""
 
     reader: RunReader
     writer: TargetWriter
@@ -92,16 +92,16 @@ class Delivery:
     metrics: Metrics
     stop: Stop
     abandon: Stop  # ends the wait for the target, once a shutdown's deadline has passed
-    fence: Callable[[], object | None] | None = None  # `Placement.fence`; None: nobody else can have the partitions
+    fence: Callable[[], object | None] | None = None  # `Placement.fence`; None: no other process can own the partitions
     width: int = 8
-    round_records: int = 1  # a round takes what is at hand, and goes on until it has so many
-    linger: timedelta = timedelta()  # how long it waits for them
+    round_records: int = 1  # a round takes available runs until it has so many records
+    linger: timedelta = timedelta()  # how long a round waits for them
     # no SimpleQueue: its `get` waits for ever when a signal interrupts it as its timeout ends (CPython 3.11; seen)
     reports: Queue[DeliveryEvent] = field(default_factory=Queue)
     _readings: ReadAhead = field(init=False)
     _pace: Pace = field(init=False)
     _in_round: frozenset[int] = frozenset()
-    _held_back: bool = False  # what is at hand may not go out now
+    _held_back: bool = False  # available runs may not be delivered now
     _halted: str = ""
     _halts: int = 0  # in a row
     _halted_until: datetime | None = None
@@ -116,36 +116,36 @@ class Delivery:
     def begin(
         self, assignment: DeliveryTarget, pieces: Sequence[SegmentSlice], skipped: Sequence[Skipped] = ()
     ) -> None:
-        """Pieces that adjoin. The reports tell how far it got; where one is at fault, what came before is delivered.
-        Without a piece: only a checkpoint at `assignment.begun_at`, the partition's first. `skipped` are offsets before
-        them that were given up: written down with the first position behind them."""
+        """Deliver adjacent slices. `reports` has the progress; when a slice fails, the records before it are delivered.
+        Without a slice only the partition's first checkpoint is written, at `assignment.begun_at`. `skipped`: offsets
+        before the slices that were given up; they are recorded with the first position after them."""
         self._readings.begin(assignment, pieces, skipped)
 
     def release(self, epochs: Collection[int], timeout: timedelta) -> bool:
-        """No new round touches these; waits for the one under way, and gives it up after `timeout`. False when even
-        that did not end in time: without transactions its records may then arrive beside the next owner's."""
+        """Exclude these epochs from new rounds. Waits for the current round, and aborts it after `timeout`. False when
+        even the abort did not end in time: without transactions its records may then mix with the next owner's."""
         with self._mutex:
             self._readings.release(epochs)
             if self._mutex.wait_for(lambda: not self._in_round.intersection(epochs), max(timeout.total_seconds(), 0)):
                 return True
-            # what waits in the producer must not reach the target behind the next owner's records: drop the round,
-            # and let a later release, of others, not take that back
+            # records buffered in the producer must not reach the target after the next owner's records: drop the round,
+            # and do not let a later release of other epochs undo that
             self._give_up_round = True
             return self._mutex.wait_for(
                 lambda: not self._in_round.intersection(epochs), min(timeout, GIVING_UP).total_seconds()
             )
 
     def run(self) -> None:
-        """Until stopped; the round under way is finished, unless `abandon` is set."""
+        """Run until stopped; the current round is finished, unless `abandon` is set."""
         while not self.stop.is_set():
             if not self.turn():
                 with self._mutex:
-                    if self._held_back or not self._readings.is_any_at_hand:
+                    if self._held_back or not self._readings.has_available:
                         self._mutex.wait(IDLE.total_seconds())
         self._readings.close()
 
     def turn(self) -> bool:
-        """One round. False when there was nothing to do, or nothing may be done now."""
+        """One round. False when there was nothing to deliver, or nothing may be delivered now."""
         with self._mutex:
             self._held_back = self._halted_until is not None and self.clock.now() < self._halted_until
             if self._held_back:
@@ -155,11 +155,11 @@ class Delivery:
                 return False
             if self._halted:
                 members = [m for m in members if m.ahead.done()][:1]
-            # one look at who owns what and at the generation that says so: a transaction of these members is refused
-            # by the target once another generation rules
+            # members and fence are read together: the target refuses their transaction once the group has another
+            # generation
             fence = self.fence() if self.fence is not None else None
             self._held_back = self.fence is not None and fence is None
-            if self._held_back:  # in no generation: the target would take what comes with such a fence from anybody
+            if self._held_back:  # in no generation: the target would accept any writer without a fence
                 return False
             self._in_round = frozenset(m.assignment.epoch for m in members)
         try:
@@ -172,12 +172,12 @@ class Delivery:
 
     @property
     def halted(self) -> str:
-        """Why the target takes nothing of this process; empty when it does. From any thread."""
+        """Why the target accepts nothing from this process; empty when it does. Any thread may read it."""
         return self._halted
 
     @property
     def waiting_for_target(self) -> timedelta:
-        """How long the round under way has lasted."""
+        """How long the current round has lasted; zero between rounds."""
         began = self._round_began
         return timedelta(seconds=time.monotonic() - began) if began is not None else timedelta()
 
@@ -198,7 +198,7 @@ class Delivery:
                 self._readings.again(part.reading, part.from_offset, part.reading.narrow)
             return
         except BrokerUnavailable as error:
-            # not everything was taken, perhaps; the rest of it was not produced, and is read again
+            # perhaps some runs were not taken: the rest was not produced, and is read again
             targets = {part.reading.assignment.target for part in parts.values()}
             failures = [RunFailed(p, "UNAVAILABLE", str(error), FailureKind.UNKNOWN) for p in targets]
         else:
@@ -215,7 +215,7 @@ class Delivery:
             self._finish(part, failed.get(target), seconds, in_company=sharing[target] > 1)
 
     def _halt(self, reason: str) -> None:
-        """Empty: the target takes what this process writes."""
+        """Set why the target refuses this process; empty when it does not."""
         if reason and reason != self._halted:
             log.error("delivery_halted", extra={log_fields.REASON: reason})
         elif self._halted and not reason:
@@ -227,7 +227,7 @@ class Delivery:
     def _runs(
         self, members: list[SegmentRead], parts: dict[int, _Part], began: float
     ) -> Generator[TargetRun, None, None]:
-        """What is at hand of every member, again and again until it is enough for a round."""
+        """The available runs of every member, repeatedly until the round is full."""
         total = 0
         while True:
             for reading in members:
@@ -241,13 +241,13 @@ class Delivery:
                         total += run.count
                         yield run
                     part.ended |= reading.narrow is not None
-                    if self._halted:  # not much is repeated that way, while it is refused
+                    if self._halted:  # one run at a time while refused, so that little is repeated
                         return
             if total >= self._pace.limit or self.stop.is_set() or not self._more(members, parts, began):
                 return
 
     def _more(self, members: list[SegmentRead], parts: dict[int, _Part], began: float) -> bool:
-        """Waits for a member's next run. False when none comes, or not soon enough."""
+        """Wait for a member's next run. False when none comes in time."""
 
         def coming() -> list[SegmentRead]:
             return [m for m in members if (p := parts.get(m.assignment.epoch)) is None or not p.ended]
@@ -259,7 +259,7 @@ class Delivery:
             ) and any(m.ahead.done() for m in coming())
 
     def _take(self, reading: SegmentRead, part: _Part) -> TargetRun | None:
-        """The run that was read ahead, made fit for the target; the next one is read meanwhile."""
+        """The run that was read ahead, with its timestamps checked for the target; starts to read the next one."""
         assignment = reading.assignment
         try:
             run = reading.ahead.result()
@@ -274,7 +274,7 @@ class Delivery:
             part.then = DeliveryFailed(assignment, str(error), FailureKind.REJECTED)
         else:
             if checked.refused:
-                part.then = _Refusal(checked.refused, run.count, last_offset(run.batches[-1]))
+                part.then = _RefusedRun(checked.refused, run.count, last_offset(run.batches[-1]))
         if part.then is not None:
             part.ended = True
             return None
@@ -302,10 +302,10 @@ class Delivery:
             reading.skipped if is_first else (),
         )
 
-    # --- what became of it ---
+    # --- results of a round ---
 
     def _finish(self, part: _Part, failure: RunFailed | None, seconds: float, *, in_company: bool) -> None:
-        """`in_company`: of another source, which goes to the same partition."""
+        """`in_company`: another source is delivered to the same target partition in this round."""
         reading, assignment = part.reading, part.reading.assignment
         if failure is None:
             if part.count:
@@ -318,11 +318,11 @@ class Delivery:
             if failure.fate is FailureKind.APART:
                 self._readings.set_apart(assignment.target.topic)
             self._readings.again(reading, part.from_offset, reading.narrow)
-        elif failure.fate is FailureKind.REJECTED and in_company:  # whose record it is shows when each goes by itself
+        elif failure.fate is FailureKind.REJECTED and in_company:  # separate rounds show whose record it is
             self._readings.again(reading, part.from_offset, Narrow(max(part.count, 1), part.last_offset + 1))
         elif failure.fate is FailureKind.REJECTED:
             reason = f"{failure.code}: {failure.reason}"
-            self._refused(reading, part.from_offset, _Refusal(reason, part.count, part.last_offset))
+            self._refused(reading, part.from_offset, _RefusedRun(reason, part.count, part.last_offset))
         else:
             if failure.fate is FailureKind.DENIED:
                 self._readings.set_apart(assignment.target.topic)
@@ -333,7 +333,7 @@ class Delivery:
 
     def _after(self, part: _Part) -> None:
         reading, then = part.reading, part.then
-        if isinstance(then, _Refusal):
+        if isinstance(then, _RefusedRun):
             self._refused(reading, reading.next_offset, then)
         elif then is not None:
             self._readings.drop(reading.assignment.epoch)
@@ -341,10 +341,10 @@ class Delivery:
         elif part.done:
             self._readings.drop(reading.assignment.epoch)
         elif reading.narrow is not None and reading.next_offset >= reading.narrow.until:
-            self._readings.again(reading, reading.next_offset, None)  # it was refused in company only
+            self._readings.again(reading, reading.next_offset, None)  # it was refused only together with another source
 
-    def _refused(self, reading: SegmentRead, from_offset: int, refusal: _Refusal) -> None:
-        if refusal.count == 0:  # no record of it: its first checkpoint
+    def _refused(self, reading: SegmentRead, from_offset: int, refusal: _RefusedRun) -> None:
+        if refusal.count == 0:  # without records: the first checkpoint was refused
             self._readings.drop(reading.assignment.epoch)
             self.reports.put(DeliveryFailed(reading.assignment, refusal.reason, FailureKind.REJECTED))
             return

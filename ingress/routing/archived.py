@@ -1,4 +1,4 @@
-"""What the archive holds that a source of the configuration wants, life by life."""
+"""Selects the archived topics that the configured sources deliver, with their incarnations."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LONGEST_NAME = 249  # Kafka's own rule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedTopic:
-    """What should be delivered to one topic here."""
+    """An archived topic that is delivered to one topic of this cluster."""
 
     region: str
-    lives: Sequence[ArchivedIncarnation]  # in this order; at least one
+    lives: Sequence[ArchivedIncarnation]  # in the order of delivery; at least one
     settings: IngressSource
 
     @property
@@ -37,7 +37,7 @@ class ArchivedTopic:
 
 @dataclass(frozen=True, slots=True)
 class RefusedTopic:
-    """A wish that is not granted, with the reason and the remedy."""
+    """An archived topic that is not delivered, with the reason and the remedy."""
 
     wish: ArchivedTopic
     reason: str
@@ -50,24 +50,24 @@ class RoutingPlan:
     chosen: Mapping[
         str, Sequence[ArchivedTopic]
     ]  # by destination; several go to one only when each of their sources allows it
-    withheld: Sequence[RefusedTopic]  # incarnations that `on_recreate`, or a claim that is missing, holds back
-    refused: Sequence[RefusedTopic]  # wishes that contradict each other or Kafka's rules
+    withheld: Sequence[RefusedTopic]  # incarnations held back by `on_recreate`, or by a missing claim
+    refused: Sequence[RefusedTopic]  # topics that contradict each other or Kafka's rules
     idle: frozenset[tuple[str, str]]  # region and pattern of sources that match no topic of the archive
 
     @property
     def reasons(self) -> Mapping[tuple[str, str], str]:
-        """Why nothing is delivered of an incarnation, by region and place."""
+        """Why an incarnation is not delivered, by region and archive path."""
         refusals = [*self.withheld, *self.refused]
         return {(r.wish.region, life.path): r.reason for r in refusals for life in r.wish.lives}
 
     @property
     def followed(self) -> Mapping[tuple[str, str], str]:
-        """By region and place of a later incarnation: the place of the one that is delivered before it."""
+        """By region and archive path of a later incarnation: the path of the one delivered before it."""
         return {
-            (wish.region, later.path): earlier.path
-            for wishes in self.chosen.values()
-            for wish in wishes
-            for earlier, later in pairwise(wish.lives)
+            (archived_topic.region, later.path): earlier.path
+            for archived_topics in self.chosen.values()
+            for archived_topic in archived_topics
+            for earlier, later in pairwise(archived_topic.lives)
         }
 
 
@@ -79,16 +79,16 @@ class ArchivedTopics:
     control: ControlStore
     settings: IngressSettings
     own_topics: Collection[str]
-    _claims: dict[tuple[str, str], TopicClaim] = field(default_factory=dict)  # by region and place; they never change
+    _claims: dict[tuple[str, str], TopicClaim] = field(default_factory=dict)  # by region and path; claims never change
 
     def plan(self) -> RoutingPlan:
-        """Asks the archive alone. Raises StoreUnavailable."""
+        """Reads only the archive. Raises StoreUnavailable."""
         withheld: list[RefusedTopic] = []
         idle: set[tuple[str, str]] = set()
         wanted: dict[str, list[ArchivedTopic]] = {}
         for region in sorted({s.region for s in self.settings.sources}):
-            for wish in self._of_region(region, withheld, idle):
-                wanted.setdefault(wish.destination, []).append(wish)
+            for archived_topic in self._of_region(region, withheld, idle):
+                wanted.setdefault(archived_topic.destination, []).append(archived_topic)
         chosen, refused = _choose(wanted)
         return RoutingPlan(chosen, withheld, refused, frozenset(idle))
 
@@ -107,22 +107,22 @@ class ArchivedTopics:
                 continue
             if source.on_recreate == "follow" and any(one.id for one in stored):
                 claimed = self.control.claimed(region) if claimed is None else claimed
-                # one of which nothing is stored yet has its number, too, and must not be passed over
+                # an incarnation without stored segments has a number, too, and must not be skipped
                 known = {*stored, *(one for one in claimed if one.topic == topic)}
                 unreadable: dict[str, str] = {}  # by path
                 ordered, unordered = in_order(self._with_claim(region, one, unreadable) for one in known)
                 for life, reason in unordered.items():
-                    wish = ArchivedTopic(region=region, lives=(life,), settings=source)
-                    withheld.append(RefusedTopic(wish, unreadable.get(life.path, reason)))
+                    archived_topic = ArchivedTopic(region=region, lives=(life,), settings=source)
+                    withheld.append(RefusedTopic(archived_topic, unreadable.get(life.path, reason)))
                 if ordered:
                     yield ArchivedTopic(region=region, lives=ordered, settings=source)
                 continue
             for life in (ArchivedIncarnation(incarnation=one) for one in stored):
-                wish = ArchivedTopic(region=region, lives=(life,), settings=source)
+                archived_topic = ArchivedTopic(region=region, lives=(life,), settings=source)
                 if life.id and source.on_recreate == "stop":
-                    withheld.append(RefusedTopic(wish, _stopped(life)))
+                    withheld.append(RefusedTopic(archived_topic, _stopped(life)))
                 else:
-                    yield wish
+                    yield archived_topic
 
     def _idle(self, region: str, topics: Collection[str]) -> Iterator[tuple[str, str]]:
         for source in self.settings.sources:
@@ -130,13 +130,13 @@ class ArchivedTopics:
                 yield region, str(source.topic)
 
     def _with_claim(self, region: str, incarnation: Incarnation, unreadable: dict[str, str]) -> ArchivedIncarnation:
-        place, life = incarnation.path, ArchivedIncarnation(incarnation=incarnation)
-        key = (region, place)
+        path, life = incarnation.path, ArchivedIncarnation(incarnation=incarnation)
+        key = (region, path)
         if key not in self._claims:
             try:
-                claim = self.control.place(region, place)
-            except DataError as error:  # it says nothing; least of all that nobody claimed the place
-                unreadable[place] = f"{error}. Copy _control/v1/places/{place} again from the source's bucket"
+                claim = self.control.place(region, path)
+            except DataError as error:  # an unreadable claim must not be taken for an absent one
+                unreadable[path] = f"{error}. Copy _control/v1/places/{path} again from the source's bucket"
                 return replace(life, is_readable=False)
             if claim is None:
                 return life
@@ -146,8 +146,8 @@ class ArchivedTopics:
 
 def _stopped(life: ArchivedIncarnation) -> str:
     what = (
-        f"topic {life.topic} was deleted and created again at the source: {life.path} is a later life of it, with the "
-        f"topic id {life.id}"
+        f"topic {life.topic} was deleted and created again at the source: {life.path} is a later incarnation of it, "
+        f"with the topic id {life.id}"
     )
     if life.incarnation.fork:
         what = (
@@ -156,29 +156,29 @@ def _stopped(life: ArchivedIncarnation) -> str:
         )
     return (
         f"{what}, and on_recreate = 'stop': nothing of it is delivered. Set on_recreate for this source: 'follow' "
-        "delivers it behind everything of the life before, 'new-topic' to a topic of its own"
+        "delivers it after everything of the previous incarnation, 'new-topic' to a separate topic"
     )
 
 
 def _choose(
     wanted: Mapping[str, Sequence[ArchivedTopic]],
 ) -> tuple[Mapping[str, Sequence[ArchivedTopic]], Sequence[RefusedTopic]]:
-    """Which wishes for each destination are granted together, and which are not."""
+    """Which topics are delivered to each destination, and which are refused."""
     chosen: dict[str, Sequence[ArchivedTopic]] = {}
     refused: list[RefusedTopic] = []
     for name, rivals in wanted.items():
         if len(name) > LONGEST_NAME:
-            for wish in rivals:
+            for archived_topic in rivals:
                 reason = f"its destination {name} has {len(name)} characters, Kafka's limit is {LONGEST_NAME}"
-                refused.append(RefusedTopic(wish, reason))
-        elif len(rivals) == 1 or all(wish.settings.allow_merge for wish in rivals):
+                refused.append(RefusedTopic(archived_topic, reason))
+        elif len(rivals) == 1 or all(archived_topic.settings.allow_merge for archived_topic in rivals):
             chosen[name] = rivals
         else:
-            # whom to prefer would depend on who came first, which each process sees in its own way
-            names = ", ".join(wish.name for wish in rivals)
+            # none is preferred: that would depend on which came first, which processes may see differently
+            names = ", ".join(archived_topic.name for archived_topic in rivals)
             reason = (
                 f"{names} all have the destination {name}: give them different destination_topics, or merge them "
                 "on purpose with allow_merge = true for the source of each"
             )
-            refused += [RefusedTopic(wish, reason) for wish in rivals]
+            refused += [RefusedTopic(archived_topic, reason) for archived_topic in rivals]
     return chosen, refused

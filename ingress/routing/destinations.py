@@ -1,7 +1,7 @@
-"""Which archived topics are delivered where, and the destination topics themselves.
+"""Which archived topics are delivered to which destination topics.
 
-Looks at the archive from time to time. A destination that is absent is created with the source's partition count, and
-so that every timestamp of the source passes and nothing is thrown away for its age; one that exists is taken as it is.
+The archive is listed at an interval. A missing destination is created with the source's partition count, and configured
+to accept every timestamp of the source and to delete nothing by age; an existing one is used as it is.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from ingress.settings import IngressSettings, IngressSource
 
 log = logging.getLogger(__name__)
 
-PARTITIONS_EVERY = 10  # looks; it costs a request per partition. Events name a new one at once, unless they are lost
+# calls of `look` between listings of partitions, which cost a request each; events name new ones, unless they are lost
+PARTITIONS_EVERY = 10
 FOREVER = str(2**63 - 1)
 CREATED_WITH = {
-    # old and future stamps pass as they are; and a stamp of last year must not make the broker delete the record
+    # old and future timestamps pass unchanged, and a timestamp of last year does not make the broker delete the record
     "message.timestamp.type": "CreateTime",
     "message.timestamp.before.max.ms": FOREVER,
     "message.timestamp.after.max.ms": FOREVER,
@@ -36,14 +37,14 @@ CREATED_WITH = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One source topic's way to a destination."""
+    """One source topic that is delivered to a destination."""
 
     region: str
-    lives: Sequence[ArchivedIncarnation]  # what is delivered, in this order; at least one, of one source topic
+    lives: Sequence[ArchivedIncarnation]  # of one source topic, in the order of delivery; at least one
     settings: IngressSource
 
     def sources(self, partition: int) -> Sequence[SourcePartition]:
-        """What goes to a partition there: of each life, in their order."""
+        """The source partitions delivered to a partition: one of each incarnation, in their order."""
         return [life.source(self.region, partition) for life in self.lives]
 
     def succession(self, partition: int) -> Succession:
@@ -52,8 +53,8 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Destination:
-    """A topic here. Several routes lead to it only when each of their sources allows that: partition i of each goes to
-    partition i, with a checkpoint of its own."""
+    """A topic of this cluster. Several routes lead to it only when each of their sources allows that: partition i of
+    each goes to partition i, with a separate checkpoint."""
 
     routes: Sequence[Route]  # at least one
     facts: TopicFacts
@@ -64,55 +65,55 @@ class Destination:
 
     @property
     def has_later_lives(self) -> bool:
-        """Whether a partition may have to turn to another life. Seldom true, and asked in every turn of the loop."""
+        """Whether a partition may have to switch to another incarnation. Seldom true, and read in every loop turn."""
         return any(len(route.lives) > 1 for route in self.routes)
 
     def route_of(self, source: SourcePartition) -> Route | None:
-        """None when nothing of it goes here."""
+        """None when no route delivers it here."""
         return next((route for route in self.routes if source in route.sources(source.partition)), None)
 
 
 @dataclass(frozen=True, slots=True)
 class RoutingTable:
-    """The answer of one look."""
+    """The result of one `look`."""
 
-    destinations: Mapping[str, Destination]  # by the name of the topic here
-    refused: Mapping[str, str]  # region/place (or a partition of it) -> why it is not delivered, and what to do
-    unplaced: Mapping[CheckpointKey, str] = field(default_factory=dict)  # the same of what is wanted, by partition
-    withheld: Mapping[CheckpointKey, str] = field(default_factory=dict)  # the same of what a process leaves no note of
-    earlier: Collection[CheckpointKey] = ()  # earlier incarnations of what is refused: some of them may wait, too
+    destinations: Mapping[str, Destination]  # by the name of the destination topic
+    refused: Mapping[str, str]  # region/path, or a partition of it -> why it is not delivered, and the remedy
+    unplaced: Mapping[CheckpointKey, str] = field(default_factory=dict)  # refused partitions of configured topics
+    withheld: Mapping[CheckpointKey, str] = field(default_factory=dict)  # refused, and not reported by parked notes
+    earlier: Collection[CheckpointKey] = ()  # earlier incarnations of refused ones: some of them may wait, too
 
     @property
     def stopped(self) -> Mapping[CheckpointKey, str]:
-        """Every stored partition that is refused, with the reason. Each process finds the same ones."""
+        """Every stored partition that is refused, with the reason. All processes find the same ones."""
         return {**self.withheld, **self.unplaced}
 
     def route(self, source: SourcePartition, destination: str) -> Route:
-        """Of what is held: once it has none, the look that says so drops it."""
+        """The route of an assigned partition, which has one: the `look` that finds none drops the partition."""
         route = self.destinations[destination].route_of(source)
         if route is None:
             raise ValueError(f"nothing of {source} goes to {destination}")
         return route
 
     def delivers(self, source: SourcePartition, destination: str, topic_id: str) -> bool:
-        """Whether that is what should go there, and the topic there is still the one with this id."""
+        """Whether `source` is delivered to `destination`, and that topic still has the id `topic_id`."""
         found = self.destinations.get(destination)
         if found is None or found.route_of(source) is None:
             return False
         return not topic_id or not found.facts.topic_id or topic_id == found.facts.topic_id
 
     def with_facts(self, facts: Mapping[str, TopicFacts]) -> RoutingTable:
-        """The same with news of some topics here; what is not there any more is left for the next look."""
+        """The same with newer facts of some destinations. Deleted destinations are left to the next `look`."""
         newer = {n: replace(d, facts=facts[n]) for n, d in self.destinations.items() if n in facts}
         return replace(self, destinations={**self.destinations, **newer})
 
 
 @dataclass(slots=True)
 class DestinationFinder:
-    """`look` blocks; one call at a time. `facts` may be called beside it.
+    """`look` blocks and must not run twice at a time. `facts` may be called concurrently with it.
 
-    `cluster_id` was noted at start. Another one behind the same address stops everything while the process runs; a
-    process that starts there has nothing to compare it with, since its checkpoints were left in the other cluster.
+    `cluster_id` is that at the start. Another cluster behind the same address stops all delivery while the process
+    runs. A process that starts there has nothing to compare it with: its checkpoints are in the other cluster.
     """
 
     archive: Archive
@@ -121,38 +122,46 @@ class DestinationFinder:
     settings: IngressSettings
     cluster_id: str = ""  # empty: not known
     _looks: int = 0
-    _idle: frozenset[tuple[str, str]] = frozenset()  # region and pattern: told once
-    _stored: dict[tuple[str, str], Sequence[int]] = field(default_factory=dict)  # partitions by region and place
+    _idle: frozenset[tuple[str, str]] = frozenset()  # region and pattern, logged once
+    _stored: dict[tuple[str, str], Sequence[int]] = field(default_factory=dict)  # partitions by region and path
 
     def look(self, grown: Collection[tuple[str, str]] = ()) -> RoutingTable:
-        """`grown`: region and place of what is known to have more partitions than at the last look. Raises
-        StoreUnavailable or BrokerUnavailable; then nothing changed that matters."""
+        """`grown`: region and archive path of topics that have more partitions than at the last call. Raises
+        StoreUnavailable or BrokerUnavailable, and may be repeated then."""
         if reason := self._other_cluster():
             return self._elsewhere(reason)
         renew = self._looks % PARTITIONS_EVERY == 0
         self._stored = {where: numbers for where, numbers in self._stored.items() if not renew and where not in grown}
         plan = self.wishes.plan()
-        self._tell_idle(plan.idle)
+        self._log_idle(plan.idle)
         refused = {r.wish.name: r.reason for r in [*plan.withheld, *plan.refused]}
         chosen = plan.chosen
         facts = self._facts(chosen, refused)
-        for name, wishes in chosen.items():
-            if name not in facts and not any(wish.name in refused for wish in wishes):
+        for name, archived_topics in chosen.items():
+            if name not in facts and not any(archived_topic.name in refused for archived_topic in archived_topics):
                 try:
-                    self._create(name, wishes)
+                    self._create(name, archived_topics)
                 except (TargetError, DataError) as error:
-                    refused |= dict.fromkeys((wish.name for wish in wishes), str(error))
+                    refused |= dict.fromkeys((archived_topic.name for archived_topic in archived_topics), str(error))
         if len(facts) < len(chosen):
             facts = self._facts(chosen, refused)
         found = {
             n: Destination(
-                routes=[Route(region=w.region, lives=w.lives, settings=w.settings) for w in wishes], facts=facts[n]
+                routes=[Route(region=w.region, lives=w.lives, settings=w.settings) for w in archived_topics],
+                facts=facts[n],
             )
-            for n, wishes in chosen.items()
+            for n, archived_topics in chosen.items()
             if n in facts
         }
-        wishes = [*(wish for some in chosen.values() for wish in some), *(r.wish for r in plan.refused)]
-        refusals = [RefusedTopic(wish, refused[wish.name]) for wish in wishes if wish.name in refused]
+        archived_topics = [
+            *(archived_topic for some in chosen.values() for archived_topic in some),
+            *(r.wish for r in plan.refused),
+        ]
+        refusals = [
+            RefusedTopic(archived_topic, refused[archived_topic.name])
+            for archived_topic in archived_topics
+            if archived_topic.name in refused
+        ]
         unplaced = self._by_partition(refusals)
         for name, destination in found.items():
             too_few = self._too_few_partitions(destination)
@@ -163,46 +172,52 @@ class DestinationFinder:
         return RoutingTable(found, refused, unplaced, self._by_partition(plan.withheld), earlier)
 
     def _elsewhere(self, reason: str) -> RoutingTable:
-        """Nothing of all that is wanted is delivered to a cluster that is another one."""
+        """The routing table for another cluster: everything is refused for `reason`."""
         try:
             plan = self.wishes.plan()
-            wishes = [wish for some in plan.chosen.values() for wish in some]
-            refusals = [*plan.withheld, *plan.refused, *(RefusedTopic(wish, reason) for wish in wishes)]
+            archived_topics = [archived_topic for some in plan.chosen.values() for archived_topic in some]
+            refusals = [
+                *plan.withheld,
+                *plan.refused,
+                *(RefusedTopic(archived_topic, reason) for archived_topic in archived_topics),
+            ]
             withheld, earlier = self._by_partition(refusals), self._earlier(refusals)
             return RoutingTable({}, {"cluster": reason}, {}, withheld, earlier)
         except StoreUnavailable:  # must not keep what was found in the cluster before
             return RoutingTable({}, {"cluster": reason})
 
     def _by_partition(self, refusals: Iterable[RefusedTopic]) -> dict[CheckpointKey, str]:
-        """By what is stored of each, in the last incarnation that has the partition: which one is delivered is known
-        once it has a place."""
+        """Refusals by stored partition, each in the last incarnation that has it: which incarnation is delivered is
+        known only once the partition has a destination."""
         return {keys[-1]: refusal.reason for refusal in refusals for keys in self._keys(refusal.wish)}
 
     def _earlier(self, refusals: Iterable[RefusedTopic]) -> Collection[CheckpointKey]:
         return [key for refusal in refusals for keys in self._keys(refusal.wish) for key in keys[:-1]]
 
-    def _keys(self, wish: ArchivedTopic) -> Iterable[Sequence[CheckpointKey]]:
-        """Of each partition that is stored: the incarnations that have it, in order."""
+    def _keys(self, archived_topic: ArchivedTopic) -> Iterable[Sequence[CheckpointKey]]:
+        """For each stored partition the incarnations that have it, in order."""
         found: dict[int, list[CheckpointKey]] = {}
-        for life in wish.lives:
-            for number in self._partitions(wish.region, life):
-                found.setdefault(number, []).append(CheckpointKey(life.source(wish.region, number), wish.destination))
+        for life in archived_topic.lives:
+            for number in self._partitions(archived_topic.region, life):
+                found.setdefault(number, []).append(
+                    CheckpointKey(life.source(archived_topic.region, number), archived_topic.destination)
+                )
         return found.values()
 
-    def _tell_idle(self, idle: frozenset[tuple[str, str]]) -> None:
-        """A source that matches nothing: perhaps a slip of the pen, perhaps an archive that is still to come."""
+    def _log_idle(self, idle: frozenset[tuple[str, str]]) -> None:
+        """Log each source that matches nothing once: it may be a typing error, or its archive does not exist yet."""
         for region, pattern in sorted(idle - self._idle):
             log.warning("source_matches_no_topic", extra={log_fields.REGION: region, log_fields.TOPIC: pattern})
         self._idle = idle
 
     def facts(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
-        """Of the topics here that exist, as of now. Raises BrokerUnavailable or TargetError."""
+        """Current facts of the destinations that exist. Raises BrokerUnavailable or TargetError."""
         if reason := self._other_cluster():
             raise TargetError(reason)
         return self.admin.describe(names)
 
     def _other_cluster(self) -> str:
-        """Why this is not the cluster that this process began with; empty when it is. Ending the process would not
+        """Why this is not the cluster of the start of this process; empty when it is. Ending the process would not
         help: one that starts here finds no checkpoints, and delivers everything to the wrong cluster."""
         now = self.admin.cluster_id()
         self.cluster_id = self.cluster_id or now
@@ -217,14 +232,16 @@ class DestinationFinder:
     def _facts(
         self, chosen: Mapping[str, Sequence[ArchivedTopic]], refused: dict[str, str]
     ) -> Mapping[str, TopicFacts]:
-        """Of those that exist. One that we may not see is refused alone."""
+        """Facts of the destinations that exist. A destination that may not be described is refused alone."""
         facts, errors = describe_each(self.admin, chosen)
-        refused |= {wish.name: str(error) for name, error in errors.items() for wish in chosen[name]}
+        refused |= {
+            archived_topic.name: str(error) for name, error in errors.items() for archived_topic in chosen[name]
+        }
         return facts
 
-    def _create(self, name: str, wishes: Sequence[ArchivedTopic]) -> None:
-        """With as many partitions as the largest source has, or as is said for it."""
-        count = max(self._partition_count(name, wish) for wish in wishes)
+    def _create(self, name: str, archived_topics: Sequence[ArchivedTopic]) -> None:
+        """Create it with the configured partition count, or that of the largest source."""
+        count = max(self._partition_count(name, archived_topic) for archived_topic in archived_topics)
         with durable(Step.CREATE_TOPIC):
             created = self.admin.create_topic(
                 name, partitions=count, replication_factor=self.settings.replication_factor, configs=CREATED_WITH
@@ -232,21 +249,21 @@ class DestinationFinder:
         if created:
             log.info("destination_created", extra={log_fields.DESTINATION: name, log_fields.COUNT: count})
 
-    def _partition_count(self, name: str, wish: ArchivedTopic) -> int:
-        if wish.settings.partitions is not None:
-            return wish.settings.partitions
-        counts = [self._source_partition_count(wish.region, life) for life in wish.lives]
+    def _partition_count(self, name: str, archived_topic: ArchivedTopic) -> int:
+        if archived_topic.settings.partitions is not None:
+            return archived_topic.settings.partitions
+        counts = [self._source_partition_count(archived_topic.region, life) for life in archived_topic.lives]
         count = max((c for c in counts if c is not None), default=None)
         if count is None:
             raise TargetError(
-                f"destination topic {name} does not exist, and the segments of {wish.name} do not say how many "
-                "partitions the source has (the ancestor wrote them): set `partitions` for this source, or create the "
-                "topic"
+                f"destination topic {name} does not exist, and the segments of {archived_topic.name} do not say how "
+                "many partitions the source has (the ancestor wrote them): set `partitions` for this source, or create "
+                "the topic"
             )
         return count
 
     def _source_partition_count(self, region: str, life: ArchivedIncarnation) -> int | None:
-        """The largest count that the newest segment of any partition tells; a topic never loses partitions."""
+        """The largest count in the footers of the partitions' newest segments; a topic never loses partitions."""
         counts: list[int] = []
         partitions = self.archive.segments.partitions(region, life.path)
         for partition in partitions:
@@ -264,7 +281,7 @@ class DestinationFinder:
         return self._stored[where]
 
     def _too_few_partitions(self, destination: Destination) -> Mapping[SourcePartition, str]:
-        """Each reason names what all of them need: partitions are added once."""
+        """Partitions that the destination lacks. Each reason names the count for all, so partitions are added once."""
         count = destination.facts.partition_count
         wanted = max(
             (p + 1 for r in destination.routes for life in r.lives for p in self._partitions(r.region, life)), default=0

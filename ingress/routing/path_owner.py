@@ -1,8 +1,8 @@
-"""Which topic a place of the archive belongs to, and whether a segment in it is that topic's.
+"""Checks that a segment is of the topic that its archive path belongs to.
 
-Objects may get below a prefix that they do not belong to: another cluster's topic of the same name, copied by mistake.
-Their keys, footers and digests are right, so only the topic's id tells. What says none passes: the ancestor's segments,
-places that nobody claimed, brokers without topic ids.
+Objects of another cluster's topic with the same name may be copied below a prefix by mistake. Their keys, footers and
+digests are valid, so only the topic id distinguishes them. Segments without a known id pass: those of the ancestor,
+those in paths without a claim, and those of brokers without topic ids.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from formats.footer import SegmentFooter
 from infra.archive.control import ControlStore
 from infra.runtime.lifecycle import Deadline
 
-ASK_AGAIN = timedelta(minutes=1)  # for the claim of a place that has none
+ASK_AGAIN = timedelta(minutes=1)  # between reads of a claim that does not exist
 
 
 @dataclass(slots=True)
 class PathOwners:
-    """Safe to call from several threads."""
+    """Thread safe."""
 
     control: ControlStore
     ask_again: timedelta = ASK_AGAIN
-    _claims: dict[tuple[str, str], TopicClaim] = field(default_factory=dict)  # by region and place; they never change
+    _claims: dict[tuple[str, str], TopicClaim] = field(default_factory=dict)  # by region and path; claims never change
     _absent: dict[tuple[str, str], Deadline] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def expect(self, footer: SegmentFooter) -> None:
-        """Raises ForeignSegment when the segment is another topic's than its place, StoreUnavailable."""
+        """Raises ForeignSegment when the segment is of another topic than its archive path, and StoreUnavailable."""
         origin, segment = footer.origin, footer.segment
         if not origin.topic_id:
             return
@@ -40,23 +40,23 @@ class PathOwners:
             return
         raise ForeignSegment(
             f"segment {segment} is of topic id {origin.topic_id} (cluster {origin.cluster_id or 'unknown'}), and its "
-            f"place {segment.source.region}/{segment.source.path} belongs to topic id {claim.topic_id} (cluster "
+            f"path {segment.source.region}/{segment.source.path} belongs to topic id {claim.topic_id} (cluster "
             f"{claim.cluster_id or 'unknown'}): it was copied there from another archive. Remove it from there, and "
-            "restore the segment that belongs there, if there was one; another cluster needs a region or prefix of its "
-            "own"
+            "restore the segment that belongs there, if there was one; another cluster needs a separate region or "
+            "prefix"
         )
 
-    def _claim(self, region: str, place: str, segment: str) -> TopicClaim | None:
-        where = (region, place)
+    def _claim(self, region: str, path: str, segment: str) -> TopicClaim | None:
+        where = (region, path)
         with self._lock:
             known, absent = self._claims.get(where), self._absent.get(where)
         if known is not None or (absent is not None and not absent.expired):
             return known
         try:
-            found = self.control.place(region, place)
-        except MalformedEvent as error:  # which says nothing; least of all that the place is nobody's
+            found = self.control.place(region, path)
+        except MalformedEvent as error:  # an unreadable claim must not be taken for an absent one
             raise ForeignSegment(
-                f"whose segment {segment} is cannot be said: {error}. Copy _control/v1/places/{place} again from the "
+                f"the topic of segment {segment} is unknown: {error}. Copy _control/v1/places/{path} again from the "
                 "source's bucket"
             ) from error
         with self._lock:

@@ -1,9 +1,9 @@
-"""Incarnations of an archived topic: in which order they are delivered, and when the next one follows.
+"""Incarnations of an archived topic: the order of their delivery, and when the next one follows.
 
-The claims of their paths number the incarnations of a topic from 0, without a gap. One follows another into the same
-topic when nothing of the one before is left, by a complete listing that was begun some time after the later one was
-claimed: what a replicated bucket receives keeps no order, so the last segments may come after the first ones of the
-next incarnation.
+The claims of their paths number the incarnations of a topic from 0, without a gap. An incarnation follows into the same
+topic when nothing is left of the previous one, according to a complete listing that began some time after the later one
+was claimed: replication between buckets keeps no order, so the last segments of an incarnation may arrive after the
+first ones of the next.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from formats.segment import SourcePartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchivedIncarnation:
-    """`claim` is None when its path is not claimed, or was not asked for."""
+    """`claim` is None when the path is not claimed, or the claim was not read."""
 
     incarnation: Incarnation
     claim: TopicClaim | None = None
@@ -34,7 +34,7 @@ class ArchivedIncarnation:
 
     @property
     def id(self) -> str:
-        """Empty: it has the plain path."""
+        """Empty for the plain path."""
         return self.incarnation.id
 
     @property
@@ -43,7 +43,8 @@ class ArchivedIncarnation:
 
     @property
     def number(self) -> int | None:
-        """The plain path is the first where nothing says otherwise: an ancestor's archive has no claims."""
+        """The number in the order of delivery, None if unknown. The plain path without a claim is the first: an
+        ancestor's archive has no claims."""
         if self.claim is not None:
             return self.claim.number
         return None if self.id or not self.is_readable else 0
@@ -52,14 +53,14 @@ class ArchivedIncarnation:
         return SourcePartition.of(region, self.incarnation, partition)
 
     def settled_at(self, delay: timedelta) -> datetime | None:
-        """When what is stored of the lives before it can be taken as all of it. By the source's clock."""
+        """When the stored segments of the earlier incarnations can be assumed complete, by the source's clock."""
         return None if self.claim is None else self.claim.claimed_at + delay
 
 
 def in_order(
     lives: Iterable[ArchivedIncarnation],
 ) -> tuple[Sequence[ArchivedIncarnation], Mapping[ArchivedIncarnation, str]]:
-    """The lives whose order is certain, and why it is not for each of the others."""
+    """The incarnations whose order is certain, and for each of the others the reason why it is not."""
     ordered: list[ArchivedIncarnation] = []
     waiting = sorted(lives, key=lambda life: life.path)
     while next_ := [life for life in waiting if life.number == len(ordered)]:
@@ -72,31 +73,32 @@ def in_order(
 
 def _why_unordered(life: ArchivedIncarnation, missing: int, waiting: Sequence[ArchivedIncarnation]) -> str:
     if life.number is None:
-        why = f"its claim _control/v1/places/{life.path} is missing, so nothing says when it was"
+        why = f"its claim _control/v1/places/{life.path} is missing, so its order is unknown"
     elif life.number == missing:
         rivals = ", ".join(o.path for o in waiting if o.number == missing)
-        why = f"the claims of {rivals} have the same number, so nothing says which comes first"
+        why = f"the claims of {rivals} have the same number, so their order is unknown"
     else:
-        why = f"which life has the number {missing}, before its {life.number}, is not known here"
+        why = f"the incarnation with the number {missing}, before its {life.number}, is not known here"
     return (
-        f"{life.path} is a later life of topic {life.topic} and should follow the one before (on_recreate = 'follow'),"
-        f" but {why}. Copy what is missing below _control/v1/places/ of the source's bucket, or set on_recreate = "
-        "'new-topic' to deliver each life to a topic of its own"
+        f"{life.path} is a later incarnation of topic {life.topic} and should follow the previous one (on_recreate = "
+        f"'follow'), but {why}. Copy the missing objects below _control/v1/places/ from the source's bucket, or set "
+        "on_recreate = 'new-topic' to deliver each incarnation to a separate topic"
     )
 
 
 def at_hand(
-    held: SourcePartition,
+    source: SourcePartition,
     sources: Sequence[SourcePartition],
     checkpoints: Mapping[SourcePartition, Checkpoint | CheckpointConflict],
     topic_id: str,
 ) -> SourcePartition:
-    """Which of the lives that go to one partition is delivered now: the last one that was begun, since whoever began
-    it had delivered everything of those before. `held` and those behind it are asked for; checkpoints of another life
-    of the destination (`topic_id` is of the one there now) count only when there are no others."""
-    begun = [s for s in sources[sources.index(held) :] if s in checkpoints]
+    """The incarnation that is delivered to one partition now: the last one that was begun, since an incarnation is
+    begun only after everything of the earlier ones was delivered. Only `source` and later incarnations are considered.
+    Checkpoints of another incarnation of the destination, whose current id is `topic_id`, count only if there are no
+    others."""
+    begun = [s for s in sources[sources.index(source) :] if s in checkpoints]
     here = [s for s in begun if _is_about(checkpoints[s], topic_id)]
-    return (here or begun or [held])[-1]
+    return (here or begun or [source])[-1]
 
 
 def _is_about(checkpoint: Checkpoint | CheckpointConflict, topic_id: str) -> bool:
@@ -105,13 +107,13 @@ def _is_about(checkpoint: Checkpoint | CheckpointConflict, topic_id: str) -> boo
 
 class Turn(Enum):
     WAIT = auto()
-    LOOK = auto()  # a complete listing of the life at hand must say that nothing is left
+    LOOK = auto()  # a complete listing of the current incarnation must show that nothing is left
     FOLLOW = auto()
 
 
 def turn(now: datetime, *, exhausted: bool, listed_at: datetime | None, settled_at: datetime | None) -> Turn:
-    """Whether the next life's turn has come. `exhausted`: nothing known is left of the one at hand; `listed_at`: when
-    its last complete listing was begun; `settled_at`: the next one's."""
+    """Whether the next incarnation follows now. `exhausted`: no known segment is left of the current one; `listed_at`:
+    when its last complete listing began; `settled_at`: of the next one."""
     if settled_at is None or now < settled_at or not exhausted:
         return Turn.WAIT
     return Turn.FOLLOW if listed_at is not None and listed_at >= settled_at else Turn.LOOK
@@ -122,7 +124,7 @@ class Switch:
     """Deliver `source` instead of the incarnation that is delivered now."""
 
     source: SourcePartition
-    finished: Mapping[SourcePartition, int]  # next offsets at which the delivery of those before it has ended
+    finished: Mapping[SourcePartition, int]  # next offsets at which delivery of the earlier ones ended
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +149,7 @@ class Succession:
         checkpoints: Mapping[SourcePartition, Checkpoint | CheckpointConflict],
         topic_id: str,
     ) -> Switch | None:
-        """To the one that whoever delivered before had begun; None: `source` it is."""
+        """Switch to the incarnation that an earlier owner had begun; None when that is `source`."""
         sources = self.sources
         wanted = at_hand(source, sources, checkpoints, topic_id)
         if wanted == source:
@@ -157,5 +159,5 @@ class Succession:
         return Switch(source=wanted, finished=dict.fromkeys(before, 0) | finished)
 
     def followed(self, source: SourcePartition, life: ArchivedIncarnation, next_offset: int) -> Switch:
-        """To `life`, behind all of `source`, which is delivered up to `next_offset`."""
+        """Switch to `life`, after all of `source` was delivered, up to `next_offset`."""
         return Switch(source=life.source(self.region, self.partition), finished={source: next_offset})

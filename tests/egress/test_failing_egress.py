@@ -105,7 +105,7 @@ def test_topics_that_are_not_seen_for_a_minute_are_a_problem(world: World) -> No
     assert problems(process) == {}
 
 
-def test_a_problem_ends_with_its_cause_also_when_the_archive_goes_on_in_another_place(world: World) -> None:
+def test_a_problem_ends_with_its_cause_also_when_the_archive_continues_in_another_path(world: World) -> None:
     process = world.process()
     process.join()
     world.produce(P, 5)
@@ -125,7 +125,7 @@ def test_a_problem_ends_with_its_cause_also_when_the_archive_goes_on_in_another_
     assert problems(process) == {}
 
 
-def test_the_problem_of_reading_again_ends_in_another_place(world: World) -> None:
+def test_the_problem_of_reading_again_ends_in_another_path(world: World) -> None:
     process = world.process()
     process.join()
     later(process, 20)

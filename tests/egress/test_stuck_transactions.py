@@ -38,7 +38,7 @@ def test_age_is_since_the_stable_offset_stands_still() -> None:
     assert [age(40, 40, 80), age(40, 40, 90), age(40, 41, 100)] == [0, 0, 0]
 
 
-def test_it_is_news_once_until_it_moves() -> None:
+def test_a_stuck_transaction_is_reported_once_until_it_moves() -> None:
     stuck = StuckTransactions(timedelta(seconds=60))
     news = []
     for stable, seconds in ((5, 0), (5, 59), (5, 60), (5, 120), (6, 130), (6, 190), (6, 200)):

@@ -85,7 +85,7 @@ def test_what_failed_and_is_gone_is_no_failure_any_more() -> None:
     assert process.ready
 
 
-def test_listings_that_fail_for_long_are_told() -> None:
+def test_listings_that_fail_for_long_are_reported() -> None:
     world = World()
     process = delivered(world)
     world.objects.away = {"list"}

@@ -60,7 +60,7 @@ def test_events_of_partitions_that_have_a_place_or_are_known_make_no_look() -> N
     assert looks(process) == before
 
 
-def test_a_look_that_fails_is_made_again_for_the_same_place() -> None:
+def test_a_refresh_that_fails_is_repeated_for_the_same_path() -> None:
     world = World()
     world.put(0, 3)
     process = joined(world)

@@ -928,7 +928,7 @@ def second_life(world: World, *ranges: tuple[int, int], partition: int = 0) -> N
         world.put(start, end, life="second", partition=partition)
 
 
-def test_later_life_is_refused_by_default_and_the_first_goes_on() -> None:
+def test_later_incarnation_is_refused_by_default_and_the_first_continues() -> None:
     world = reborn("stop")
     process = joined(world)
     second_life(world, (0, 9))
@@ -938,7 +938,7 @@ def test_later_life_is_refused_by_default_and_the_first_goes_on() -> None:
     assert list(process.stopped) == ["a/t@second/0"]
 
 
-def test_later_life_follows_behind_everything_of_the_first() -> None:
+def test_later_incarnation_follows_after_everything_of_the_first() -> None:
     world = reborn("follow")
     process = joined(world)
     second_life(world, (0, 2))
@@ -954,7 +954,7 @@ def test_later_life_follows_behind_everything_of_the_first() -> None:
     assert process.stopped == {}
 
 
-def test_new_owner_goes_on_with_the_life_at_hand() -> None:
+def test_new_owner_continues_with_the_current_incarnation() -> None:
     world = reborn("follow")
     second_life(world, (0, 2))
     joined(world).later(DELAY, turns=8)
@@ -964,7 +964,7 @@ def test_new_owner_goes_on_with_the_life_at_hand() -> None:
     assert world.offsets(C) == numbers((0, 3), (0, 4))
 
 
-def test_life_does_not_follow_while_the_first_is_gapped_or_undelivered() -> None:
+def test_incarnation_does_not_follow_while_the_first_is_gapped_or_undelivered() -> None:
     world = reborn("follow")
     process = joined(world)
     world.put(8, 9)
@@ -982,7 +982,7 @@ def test_life_does_not_follow_while_the_first_is_gapped_or_undelivered() -> None
     assert world.offsets(C) == numbers((0, 9), (0, 2))
 
 
-def test_listing_that_fails_lets_no_life_follow() -> None:
+def test_no_incarnation_follows_after_a_failed_listing() -> None:
     world = reborn("follow")
     process = joined(world)
     second_life(world, (0, 2))
@@ -1012,7 +1012,7 @@ def test_what_lies_behind_a_fork_follows_from_where_the_logs_differ() -> None:
     assert world.checkpoint(life="id-fork1") == 9
 
 
-def test_three_lives_of_different_partition_counts_follow_each_other() -> None:
+def test_three_incarnations_of_different_partition_counts_follow_each_other() -> None:
     """Of partition 1 only the second life has something."""
     world = reborn("follow")
     second_life(world, (0, 2))
@@ -1026,7 +1026,7 @@ def test_three_lives_of_different_partition_counts_follow_each_other() -> None:
     assert world.offsets(D) == [0, 1]
 
 
-def test_segment_that_comes_after_the_next_life_was_begun_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_segment_that_arrives_after_the_next_incarnation_began_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     world = reborn("follow")
     second_life(world, (0, 2))
     joined(world).later(DELAY, turns=8)
@@ -1046,7 +1046,7 @@ def test_segment_that_comes_after_the_next_life_was_begun_is_told(caplog: pytest
     assert not process.ready
 
 
-def test_what_came_after_the_next_life_was_begun_is_found_by_who_was_not_there() -> None:
+def test_segments_that_arrived_after_the_next_incarnation_began_are_found_by_a_new_owner() -> None:
     world = reborn("follow")
     second_life(world, (0, 2))
     joined(world).later(DELAY, turns=8)
@@ -1058,7 +1058,7 @@ def test_what_came_after_the_next_life_was_begun_is_found_by_who_was_not_there()
     assert (process.problems, process.ready) == ({}, True)
 
 
-def test_life_whose_order_is_unknown_is_refused_and_follows_once_it_is_known() -> None:
+def test_incarnation_of_unknown_order_is_refused_and_follows_once_it_is_known() -> None:
     world = reborn("follow")
     world.put(0, 2, life="second")
     process = joined(world)
@@ -1072,7 +1072,7 @@ def test_life_whose_order_is_unknown_is_refused_and_follows_once_it_is_known() -
     assert world.offsets(C) == numbers((0, 3), (0, 2))
 
 
-def test_later_life_goes_to_a_topic_of_its_own() -> None:
+def test_later_incarnation_goes_to_a_separate_topic() -> None:
     world = reborn("new-topic")
     process = joined(world)
     second_life(world, (0, 2))
@@ -1090,7 +1090,7 @@ def test_later_life_goes_to_a_topic_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("policy", "wanted"), [("stop", False), ("follow", True), ("new-topic", True)])
-def test_events_of_later_lives_are_wanted_by_policy(policy: str, *, wanted: bool) -> None:
+def test_events_of_later_incarnations_are_wanted_by_policy(policy: str, *, wanted: bool) -> None:
     controller = reborn(policy).process().controller
     assert controller.wants(SourcePartition("a", "t", 0, "second")) is wanted
     assert controller.wants(SOURCE)
@@ -1194,7 +1194,7 @@ def test_a_backlog_of_small_segments_makes_large_transactions(world: World) -> N
     assert process.metrics.by_label("record_count", **LABELS) == 30_000
 
 
-def test_segments_delivered_together_are_each_told(world: World, caplog: pytest.LogCaptureFixture) -> None:
+def test_segments_delivered_together_are_each_logged(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     for start in range(0, 12, 4):
         world.put(start, start + 3)

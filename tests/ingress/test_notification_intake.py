@@ -223,7 +223,7 @@ class _HealsAfter(Stop):
         return False
 
 
-def test_queue_that_stays_away_is_told() -> None:
+def test_queue_that_stays_unavailable_is_reported() -> None:
     bench = Bench()
     bench.queue.away = True
     bench.intake.stop = stop = _HealsAfter(bench, pauses=4)
@@ -233,7 +233,7 @@ def test_queue_that_stays_away_is_told() -> None:
 
 
 @pytest.mark.parametrize("refuses", ["", "write to events: planned; allow WRITE on the topic"])
-def test_a_log_that_takes_no_events_is_told_although_the_queue_is_empty(bench: Bench, refuses: str) -> None:
+def test_a_log_that_accepts_no_events_is_reported_although_the_queue_is_empty(bench: Bench, refuses: str) -> None:
     """A message that was received is hidden for a while: an answer without one does not mean that all is well. A
     refusal is told at once."""
     bench.log.away, bench.log.refuses = not refuses, refuses

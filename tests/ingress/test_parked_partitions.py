@@ -119,7 +119,7 @@ def test_a_refused_topic_says_so_by_partition() -> None:
     assert world.target.edits == ["park"] * 3, "whoever looks, and however often"
 
 
-def test_the_note_of_a_refused_topic_goes_once_it_has_a_place() -> None:
+def test_the_note_of_a_refused_topic_is_removed_once_it_has_a_destination() -> None:
     """Also when nothing is left to deliver, and when everybody who said so is dead."""
     world = World()
     world.put(0, 3)
@@ -228,7 +228,7 @@ def test_a_lost_gap_behind_which_nothing_is_stored_any_more() -> None:
     assert (process.stopped, world.target.parked) == ({}, {})
 
 
-def test_a_note_of_an_outage_goes_with_the_outage_whoever_owns_the_partition_then() -> None:
+def test_the_parked_note_of_an_outage_ends_with_it_under_any_owner() -> None:
     world = World()
     world.put(0, 9)
     first = joined(world, C)

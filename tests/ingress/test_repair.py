@@ -99,7 +99,7 @@ class TestSeed:
         desk.operator().seed(seeds)
         assert desk.target.checkpoints == {s.key: s.after for s in seeds}
 
-    def test_nobody_delivers_while_it_is_written(self) -> None:
+    def test_no_process_delivers_while_a_seed_is_written(self) -> None:
         desk = Desk()
         desk.operator().seed(desk.operator().plan_seeds(sources(5, 6), "copy", NOW, force=False))
         assert desk.claims == [({TopicPartition("copy", 0), TopicPartition("copy", 1)}, 0, 2)]

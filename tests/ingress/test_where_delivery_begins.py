@@ -145,7 +145,7 @@ def test_the_delay_goes_on_when_the_partition_moves(world: World) -> None:
     assert world.offsets(C) == numbers((200, 299))
 
 
-def test_what_arrives_after_that_is_reported_until_somebody_decides(world: World) -> None:
+def test_segments_that_arrive_later_are_reported_until_an_operator_decides(world: World) -> None:
     world.put(200, 299)
     process = joined(world, C)
     process.later(DELAY, turns=8)

@@ -170,7 +170,7 @@ def test_later_life_is_refused_and_the_first_goes_on(
     archive.await_arrival(numbers((0, 9)))
     archive.claim(1, SECOND)
     archive.put(0, 99, life=SECOND)
-    assert wait_until(told(caplog, "source_refused", f"{archive.topic}@{SECOND} is a later life"), PATIENCE)
+    assert wait_until(told(caplog, "source_refused", f"{archive.topic}@{SECOND} is a later incarnation"), PATIENCE)
     archive.put(10, 19)
     archive.await_arrival(numbers((0, 19)))
 
@@ -196,7 +196,7 @@ def test_later_life_follows_and_a_restart_goes_on_with_it(archive: Archive, run:
     archive.await_arrival(numbers((0, 9), (0, 8)))
 
 
-def test_later_life_goes_to_a_topic_of_its_own(archive: Archive, run: Callable[[Config], Service]) -> None:
+def test_later_incarnation_goes_to_a_separate_topic(archive: Archive, run: Callable[[Config], Service]) -> None:
     archive.put(0, 9)
     archive.put(0, 4, life=SECOND, partitions=3)
     run(archive.config(on_recreate="new-topic"))

@@ -466,7 +466,7 @@ def test_gap_lost_during_a_back_off_is_still_left_when_its_segment_appears() -> 
     assert [type(e) for e in stored(seq, segment(0, 9), at=now)] == [Deliver]
 
 
-def test_a_gap_is_as_old_as_its_first_sight_here_whoever_owns_the_partition() -> None:
+def test_the_age_of_a_gap_counts_from_its_first_sighting_by_any_owner() -> None:
     later = segment(10, 19)
     now = T0 + timedelta(seconds=30)
     seq = core(waited=Waiting(0, T0))  # another process wrote that down

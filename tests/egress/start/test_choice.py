@@ -288,7 +288,7 @@ def test_a_stray_object_contests_nothing_once_it_is_gone() -> None:
     assert isinstance(choose(ours(50), (seg(0, 49),), forks=(fork(100, 50),)), Blocked), "reported by a broker"
 
 
-def test_commits_of_another_life_are_not_believed() -> None:
+def test_commits_of_another_incarnation_are_ignored() -> None:
     assert is_of(ours(30), "id", is_first=True)
     assert not is_of(ours(30), "other", is_first=False)
     assert not is_of(ours(30), "other", is_first=True)

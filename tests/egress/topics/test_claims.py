@@ -61,7 +61,7 @@ def archive() -> Archive:
     return Archive()
 
 
-def test_the_first_life_has_the_plain_place_and_later_ones_their_own(archive: Archive) -> None:
+def test_the_first_incarnation_has_the_plain_path_and_later_ones_separate_paths(archive: Archive) -> None:
     assert archive.incarnation("one") == ""
     assert archive.incarnation("two") == "two"
     assert archive.incarnation("three") == "three"
@@ -88,7 +88,7 @@ def test_a_process_that_claims_and_stores_while_we_look_is_no_stranger(archive: 
     assert archive.incarnation("one") == ""
 
 
-def test_segments_that_nobody_claimed_are_adopted_by_an_operator_only(archive: Archive) -> None:
+def test_segments_without_a_claim_are_adopted_by_an_operator_only(archive: Archive) -> None:
     archive.put("data/a/t/0/0/00000000000000000000-00000000000000000009")
     assert "replicator adopt t" in archive.refusal("one")
     assert archive.control.places("a") == []
@@ -138,7 +138,7 @@ def test_what_is_known_is_not_asked_again(archive: Archive) -> None:
     assert places.life(TopicFacts("t", "one", 1), "c", {"t"}) == first
 
 
-def test_without_topic_ids_the_cluster_and_a_counter_name_the_life(archive: Archive) -> None:
+def test_without_topic_ids_the_cluster_and_a_counter_name_the_incarnation(archive: Archive) -> None:
     assert archive.incarnation("", "c/+") == ""
     claim = archive.control.place("a", "t")
     assert claim is not None

@@ -45,7 +45,7 @@ def many(word: str, count: int) -> list[bytes]:
 # --- while it runs ----------------------------------------------------------------------------------------------------
 
 
-def test_a_longer_life_is_not_taken_for_the_rest_of_the_first(world: World) -> None:
+def test_a_longer_incarnation_is_not_taken_for_the_rest_of_the_first(world: World) -> None:
     """The consumer goes on silently, at an offset that the new log has too."""
     world.broker.append(P, *many("old", 5))
     process = joined(world)
@@ -62,7 +62,7 @@ def test_a_longer_life_is_not_taken_for_the_rest_of_the_first(world: World) -> N
     assert process.stopped == {}
 
 
-def test_a_shorter_life_is_begun_anew(world: World) -> None:
+def test_a_shorter_incarnation_is_read_from_its_start(world: World) -> None:
     """What the consumer wants is out of range: that is no truncation."""
     world.broker.append(P, *many("old", 10))
     process = joined(world)
@@ -76,7 +76,7 @@ def test_a_shorter_life_is_begun_anew(world: World) -> None:
     assert process.stopped == {}
 
 
-def test_an_empty_life_is_seen_by_the_next_look(world: World) -> None:
+def test_an_empty_incarnation_is_found_by_the_next_refresh(world: World) -> None:
     process = joined(world)
     recreate(world)
     process.later(31)
@@ -90,7 +90,7 @@ def test_an_empty_life_is_seen_by_the_next_look(world: World) -> None:
     world.expect(P, life=THIRD)
 
 
-def test_what_was_sealed_in_time_is_stored_in_its_own_place(world: World) -> None:
+def test_segments_sealed_in_time_are_stored_in_their_own_path(world: World) -> None:
     """Confirmed, and then slow to be uploaded: its records are of the first life for certain."""
     process = joined(world)
     process.uploads.holding = True
@@ -211,7 +211,7 @@ def test_a_commit_that_comes_after_the_topic_was_created_again_is_not_believed(w
     assert process.stopped == {}
 
 
-def test_a_later_life_begins_at_its_beginning_whatever_the_policy(world: World) -> None:
+def test_a_later_incarnation_is_read_from_its_log_start_whatever_the_policy(world: World) -> None:
     world.rules = (rule("t", start="latest"),)
     world.broker.append(P, *many("skipped", 5))
     joined(world).stop()
@@ -220,7 +220,7 @@ def test_a_later_life_begins_at_its_beginning_whatever_the_policy(world: World) 
     assert world.values(P, SECOND) == many("new", 3)
 
 
-def test_footers_name_the_life(world: World) -> None:
+def test_footers_name_the_incarnation(world: World) -> None:
     joined(world).stop()
     recreate(world, b"new")
     joined(world).stop()

@@ -83,7 +83,7 @@ def test_checkpoint_follows_every_run() -> None:
     assert seen == [(3, 4), (7, 8), (9, 10)]
 
 
-def test_round_takes_one_run_of_every_piece_at_hand() -> None:
+def test_round_takes_one_run_of_every_available_slice() -> None:
     world = World()
     hand = Hand(world)
     for partition in range(3):
@@ -114,9 +114,9 @@ def test_piece_that_is_still_being_read_does_not_hold_up_the_others() -> None:
     hand.begin(world.put(0, 3), epoch=1)
     hand.begin(world.put(0, 3, partition=1), epoch=2)
     assert not hand.delivery.turn()
-    assert not hand.delivery._readings.is_any_at_hand, "its loop waits"
+    assert not hand.delivery._readings.has_available, "its loop waits"
     hand.pool.run_next()
-    assert hand.delivery._readings.is_any_at_hand, "and does not, when one of them was read before it began to"
+    assert hand.delivery._readings.has_available, "and does not, when one of them was read before it began to"
     assert hand.delivery.turn()
     assert (world.offsets(C), world.offsets(D)) == ([0, 1, 2, 3], [])
     assert not hand.delivery.turn()
@@ -289,7 +289,7 @@ def test_round_goes_on_until_it_is_large_enough() -> None:
     assert [r.next_offset for r in hand.reports() if isinstance(r, Progressed)] == [8]
 
 
-def test_rounds_of_a_slow_target_shrink_and_leave_nobody_out() -> None:
+def test_rounds_of_a_slow_target_shrink_and_leave_no_partition_out() -> None:
     world = World()
     hand = Hand(world)
     hand.delivery._pace = pace = Pace(100)
@@ -479,7 +479,7 @@ class FencedWriter(SlowWriter):
         return super().deliver(runs, should_stop=should_stop)
 
 
-def test_the_fence_is_taken_with_the_look_at_who_owns_what() -> None:
+def test_the_fence_is_read_together_with_the_ownership() -> None:
     """A member that loses a partition meanwhile is told only after the look, so the fence is of before the loss, too:
     a later one would let it write what is another's."""
     world = World()
@@ -613,7 +613,7 @@ def test_the_age_of_a_round_is_its_last_records() -> None:
     assert hand.metrics.observed["replication_latency_seconds"] == pytest.approx([90.0])
 
 
-def test_records_of_a_later_life_are_counted_for_themselves() -> None:
+def test_records_of_a_later_incarnation_are_counted_separately() -> None:
     world = World()
     hand = Hand(world)
     hand.begin(world.put(0, 1))

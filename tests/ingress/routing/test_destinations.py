@@ -144,7 +144,7 @@ def test_two_topics_are_never_merged(later: str) -> None:
         )
 
 
-def test_internal_and_unknown_topics_and_other_lives_are_left_out() -> None:
+def test_internal_and_unknown_topics_and_other_incarnations_are_left_out() -> None:
     world = World(source_settings("^(t|__.*|replicator.*)", None))
     for topic in ("t", "__consumer_offsets", "replicator.checkpoint", "unknown"):
         world.put(0, 9, topic=topic)
@@ -213,7 +213,7 @@ def two_lives(policy: str) -> World:
     return world
 
 
-def test_later_life_is_refused_by_default_with_its_name_and_the_setting() -> None:
+def test_later_incarnation_is_refused_by_default_with_its_name_and_the_setting() -> None:
     world = two_lives("stop")
     assert World().settings.sources[0].on_recreate == "stop"
     found = finder(world).look()
@@ -254,14 +254,14 @@ def test_what_lies_behind_a_fork_follows_or_gets_a_topic_that_says_so() -> None:
         assert found.refused == {}
 
 
-def test_later_life_follows_into_the_same_topic_made_for_the_larger() -> None:
+def test_later_incarnation_follows_into_the_same_topic_made_for_the_larger() -> None:
     found = finder(two_lives("follow")).look()
     assert [life.path for life in found.destinations["copy"].routes[0].lives] == ["t", "t@2-ndLifeOfTopic"]
     assert found.destinations["copy"].facts.partition_count == 3
     assert found.refused == {}
 
 
-def test_life_claimed_but_not_stored_keeps_its_turn() -> None:
+def test_incarnation_claimed_but_not_stored_keeps_its_turn() -> None:
     world = two_lives("follow")
     world.claim(2, "third")
     world.put(0, 1, life="fourth")
@@ -270,7 +270,7 @@ def test_life_claimed_but_not_stored_keeps_its_turn() -> None:
     assert places == ["t", "t@2-ndLifeOfTopic", "t@third", "t@fourth"]
 
 
-def test_later_life_without_a_claim_cannot_follow() -> None:
+def test_later_incarnation_without_a_claim_cannot_follow() -> None:
     world = two_lives("follow")
     world.put(0, 1, life="unclaimed")
     found = finder(world).look()
@@ -299,7 +299,7 @@ def test_claims_that_cannot_be_had_are_an_error_of_the_look() -> None:
         finder(world).look()
 
 
-def test_later_life_gets_a_topic_of_its_own_without_asking_for_claims() -> None:
+def test_later_incarnation_gets_a_separate_topic_without_reading_claims() -> None:
     world = two_lives("new-topic")
     world.objects.memory.delete_many([key for key in world.objects.keys() if "_control" in key])  # noqa: SIM118
     found = finder(world).look()
@@ -310,7 +310,7 @@ def test_later_life_gets_a_topic_of_its_own_without_asking_for_claims() -> None:
     assert found.refused == {}
 
 
-def test_topic_of_a_life_is_never_shared() -> None:
+def test_topic_of_an_incarnation_is_never_shared() -> None:
     world = World(source_settings("^.*", "{topic}", on_recreate="new-topic"))
     world.put(0, 9, life="12345678-a")
     world.put(0, 9, life="12345678-b")
@@ -330,7 +330,7 @@ def test_name_that_grows_too_long_is_refused() -> None:
     assert "249" in found.refused["a/t@12345678"]
 
 
-def test_partitions_that_only_the_later_life_has_are_refused_for_it() -> None:
+def test_partitions_that_only_the_later_incarnation_has_are_refused_for_it() -> None:
     world = two_lives("follow")
     world.broker.create("copy", partitions=2)
     world.put(0, 4, life="2-ndLifeOfTopic", partition=2)

@@ -52,7 +52,7 @@ def test_what_says_nothing_passes(world: World) -> None:
     assert world.offsets(C) == numbers((0, 5))
 
 
-def test_a_place_that_nobody_claimed_is_anybodys_until_it_is_claimed() -> None:
+def test_an_unclaimed_path_accepts_every_topic_until_it_is_claimed() -> None:
     world = World()
     world.put(0, 3, topic_id="theirs")
     process = joined(world, C)

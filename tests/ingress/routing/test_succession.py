@@ -23,7 +23,7 @@ def life(incarnation: str, number: int | None) -> ArchivedIncarnation:
     return ArchivedIncarnation(incarnation=Incarnation("t", incarnation), claim=claim)
 
 
-def test_places_are_lives() -> None:
+def test_archive_paths_are_incarnations() -> None:
     lives = [ArchivedIncarnation(incarnation=parse_incarnation(path)) for path in ("t", "t@id")]
     assert lives == [life("", None), life("id", None)]
     assert [one.path for one in lives] == ["t", "t@id"]
@@ -44,7 +44,7 @@ def test_reasons_name_what_is_missing() -> None:
     _, unordered = in_order([life("", 0), life("A", None), life("B", 2)])
     reasons = {one.id: reason for one, reason in unordered.items()}
     assert "its claim _control/v1/places/t@A is missing" in reasons["A"]
-    assert "which life has the number 1, before its 2" in reasons["B"]
+    assert "the incarnation with the number 1, before its 2" in reasons["B"]
     assert all("on_recreate = 'new-topic'" in reason for reason in reasons.values())
 
 
@@ -77,14 +77,14 @@ def checkpoint(topic_id: str) -> Checkpoint:
         (PLAIN, {PLAIN: "here", A: ""}, A),
     ],
 )
-def test_life_at_hand_is_the_last_that_was_begun(
+def test_current_incarnation_is_the_last_that_was_begun(
     held: SourcePartition, known: dict[SourcePartition, str], wanted: SourcePartition
 ) -> None:
     checkpoints = {source: checkpoint(topic_id) for source, topic_id in known.items()}
     assert at_hand(held, [PLAIN, A, B], checkpoints, "here") == wanted
 
 
-def test_next_life_waits_for_a_listing_begun_after_it_settled() -> None:
+def test_next_incarnation_waits_for_a_listing_begun_after_it_settled() -> None:
     settled_at, second = T0 + timedelta(minutes=30), timedelta(seconds=1)
 
     def at(now: datetime, listed_at: datetime | None, *, exhausted: bool = True) -> Turn:

@@ -119,7 +119,7 @@ def test_an_incarnation_without_its_claim_says_so() -> None:
     target.world.put(0, 9, life="later")
     assert [p.lag for p in target.look().partitions] == [5, 10]
     (problem,) = target.look().problems
-    assert problem.startswith("a/t@later/0 -> copy: t@later is a later life of topic t")
+    assert problem.startswith("a/t@later/0 -> copy: t@later is a later incarnation of topic t")
     assert "_control/v1/places/t@later is missing" in problem
 
 
