@@ -183,7 +183,7 @@ def test_a_partition_that_does_not_move_fails_and_says_how_to_go_on() -> None:
         world.target.fail_next(C, fate=FailureKind.STALLED)
         restoring.turn(seconds=2)
     assert restoring.done == {1}
-    assert restoring.failed == {0: f"no progress for {PATIENCE}; run the restore again to go on"}
+    assert restoring.failed == {0: f"no progress for {PATIENCE}; run the restore again to resume it"}
     world.target._failing.clear()
     again = Restoring(world)
     again.finish()

@@ -107,7 +107,7 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
     assert "absent: nothing of it is stored below a/" in told
     assert "^none.*: nothing of it is stored below a/" in told
     assert "t: t would be restored as 'no name'" in told
-    assert "choose by --incarnation: 'the plain place', 'a1b2c3d4e5f6g7h8i9j0kk'" in told
+    assert "choose one with --incarnation: 'the plain path', 'a1b2c3d4e5f6g7h8i9j0kk'" in told
 
 
 @pytest.mark.parametrize("name", ["..", "__consumer_offsets", "replicator.restore.x"])
@@ -217,7 +217,7 @@ def test_a_life_that_is_chosen_needs_no_claims(life: str) -> None:
 
 
 def test_a_life_that_is_not_stored_is_refused_with_those_that_are() -> None:
-    with pytest.raises(ConfigError, match="no life 'other'; stored are 'the plain place', 'a1b2"):
+    with pytest.raises(ConfigError, match="no incarnation 'other'; stored: 'the plain path', 'a1b2"):
         plan(with_lives(claims={}), select(incarnation="other"))
 
 
@@ -227,7 +227,7 @@ def test_a_life_that_is_not_stored_is_refused_with_those_that_are() -> None:
     ids=["one unclaimed", "the same number", "one between", "the last has nothing stored"],
 )
 def test_lives_of_unknown_order_are_refused(claims: Mapping[str, int]) -> None:
-    with pytest.raises(ConfigError, match="which of its lives is the last is not known; choose by --incarnation"):
+    with pytest.raises(ConfigError, match="the last incarnation is not known; choose one with --incarnation"):
         plan(with_lives(claims=claims))
 
 
