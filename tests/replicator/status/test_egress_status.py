@@ -240,8 +240,8 @@ def test_an_archive_without_a_place_object_waits_for_adopt() -> None:
     cluster = Cluster()
     cluster.world.put(0, 9)
     assert cluster.look().problems == [
-        "t: segments lie in its place of the archive, and no place object says of which life of the topic they are; if "
-        "they are of the one that is there now: replicator adopt t"
+        "t: its archive path holds segments, and no place object names the incarnation of the topic that they "
+        "belong to; if it is the current one: replicator adopt t"
     ]
 
 
