@@ -1,4 +1,4 @@
-"""`replicator checkpoints show|seed`: how far each source partition was delivered, and where it goes on."""
+"""`replicator checkpoints show|seed`: show and set the delivery position of source partitions."""
 
 from __future__ import annotations
 
@@ -187,7 +187,7 @@ def seed(
         destination = destination_of(reach.ingress, name, to)
         found = positions(reach, name, origin)
         if not found:
-            raise TargetError(f"{option} says nothing of {name}: nothing to seed")
+            raise TargetError(f"{option} has no position of {name}: nothing to seed")
         operator = operator_of(reach)
         seeds = operator.plan_seeds(found, destination, SystemClock().now(), force=force, may_lead=may_lead(origin))
         if yes:
@@ -208,7 +208,7 @@ def _origin(
     connect_offsets: str | None,
     connect_cluster: str | None,
 ) -> tuple[str, PositionOrigin]:
-    """The one that is given, and its option. Raises typer.BadParameter, ConfigError."""
+    """The given option and its origin. Raises typer.BadParameter, ConfigError."""
     options = {
         "--offset": offset,
         "--timestamp": timestamp,
@@ -237,7 +237,7 @@ def _origin(
 
 
 def change_text(one: Seed) -> str:
-    """With what it leaves out, and so what to check before --yes."""
+    """One line for a seed, with the offsets it passes over, to be checked before --yes."""
     next_offset = one.after.next_offset
     told = f"{one.key.source} to {one.key.destination_topic}: {_told(one.before)} -> {next_offset}"
     if one.passed_over:

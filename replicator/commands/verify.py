@@ -1,4 +1,4 @@
-"""`replicator verify`: is the archive whole, and is it what the topics hold?"""
+"""`replicator verify`: prove that the archive is whole and equals the topics."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 
@@ -116,7 +116,7 @@ def verify(  # noqa: PLR0917 -- options of a command
         *([VerifyScope(kind=DIRECT, cluster=load_config(target), beside=load_config(source))] if direct else []),
     ]
     if not scopes:
-        raise typer.BadParameter("--no-archive leaves nothing to look at: say --source, --target, or both")
+        raise typer.BadParameter("--no-archive leaves nothing to verify: pass --source, --target, or both")
     on = spark_if(spark, settings)
     proven = ProvenObjects.of(state)
     with Verification(settings, chosen) as verification:
@@ -144,7 +144,7 @@ def verify(  # noqa: PLR0917 -- options of a command
 
 
 def _record(verification: Verification, found: Report, settings: Config) -> None:
-    """For `status`. Whoever may only read is told, and nothing else changes by it."""
+    """Record the proof for `status`. Without write permission, print a message only."""
     from infra.archive.proofs import proven_prefix
 
     try:
@@ -153,7 +153,7 @@ def _record(verification: Verification, found: Report, settings: Config) -> None
         where = f"s3://{settings.s3.bucket}/{proven_prefix(settings.s3.prefix, settings.region)}*"
         complain(
             f"`status` will not know of this proof: {error}. Allow s3:GetObject, s3:PutObject and s3:DeleteObject "
-            f"on {where}, or say --no-record"
+            f"on {where}, or pass --no-record"
         )
 
 

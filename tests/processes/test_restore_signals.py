@@ -106,7 +106,7 @@ def test_ctrl_c_says_where_it_stands_and_the_same_command_goes_on(command: Comma
             assert wait_until(lambda: "stopping; " in command.err(), PATIENCE, interval=timedelta(milliseconds=10))
             answered.append(time.monotonic() - began)
             assert process.wait(PATIENCE.total_seconds()) == 130, command.err()
-        assert "the same command goes on where this one stood" in command.err()
+        assert "run the same command again to resume it" in command.err()
         assert "Traceback" not in command.err()
     assert min(answered) < 1, answered  # the machine has others to serve
     with command.running() as process:

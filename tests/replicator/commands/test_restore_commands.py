@@ -346,6 +346,6 @@ def test_archived_objects_are_asked_for_first(place: Place, commands: Commands) 
     assert "--thaw" in plan["topics"][0]["objections"][0]["why"]
     assert commands.run(*arguments)[0] == 1
     code, text = commands.run(*arguments, "--thaw")
-    assert (code, "asked for 1 archived objects" in text) == (3, True), text
+    assert (code, "requested 1 archived objects" in text) == (3, True), text
     code, text = commands.run(*arguments)  # this server thaws at once
     assert code == 0, text

@@ -58,8 +58,7 @@ def test_what_was_delivered_after_the_last_turn_counts_where_it_stood() -> None:
     standing.told(list(restoring.partitions.values()))
     text = standing.stopped([outcome("a/t/0", 30_000), outcome("a/t/1", 10_000)])
     assert text == (
-        "stopped with 40,000 records, 2 B restored, 0 of 2 partitions over; "
-        "the same command goes on where this one stood"
+        "stopped with 40,000 records, 2 B restored, 0 of 2 partitions over; run the same command again to resume it"
     )
 
 
@@ -111,7 +110,7 @@ def test_the_command_ended_by_a_signal(
         main.main(["restore", "t", "--config", str(file)])
     out, err = capfd.readouterr()
     assert caught.value.code == (130 if number == signal.SIGINT else 1), err
-    assert "stopping; what is under way is delivered first" in err
+    assert "stopping; what is in flight is delivered first" in err
     if not on_spark:
         assert "\n40,000 records, 2 B in " in out
         assert "stopped with 40,000 records, 2 B restored, 0 of 2 partitions over; " in err

@@ -123,7 +123,7 @@ def test_without_the_right_to_write_it_proves_and_says_so(desk: Desk) -> None:
         code, text, err = desk.run("verify", desk.topic, endpoint_url=proxy.endpoint_url)
     assert (code, "everything is as it should be" in text) == (0, True)
     assert "`status` will not know of this proof" in err
-    assert f"s3://{desk.place.bucket}/data/{REGION}/_control/v1/proven/*, or say --no-record" in err
+    assert f"s3://{desk.place.bucket}/data/{REGION}/_control/v1/proven/*, or pass --no-record" in err
     assert desk.shown == "never"
 
 
