@@ -69,7 +69,7 @@ class Selection:
 
     @property
     def digest(self) -> str:
-        said = {
+        fields = {
             "incarnation": self.incarnation,
             "names": dict(self.renaming.names),
             "on_spark": self.on_spark,
@@ -82,7 +82,7 @@ class Selection:
             "topics": sorted(str(pattern) for pattern in self.topics),
             "transforms": list(self.transforms),
         }
-        return blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=5).hexdigest()
+        return blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=5).hexdigest()
 
 
 CHECKPOINTS = "replicator.restore."

@@ -154,8 +154,8 @@ def _not_archived(reach: Clients, source: SourcePartition) -> str:
 def _record(reach: Clients, gap: RecordedGap) -> None:
     with durable(Step.RECORD_GAP):
         reach.control.record_gap(gap)
-    stands = next((g for g in reach.control.gaps(gap.source) if g.offsets == gap.offsets), None)
-    if stands is None or not stands.is_accepted:
+    stored_gap = next((g for g in reach.control.gaps(gap.source) if g.offsets == gap.offsets), None)
+    if stored_gap is None or not stored_gap.is_accepted:
         raise TargetError(f"{gap.source} {gap.offsets} was just recorded for another reason: run it again")
 
 

@@ -188,11 +188,11 @@ def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], 
         head = ("source", "destination", "checkpoint", "by", "age", "archived", "lag", "parked", "skipped", "proven")
         for p in status.partitions:
             c = p.checkpoint
-            said = (c.next_offset, c.author, _age(c.at, now)) if c else (None, "", "")
+            cells = (c.next_offset, c.author, _age(c.at, now)) if c else (None, "", "")
             parked = ("yes" if p.parked.next_offset is None else p.parked.next_offset) if p.parked else ""
             key, skipped, proven = p.key, p.skipped or "", _proven([p.proof], now)
             lag = count_text(p.lag)
-            rows.append((key.source, key.destination_topic, *said, p.archive_end, lag, parked, skipped, proven))
+            rows.append((key.source, key.destination_topic, *cells, p.archive_end, lag, parked, skipped, proven))
     else:
         head = ("source", "destination", "partitions", "lag", "parked", "skipped", "proven", "problems")
         for (place, destination), some in _by_destination(status.partitions):

@@ -161,10 +161,10 @@ def _check(file: Path, key: bytes) -> None:
     from replicator.verify.report import check
 
     try:
-        said: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        content: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise typer.BadParameter(f"--check-report {file}: not a report: {error}") from error
-    check(said, key)
-    state = "everything was as it should be" if said["equal"] else "not everything was as it should be"
-    signed = "signed with the key" if key else "signature not checked: no key" if said["signature"] else "not signed"
-    print_text(f"the report of {said['at']} is unchanged, {signed}; {state}")
+    check(content, key)
+    state = "everything was as it should be" if content["equal"] else "not everything was as it should be"
+    signed = "signed with the key" if key else "signature not checked: no key" if content["signature"] else "not signed"
+    print_text(f"the report of {content['at']} is unchanged, {signed}; {state}")

@@ -93,7 +93,7 @@ def _config(
     except RecursionError:
         raise ConfigError(["tables or lists are nested too deeply"], source=source) from None
     if config is None or reader.problems or reader.variables:
-        raise ConfigError(reader.told(), source=source)
+        raise ConfigError(reader.messages(), source=source)
     return config
 
 
@@ -113,7 +113,7 @@ class _Reader:
         if dotted(path) not in paths:
             paths.append(dotted(path))
 
-    def told(self) -> list[str]:
+    def messages(self) -> list[str]:
         """All problems without duplicates. Problems of a setting whose variable is not set are left out."""
         lacking = {path for paths in self.variables.values() for path in paths}
         missing = [

@@ -37,7 +37,7 @@ class NewPartitions:
     interval: timedelta
     found: RestorePlan | None = None  # the plan to execute instead: all of the current one, and what is new
     _lookup: Lookup[RestorePlan | None] = field(init=False)
-    _told: str = ""
+    _logged: str = ""
 
     def __post_init__(self) -> None:
         self._lookup = Lookup(self.pool)
@@ -55,17 +55,17 @@ class NewPartitions:
                 self.found = found
                 self._put_off(now)
             case Failed(error=error):
-                self._tell(str(error))
+                self._log_once(str(error))
                 self._put_off(now)
         return self.found is not None
 
     def _put_off(self, now: datetime) -> None:
-        self._lookup.due_at = now + self.interval * (AFTER_REFUSAL if self._told else 1)
+        self._lookup.due_at = now + self.interval * (AFTER_REFUSAL if self._logged else 1)
 
     def _ask(self) -> RestorePlan | None:
         known = _carried_out(self.plan)
         if set(self.stored()) <= known:
-            self._tell("")
+            self._log_once("")
             return None
         plan = self.make_plan()
         before = {topic.destination: topic for topic in self.plan.topics}
@@ -76,7 +76,7 @@ class NewPartitions:
         reasons += [
             f"{name}: another incarnation of its source is stored; restore that one by itself" for name in sorted(kept)
         ]
-        self._tell("; ".join(reasons))
+        self._log_once("; ".join(reasons))
         if any(not o.accepted for o in plan.objections):
             return None
         # a topic that was started continues, whatever conflicts its new partitions have
@@ -84,11 +84,11 @@ class NewPartitions:
         fit = replace(plan, topics=[topic for topic in topics if topic is not None])
         return None if _carried_out(fit) <= known else fit
 
-    def _tell(self, reasons: str) -> None:
+    def _log_once(self, reasons: str) -> None:
         """Log `reasons` once while they stay the same; empty: nothing to log."""
-        if reasons and reasons != self._told:
+        if reasons and reasons != self._logged:
             log.warning("newcomers_not_restored", extra={log_fields.REASON: reasons})
-        self._told = reasons
+        self._logged = reasons
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ class Settling:
     """
 
     _seen: dict[SourcePartition, tuple[int, datetime]] = field(default_factory=dict)  # first stored offset, since when
-    _told: dict[SourcePartition, int] = field(default_factory=dict)
+    _logged: dict[SourcePartition, int] = field(default_factory=dict)
 
     def settled(self, plan: RestorePlan, now: datetime) -> RestorePlan:
         """`plan` without the partitions that are held back."""
@@ -122,8 +122,8 @@ class Settling:
             self._seen[source] = (start, since if first == start else now)
             is_settled = any(gap.next_offset == start for gap in partition.recorded)
             is_settled |= now - self._seen[source][1] > SETTLED_AFTER
-        if not is_settled and self._told.get(source) != start:
-            self._told[source] = start
+        if not is_settled and self._logged.get(source) != start:
+            self._logged[source] = start
             why = f"its archive begins at {begin}" if begin is not None else "the start of its archive is not recorded"
             log.warning(
                 "partition_waits",

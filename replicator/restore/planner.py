@@ -90,9 +90,11 @@ class RestorePlanner:
             for name in sorted({name for name in names if names.count(name) > 1})
         ]
         topic_name = checkpoint_topic(selection, restore_id)
-        strange = sorted(set(checkpoint_topics(restore_id, self.admin.topics())) - {topic_name})
-        if strange:
-            why = f"the restore {restore_id} was begun with another selection ({', '.join(strange)}): give this one "
+        other_topics = sorted(set(checkpoint_topics(restore_id, self.admin.topics())) - {topic_name})
+        if other_topics:
+            why = (
+                f"the restore {restore_id} was begun with another selection ({', '.join(other_topics)}): give this one "
+            )
             objections.append(Conflict(what=ConflictKind.CONFLICT, why=f"{why}another --id, or repeat the one it had"))
         return RestorePlan(
             id=restore_id,
@@ -156,8 +158,8 @@ class RestorePlanner:
         facts: TopicFacts | None = None
         configs: Mapping[str, str] = {}
         # the state of a frozen object was queried only if the restore reads it
-        at_hand = {info for p in partitions for info in p.left} - set(cold)
-        chosen = [info for info in _telling(partitions) if info in at_hand or not info.is_frozen]
+        readable = {info for p in partitions for info in p.left} - set(cold)
+        chosen = [info for info in _representative(partitions) if info in readable or not info.is_frozen]
         footers = [f for f in self.pool.map(self._footer, chosen) if f is not None]
         try:
             facts = self.admin.describe([destination]).get(destination)
@@ -167,13 +169,13 @@ class RestorePlanner:
             objections.append(Conflict(what=ConflictKind.NOT_ALLOWED, why=str(error)))
         count = facts.partition_count if facts is not None else wishes.partition_count
         if count is None:
-            told = [f.origin.source_partition_count for f in footers if f.origin.source_partition_count is not None]
-            if not told and partitions:
+            known = [f.origin.source_partition_count for f in footers if f.origin.source_partition_count is not None]
+            if not known and partitions:
                 why = f"{destination} does not exist, and no segment says how many partitions {life.topic} had"
                 objections.append(
                     Conflict(what=ConflictKind.PARTITION_COUNT, why=f"{why}: say so with --partition-count")
                 )
-            count = max([*told, *(p.target.partition + 1 for p in partitions)], default=1)
+            count = max([*known, *(p.target.partition + 1 for p in partitions)], default=1)
         if facts is None:
             objections += against_creation(destination, count, partitions)
             configs = {**CREATED_WITH, **_room_for(footers), **wishes.configs}
@@ -299,10 +301,10 @@ def lives_of(archive: Archive, selection: Selection) -> Sequence[ArchivedIncarna
         for name in sorted(selection.renaming.names.keys() - stored.keys())
     ]
     chosen = []
-    for topic, lives in sorted(stored.items()):
+    for topic, incarnations in sorted(stored.items()):
         try:
             selection.renaming(topic)
-            chosen.append(_life(archive.control, selection, topic, lives))
+            chosen.append(_incarnation(archive.control, selection, topic, incarnations))
         except (ValueError, DataError) as error:
             problems.append(f"{topic}: {error}")
     if problems:
@@ -310,25 +312,25 @@ def lives_of(archive: Archive, selection: Selection) -> Sequence[ArchivedIncarna
     return chosen
 
 
-def _life(
-    control: ControlStore, selection: Selection, topic: str, lives: Sequence[ArchivedIncarnation]
+def _incarnation(
+    control: ControlStore, selection: Selection, topic: str, incarnations: Sequence[ArchivedIncarnation]
 ) -> ArchivedIncarnation:
     """The selected incarnation, or the last one. Raises ValueError when there is none, or the last one is not known."""
     if selection.incarnation is not None:
-        found = [life for life in lives if life.id == selection.incarnation]
+        found = [life for life in incarnations if life.id == selection.incarnation]
         if not found:
-            raise ValueError(f"no incarnation {selection.incarnation!r}; stored: {_named(lives)}")
+            raise ValueError(f"no incarnation {selection.incarnation!r}; stored: {_named(incarnations)}")
         return found[0]
-    if len(lives) == 1:
-        return lives[0]
-    known = {life.incarnation for life in lives} | {
+    if len(incarnations) == 1:
+        return incarnations[0]
+    known = {life.incarnation for life in incarnations} | {
         one for one in control.claimed(selection.region) if one.topic == topic
     }
     ordered, unordered = in_order(
         ArchivedIncarnation(incarnation=one, claim=control.place(selection.region, one.path)) for one in sorted(known)
     )
-    if unordered or ordered[-1].path not in {life.path for life in lives}:
-        raise ValueError(f"the last incarnation is not known; choose one with --incarnation: {_named(lives)}")
+    if unordered or ordered[-1].path not in {life.path for life in incarnations}:
+        raise ValueError(f"the last incarnation is not known; choose one with --incarnation: {_named(incarnations)}")
     return ordered[-1]
 
 
@@ -360,7 +362,7 @@ def listed_plan(
     )
 
 
-def _telling(partitions: Sequence[PartitionPlan]) -> Sequence[SegmentInfo]:
+def _representative(partitions: Sequence[PartitionPlan]) -> Sequence[SegmentInfo]:
     """Segments whose footers describe the records best: the newest of each partition, then the largest of all."""
     newest = [p.newest for p in partitions if p.newest is not None]
     others = sorted((i for p in partitions for i in p.infos if i != p.newest), key=lambda i: -i.size_bytes)
@@ -369,8 +371,8 @@ def _telling(partitions: Sequence[PartitionPlan]) -> Sequence[SegmentInfo]:
 
 def _growth(chosen: Sequence[SegmentInfo], footers: Sequence[SegmentFooter]) -> float:
     """Bytes of records per stored byte, as far as is known."""
-    told = {footer.segment for footer in footers}
-    stored = sum(info.size_bytes for info in chosen if info.segment in told)
+    known = {footer.segment for footer in footers}
+    stored = sum(info.size_bytes for info in chosen if info.segment in known)
     return sum(footer.raw_bytes for footer in footers) / stored if stored else 1.0
 
 
@@ -379,5 +381,5 @@ def _room_for(footers: Collection[SegmentFooter]) -> Mapping[str, str]:
     return {"max.message.bytes": str(largest)} if largest > DEFAULT_LARGEST_BYTES else {}
 
 
-def _named(lives: Sequence[ArchivedIncarnation]) -> str:
-    return ", ".join(f"{life.id or 'the plain path'!r}" for life in lives)
+def _named(incarnations: Sequence[ArchivedIncarnation]) -> str:
+    return ", ".join(f"{life.id or 'the plain path'!r}" for life in incarnations)

@@ -180,19 +180,19 @@ class Restore(Closing):
             plan = self._settling.settled(plan, self._clock.now())
         outcomes: dict[str, RestoreOutcome] = {}
         while True:
-            newcomers = self._newcomers(plan)
-            found = self._run(plan, told, told_on_spark, newcomers)
+            new_partitions = self._new_partitions(plan)
+            found = self._run(plan, told, told_on_spark, new_partitions)
             outcomes |= {outcome.source: outcome.behind(outcomes.get(outcome.source)) for outcome in found}
-            if newcomers is None or newcomers.found is None or self.stop.is_set():
+            if new_partitions is None or new_partitions.found is None or self.stop.is_set():
                 return list(outcomes.values())
-            plan = newcomers.found  # executed from its beginning: the checkpoints show what is done
+            plan = new_partitions.found  # executed from its beginning: the checkpoints show what is done
 
     def _has_begun(self) -> bool:
         """Whether a process of this restore ran before, or runs now."""
         topic = self._terms.checkpoint_topic
         return topic in self._worker.admin.describe([topic])
 
-    def _newcomers(self, plan: RestorePlan) -> NewPartitions | None:
+    def _new_partitions(self, plan: RestorePlan) -> NewPartitions | None:
         if self._options.follow is None:
             return None
         worker = self._worker
@@ -210,7 +210,7 @@ class Restore(Closing):
         plan: RestorePlan,
         told: RestoreProgress,
         told_on_spark: Callable[[int, int], None],
-        newcomers: NewPartitions | None,
+        new_partitions: NewPartitions | None,
     ) -> Sequence[RestoreOutcome]:
         ids = self._make_topics(plan)
         ensure_checkpoint_topic(
@@ -230,7 +230,10 @@ class Restore(Closing):
         if first:
             self._worker.begin(list(first.values()))
         outcomes = (
-            [RestoreOutcome.of(p) for p in self._worker.carry_out(tasks, told, newcomers.turn if newcomers else _never)]
+            [
+                RestoreOutcome.of(p)
+                for p in self._worker.carry_out(tasks, told, new_partitions.turn if new_partitions else _never)
+            ]
             if self._options.spark is None
             else self._on_spark(tasks, self._options.spark, told_on_spark)
         )

@@ -58,8 +58,8 @@ class RestoreTask:
 
     def _wait_while_it_moves(self, row: str, patience: timedelta) -> None:
         """Return when the position of the partition has not moved for `patience`."""
-        said = json.loads(row)
-        key = CheckpointKey(parse_source(said["source"]), said["topic"])
+        fields = json.loads(row)
+        key = CheckpointKey(parse_source(fields["source"]), fields["topic"])
         consumer = self.config.cluster.properties("consumer")
         last, left, stop = None, Deadline(patience), Stop()
         with closing(KafkaCheckpointStore(consumer, self.terms.checkpoint_topic)) as checkpoints:
@@ -74,9 +74,9 @@ class RestoreTask:
                 stop.wait(min(LOOK, left.left))
 
     def _carried_out(self, row: str) -> str:
-        said = json.loads(row)
-        source = parse_source(said["source"])
-        target = TopicPartition(said["topic"], source.partition)
+        fields = json.loads(row)
+        source = parse_source(fields["source"])
+        target = TopicPartition(fields["topic"], source.partition)
         stop = Stop()
         with ExitStack() as opened:
             worker = RestoreWorker(
@@ -89,20 +89,20 @@ class RestoreTask:
             worker.take_over()
             # listed on the worker: no segment names pass through the driver
             plan = listed_plan(worker.archive, source, target, wanted=self.terms.scope.offsets, clock=SystemClock())
-            task = PartitionTask(plan=plan, topic_id=said["topic_id"], clamp=said["clamp"])
+            task = PartitionTask(plan=plan, topic_id=fields["topic_id"], clamp=fields["clamp"])
             (partition,) = worker.carry_out([task])
         return json.dumps(asdict(RestoreOutcome.of(partition)))
 
 
 def row_of(task: PartitionTask) -> str:
     plan = task.plan
-    said = {
+    fields = {
         "source": str(plan.source),
         "topic": plan.target.topic,
         "topic_id": task.topic_id,
         "clamp": task.clamp,
     }
-    return json.dumps(said)
+    return json.dumps(fields)
 
 
 def outcome_of(answer: str) -> RestoreOutcome:

@@ -166,10 +166,10 @@ class RestoreWorker:
                 begun = positions.get(task.plan.key)
                 if isinstance(begun, CheckpointConflict):
                     raise begun
-                _same_life(task, begun)
+                _require_same_topic(task, begun)
                 passed = [one.offsets for one in given_up if one.key == task.plan.key]
                 restorer.begin(task.plan, task.topic_id, clamp=task.clamp, begun=begun, given_up=passed)
-            return _beside(delivery, restorer)
+            return _run_beside(delivery, restorer)
 
     def sample(
         self, plans: Sequence[PartitionPlan], count: int
@@ -216,7 +216,7 @@ class RestoreWorker:
         )
 
 
-def _same_life(task: PartitionTask, begun: Checkpoint | None) -> None:
+def _require_same_topic(task: PartitionTask, begun: Checkpoint | None) -> None:
     """Raise TargetError if the destination was created again. The plan checked this, but perhaps a while ago."""
     if begun is not None and task.topic_id and begun.destination_topic_id not in ("", task.topic_id):
         raise TargetError(
@@ -225,7 +225,7 @@ def _same_life(task: PartitionTask, begun: Checkpoint | None) -> None:
         )
 
 
-def _beside(delivery: Delivery, restorer: Restorer) -> Sequence[RestoringPartition]:
+def _run_beside(delivery: Delivery, restorer: Restorer) -> Sequence[RestoringPartition]:
     """Run `restorer` on this thread and `delivery` on another. An exception of either is raised here."""
     failure: list[BaseException] = []
 

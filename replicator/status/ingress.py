@@ -166,8 +166,8 @@ class IngressSources:
             if source is not None and not is_internal(one.topic, self.own_topics):
                 wanted[region, one.path] = source.destination(one.topic, one.id)
         proofs = read_proofs(self.proofs, wanted, pool)
-        said = positions.result()
-        checkpoints = {key: word for key, word in said.items() if isinstance(word, Checkpoint)}
+        entries = positions.result()
+        checkpoints = {key: entry for key, entry in entries.items() if isinstance(entry, Checkpoint)}
         incarnations: dict[tuple[str, str, int, str], dict[CheckpointKey, Checkpoint]] = {}
         for key, checkpoint in checkpoints.items():
             incarnations.setdefault(way(key), {})[key] = checkpoint
@@ -176,10 +176,10 @@ class IngressSources:
             if wanted.get((key.source.region, key.source.path)) == key.destination_topic:
                 reached[key.source] = checkpoint.next_offset
         stored = archived(self.store, wanted, reached, pool)
-        conflicts = {key: str(word) for key, word in said.items() if isinstance(word, CheckpointConflict)}
+        conflicts = {key: str(entry) for key, entry in entries.items() if isinstance(entry, CheckpointConflict)}
         parked, skipped, waited = self.checkpoints.parked(), self.checkpoints.skipped(), self.checkpoints.waiting()
         configured = {CheckpointKey(source, wanted[source.region, source.path]): True for source in stored}
-        for key in [*said, *parked]:
+        for key in [*entries, *parked]:
             configured.setdefault(key, wanted.get((key.source.region, key.source.path)) == key.destination_topic)
         plan = planned.result()
         gaps = self._gaps({k.source for k, v in configured.items() if v}, pool)
@@ -264,13 +264,13 @@ def judged(
     extent, waits_since = archived.extent, archived.waits_since
     if waits_since is not None:
         waits_since = max(waits_since, checkpoint.at) if checkpoint is not None else waits_since + settles_within
-    stands = parked if parked is not None and still_parked(parked, checkpoint) else None
+    current = parked if parked is not None and still_parked(parked, checkpoint) else None
     problems = [conflict] if conflict else []
-    if stands is not None:
-        where = "without a position" if stands.next_offset is None else f"at {stands.next_offset}"
-        problems.append(f"parked {where} since {stands.since.isoformat(timespec='seconds')}: {stands.reason}")
+    if current is not None:
+        where = "without a position" if current.next_offset is None else f"at {current.next_offset}"
+        problems.append(f"parked {where} since {current.since.isoformat(timespec='seconds')}: {current.reason}")
     refused = refused if configured else ""
-    if refused and (stands is None or stands.reason != refused):
+    if refused and (current is None or current.reason != refused):
         problems.append(refused)
     waits_for = refused or (f"the end of {behind}, the incarnation before it" if behind and configured else "")
     if checkpoint is not None and configured:
@@ -279,7 +279,7 @@ def judged(
         problems += _beyond_end(key, checkpoint, extent, [*gaps, *(s.offsets for s in skipped)])
     if configured and proof is not None and not proof.is_whole:
         problems.append(f"verify found its archive here not whole at {proof.at.isoformat(timespec='seconds')}")
-    if configured and stands is None and not is_over and not waits_for:
+    if configured and current is None and not is_over and not waits_for:
         if checkpoint is not None:
             waiting = waiting if waiting is not None and still_waiting(waiting, checkpoint) else None
             missing = joined([*extent.runs, *gaps]).missing_at(checkpoint.next_offset)
@@ -309,7 +309,7 @@ def judged(
         checkpoint=checkpoint,
         archive_start=extent.start,
         archive_end=extent.next_offset,
-        parked=stands,
+        parked=current,
         skipped=sum(s.offsets.next_offset - s.offsets.start for s in skipped),
         is_over=is_over,
         proof=proof,

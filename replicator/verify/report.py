@@ -153,10 +153,10 @@ def entry_of(verdict: Verdict) -> dict[str, Any]:
 
 def line_of(entry: Mapping[str, Any]) -> str:
     """One entry for people."""
-    say = "ok  " if entry["equal"] else "BAD "
+    mark = "ok  " if entry["equal"] else "BAD "
     match entry["kind"]:
         case "archive":
-            told = [
+            parts = [
                 f"{entry['objects']:,} objects, {entry['read']:,} read, {entry['proven_before']:,} proven before",
                 *(f"corrupt: {name}: {why}" for name, why in entry["corrupt"].items()),
                 *(f"differ: {what}" for what in entry["disagreeing"]),
@@ -164,26 +164,26 @@ def line_of(entry: Mapping[str, Any]) -> str:
                 *(f"recorded gap: {_shown(gap)} ({gap[2]})" for gap in entry["recorded_gaps"]),
                 *entry["forks"],
             ]
-            return f"{say}archive {entry['source']} {_shown(entry['offsets'])}: {'; '.join(told)}"
+            return f"{mark}archive {entry['source']} {_shown(entry['offsets'])}: {'; '.join(parts)}"
         case "source":
-            told = [f"{entry['records']:,} records equal"]
+            parts = [f"{entry['records']:,} records equal"]
             if entry["differs_at"] is not None:
-                told.append(f"offset {entry['differs_at']} differs in {entry['differs_in']}")
+                parts.append(f"offset {entry['differs_at']} differs in {entry['differs_in']}")
             if entry["only_in_source"]:
-                told.append(f"{entry['only_in_source']:,} are not in the archive")
+                parts.append(f"{entry['only_in_source']:,} are not in the archive")
             if entry["only_in_archive"]:
-                told.append(f"{entry['only_in_archive']:,} are in the archive only")
-            told += [f"recorded gap: {_shown(gap)} ({gap[2]})" for gap in entry["recorded_gaps"]]
-            told += [entry["unreadable"]] if entry["unreadable"] else []
-            return f"{say}archive {entry['source']} = {entry['topic']} {_shown(entry['offsets'])}: {'; '.join(told)}"
+                parts.append(f"{entry['only_in_archive']:,} are in the archive only")
+            parts += [f"recorded gap: {_shown(gap)} ({gap[2]})" for gap in entry["recorded_gaps"]]
+            parts += [entry["unreadable"]] if entry["unreadable"] else []
+            return f"{mark}archive {entry['source']} = {entry['topic']} {_shown(entry['offsets'])}: {'; '.join(parts)}"
         case _:
             wanted, found = entry["wanted"], entry["found"]
-            told = [f"{entry['records']:,} records equal"]
-            told += [entry["difference"]] if entry["difference"] else []
-            told += [entry["unreadable"]] if entry["unreadable"] else []
+            parts = [f"{entry['records']:,} records equal"]
+            parts += [entry["difference"]] if entry["difference"] else []
+            parts += [entry["unreadable"]] if entry["unreadable"] else []
             sides = f"{_shown(wanted and wanted['offsets'])} = {entry['target']} {_shown(found and found['offsets'])}"
             digest = f", digest {found['content']}" if entry["equal"] and found else ""
-            return f"{say}{entry['source']} {sides}: {'; '.join(told)}{digest}"
+            return f"{mark}{entry['source']} {sides}: {'; '.join(parts)}{digest}"
 
 
 def _side(side: Any) -> Mapping[str, Any] | None:

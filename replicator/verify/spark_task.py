@@ -32,11 +32,11 @@ class VerifyTask:
     look: VerifyScope
 
     def __call__(self, row: str) -> str:
-        said = json.loads(row)
+        fields = json.loads(row)
         with Verification(self.config, self.selection) as verification:
-            source, delivered = parse_source(said["source"]), said["delivered"]
+            source, delivered = parse_source(fields["source"]), fields["delivered"]
             offsets = None if delivered is None else IntRange(*delivered)
-            entry, read = verification.scan(self.look, source, decode_proven(said["proven"]), offsets)
+            entry, read = verification.scan(self.look, source, decode_proven(fields["proven"]), offsets)
         return json.dumps({"entry": entry, "proven": encode_proven(read)})
 
 
