@@ -1,4 +1,4 @@
-"""A bucket and a cluster to restore into, and the commands as users give them."""
+"""A bucket, a cluster to restore into, and the commands as users run them."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Commands:
         self.out = self.err = ""  # of the last command
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        """Exit code and what was printed."""
+        """Exit code and output."""
         with pytest.raises(SystemExit) as caught:
             main.main([*arguments, "--config", str(self._place.file)])
         assert isinstance(caught.value.code, int | None)

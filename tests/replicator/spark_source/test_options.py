@@ -1,4 +1,4 @@
-"""Options of the Spark source: what each means, and what is said of those that mean nothing."""
+"""Options of the Spark source: their meaning, and the problems of invalid ones."""
 
 from __future__ import annotations
 
