@@ -111,7 +111,9 @@ def against_topic(
     others = _topic_ids(partitions) - {facts.topic_id, ""}
     if others and facts.topic_id:
         why = f"{facts.name} was created again since this restore began there (topic id {facts.topic_id}, it was "
-        yield Conflict(what=ConflictKind.OTHER_TARGET, why=f"{why}{', '.join(sorted(others))}): begin another, by --id")
+        yield Conflict(
+            what=ConflictKind.OTHER_TARGET, why=f"{why}{', '.join(sorted(others))}): start another one with --id"
+        )
     elif not is_ours and (filled := sorted(p.partition for p, mark in marks.items() if mark.high > mark.low)):
         why = f"{facts.name} holds records that this restore did not write, in {_named(filled)}: restore into another "
         yield Conflict(
@@ -128,10 +130,10 @@ def against_creation(name: str, partition_count: int, partitions: Sequence[Parti
     """Conflicts of a destination that does not exist."""
     if any(p.checkpoint is not None for p in partitions):
         why = f"{name} was deleted since this restore began there, and what it delivered would not be delivered again"
-        yield Conflict(what=ConflictKind.OTHER_TARGET, why=f"{why}: begin another, by --id")
+        yield Conflict(what=ConflictKind.OTHER_TARGET, why=f"{why}: start another one with --id")
     beyond = [p.target.partition for p in partitions if p.target.partition >= partition_count]
     if beyond:
-        why = f"{name} would be created with {partition_count} partitions, and partition i goes to partition i: say "
+        why = f"{name} would be created with {partition_count} partitions, and partition i goes to partition i: pass "
         yield Conflict(what=ConflictKind.FEWER_PARTITIONS, why=f"{why}--partition-count {max(beyond) + 1} or more")
 
 

@@ -92,10 +92,9 @@ class RestorePlanner:
         topic_name = checkpoint_topic(selection, restore_id)
         other_topics = sorted(set(checkpoint_topics(restore_id, self.admin.topics())) - {topic_name})
         if other_topics:
-            why = (
-                f"the restore {restore_id} was begun with another selection ({', '.join(other_topics)}): give this one "
-            )
-            objections.append(Conflict(what=ConflictKind.CONFLICT, why=f"{why}another --id, or repeat the one it had"))
+            why = f"the restore {restore_id} was started with another selection ({', '.join(other_topics)}): give this "
+            remedy = "one another --id, or repeat the selection it had"
+            objections.append(Conflict(what=ConflictKind.CONFLICT, why=f"{why}{remedy}"))
         return RestorePlan(
             id=restore_id,
             checkpoint_topic=topic_name,
@@ -173,7 +172,7 @@ class RestorePlanner:
             if not known and partitions:
                 why = f"{destination} does not exist, and no segment says how many partitions {life.topic} had"
                 objections.append(
-                    Conflict(what=ConflictKind.PARTITION_COUNT, why=f"{why}: say so with --partition-count")
+                    Conflict(what=ConflictKind.PARTITION_COUNT, why=f"{why}: set it with --partition-count")
                 )
             count = max([*known, *(p.target.partition + 1 for p in partitions)], default=1)
         if facts is None:

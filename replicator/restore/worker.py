@@ -221,7 +221,7 @@ def _require_same_topic(task: PartitionTask, begun: Checkpoint | None) -> None:
     if begun is not None and task.topic_id and begun.destination_topic_id not in ("", task.topic_id):
         raise TargetError(
             f"{task.plan.target.topic} was created again since this restore began there (topic id {task.topic_id}, it "
-            f"was {begun.destination_topic_id}): begin another, by --id"
+            f"was {begun.destination_topic_id}): start another one with --id"
         )
 
 

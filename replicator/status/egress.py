@@ -233,7 +233,7 @@ def judged(
         point = truncated.point
         problems.append(
             f"the log has forked: it reached {point.next_offset} in leader epoch {point.leader_epoch}, which ends at "
-            f"{truncated.end_offset} now; an egress process that has this partition will say how to go on"
+            f"{truncated.end_offset} now; an egress process that owns this partition reports how to continue"
         )
     is_forked = bool(problems)
     problems += [

@@ -1,4 +1,4 @@
-"""`replicator restore` in a shell: told to end, it says where it stands, and the same command goes on there."""
+"""`replicator restore` in a shell: on a signal it prints its progress and ends, and the same command resumes."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_second_signal_ends_it_at_once(command: Command) -> None:
     with command.running("--max-rate", "100KiB") as process:
         assert wait_until(lambda: "partitions are over" in told(process, command), PATIENCE)
         assert wait_until(lambda: command.records() > 0, PATIENCE), command.err()
-        with command.cluster.frozen():  # it cannot finish what is under way
+        with command.cluster.frozen():  # it cannot finish what is in flight
             process.terminate()
             assert wait_until(lambda: "stopping; " in command.err(), PATIENCE)
             process.terminate()

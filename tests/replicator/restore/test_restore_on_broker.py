@@ -187,7 +187,7 @@ def test_a_recreated_target_is_a_failure(make_place: Callable[[], Place]) -> Non
         with Restore(place.config, select(name, Choice()), options=options) as restore:
             [outcome] = restore.run(restore.plan(), told)
         assert half.is_set()
-        assert re.search(f"{name} was deleted and created again.*begin another restore, by --id", outcome.failed)
+        assert re.search(f"{name} was deleted and created again.*start another restore with --id", outcome.failed)
         assert (outcome.is_whole, outcome.is_done, outcome.records) == (False, False, 0)
         with Restore(place.config, select(name, Choice())) as restore:
             assert ConflictKind.OTHER_TARGET in {o.what for o in restore.plan().everything_objected}

@@ -265,7 +265,7 @@ def test_an_archive_without_a_partition_count_is_a_conflict() -> None:
         world.put(0, 9, partition=p, partitions=None)
     topic = only(plan(world))
     assert set(said(topic)) == {ConflictKind.PARTITION_COUNT}
-    assert "say so with --partition-count" in said(topic)[ConflictKind.PARTITION_COUNT]
+    assert "set it with --partition-count" in said(topic)[ConflictKind.PARTITION_COUNT]
     topic = only(plan(world, accept=[ConflictKind.PARTITION_COUNT]))
     assert (topic.refused, topic.partition_count) == (False, 4)
     topic = only(plan(world, partition_count=6))
@@ -511,7 +511,7 @@ def test_an_id_belongs_to_its_selection() -> None:
     found = plan(world, now, restore_id="x", accept=list(ConflictKind))
     assert found.refused
     [why] = conflicts(found)
-    assert "x was begun with another selection" in why
+    assert "x was started with another selection" in why
     assert "another --id" in why
     assert not conflicts(plan(world, before, restore_id="x"))
     assert not conflicts(plan(world, now, restore_id="y"))
