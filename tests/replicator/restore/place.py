@@ -73,9 +73,9 @@ class Commands:
         with pytest.raises(SystemExit) as caught:
             main.main([*arguments, "--config", str(self._place.file)])
         assert isinstance(caught.value.code, int | None)
-        said = self.capsys.readouterr()
-        self.out, self.err = said.out, said.err
-        return caught.value.code or 0, said.out or said.err
+        captured = self.capsys.readouterr()
+        self.out, self.err = captured.out, captured.err
+        return caught.value.code or 0, captured.out or captured.err
 
     def json(self, *arguments: str) -> tuple[int, Any]:
         code, text = self.run(*arguments, "--json")

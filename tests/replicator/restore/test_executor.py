@@ -244,12 +244,12 @@ def test_a_recorded_or_accepted_gap_is_passed_over_and_reported(
     restoring = Restoring(world, offsets=offsets, skip_missing=not recorded)
     restoring.finish()
     assert restoring.failed == {}
-    assert told(restoring.partitions[0]) == (([passed], []) if recorded else ([], [passed]))
-    assert told(restoring.partitions[1]) == ([], [])
+    assert passed_over(restoring.partitions[0]) == (([passed], []) if recorded else ([], [passed]))
+    assert passed_over(restoring.partitions[1]) == ([], [])
     assert world.offsets(C) == numbers((offsets.low, 9), behind)
 
 
-def told(partition: RestoringPartition) -> tuple[list[OffsetRange], list[OffsetRange]]:
+def passed_over(partition: RestoringPartition) -> tuple[list[OffsetRange], list[OffsetRange]]:
     """Gaps that were passed over: recorded ones, and unrecorded ones."""
     return partition.recorded, partition.missing
 
@@ -320,7 +320,7 @@ def test_segments_that_retention_removes_meanwhile_are_passed_over_and_reported(
     world.remove(gone)
     restoring.finish()
     assert restoring.failed == {}
-    assert told(restoring.partitions[0]) == (([gone.offsets], []) if recorded else ([], [gone.offsets]))
+    assert passed_over(restoring.partitions[0]) == (([gone.offsets], []) if recorded else ([], [gone.offsets]))
     assert world.offsets(C) == [o for o in range(30) if o not in gone.offsets]
 
 
@@ -848,13 +848,13 @@ class RestoreMachine(RuleBasedStateMachine):
         return set() if begin is None or offsets is None else set(range(begin, offsets.next_offset))
 
     def check_reason(self, p: int, partition: RestoringPartition) -> None:
-        at, said = partition.next_offset, partition.failed
-        if said.startswith("corrupt segment"):
-            assert any(at in s.offsets and str(s) in said for s in self.spoiled), said
-        elif said.startswith("no segment holds"):
+        at, reason = partition.next_offset, partition.failed
+        if reason.startswith("corrupt segment"):
+            assert any(at in s.offsets and str(s) in reason for s in self.spoiled), reason
+        elif reason.startswith("no segment holds"):
             assert not self.skip
         else:
-            assert "no progress" in said or "is refused" in said or "injected by the test" in said, said
+            assert "no progress" in reason or "is refused" in reason or "injected by the test" in reason, reason
 
 
 TestRestoreMachine = RestoreMachine.TestCase

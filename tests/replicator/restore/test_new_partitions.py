@@ -32,7 +32,7 @@ def plan_of(*topics: TopicPlan) -> RestorePlan:
     return RestorePlan(id="x", checkpoint_topic="x", topics=list(topics))
 
 
-class Look:
+class Follower:
     """NewPartitions with an archive and a next plan chosen by the test."""
 
     def __init__(self, plan: RestorePlan) -> None:
@@ -69,51 +69,51 @@ class Look:
 
 
 def test_no_plan_is_made_without_new_partitions() -> None:
-    look = Look(plan_of(topic(0, 1)))
-    assert look.after(1) is None
-    assert look.after(1) is None
-    assert look.planned == 0
+    follower = Follower(plan_of(topic(0, 1)))
+    assert follower.after(1) is None
+    assert follower.after(1) is None
+    assert follower.planned == 0
 
 
 def test_new_partitions_are_listed_on_schedule_and_found() -> None:
-    look = Look(plan_of(topic(0)))
-    look.comes(plan_of(topic(0, 1)))
-    assert look.after(0.9) is None
-    assert look.after(0.2) == plan_of(topic(0, 1))
+    follower = Follower(plan_of(topic(0)))
+    follower.comes(plan_of(topic(0, 1)))
+    assert follower.after(0.9) is None
+    assert follower.after(0.2) == plan_of(topic(0, 1))
 
 
 def test_a_conflict_is_logged_once_and_planned_less_often(caplog: pytest.LogCaptureFixture) -> None:
-    look = Look(plan_of(topic(0)))
-    look.comes(plan_of(topic(0, 1, refused=True)))
-    assert look.after(1) is None
-    assert look.after(AFTER_REFUSAL - 2) is None
-    assert look.planned == 1
-    assert look.after(2) is None
-    assert look.planned == 2
+    follower = Follower(plan_of(topic(0)))
+    follower.comes(plan_of(topic(0, 1, refused=True)))
+    assert follower.after(1) is None
+    assert follower.after(AFTER_REFUSAL - 2) is None
+    assert follower.planned == 1
+    assert follower.after(2) is None
+    assert follower.planned == 2
     assert caplog.text.count("newcomers_not_restored") == 1
-    look.comes(plan_of(topic(0, 1)))
-    assert look.after(AFTER_REFUSAL) == plan_of(topic(0, 1))
+    follower.comes(plan_of(topic(0, 1)))
+    assert follower.after(AFTER_REFUSAL) == plan_of(topic(0, 1))
 
 
 def test_a_started_topic_continues_beside_a_new_one() -> None:
-    look = Look(plan_of(topic(0)))
+    follower = Follower(plan_of(topic(0)))
     new = topic(1, name="another")
-    look.comes(plan_of(topic(0, 2, refused=True), new))
-    assert look.after(1) == plan_of(topic(0), new)
+    follower.comes(plan_of(topic(0, 2, refused=True), new))
+    assert follower.after(1) == plan_of(topic(0), new)
 
 
 def test_a_partition_that_the_destination_lacks_is_not_new() -> None:
-    look = Look(plan_of(topic(0, count=1)))
-    look.comes(plan_of(topic(0, 1, count=1)))
-    assert look.after(1) is None
+    follower = Follower(plan_of(topic(0, count=1)))
+    follower.comes(plan_of(topic(0, 1, count=1)))
+    assert follower.after(1) is None
 
 
 def test_another_incarnation_of_the_source_does_not_replace_the_followed_one() -> None:
-    look = Look(plan_of(topic(0)))
+    follower = Follower(plan_of(topic(0)))
     later = [replace(p, source=replace(p.source, incarnation="later")) for p in topic(0).partitions]
     new = topic(1, name="another")
-    look.comes(plan_of(replace(topic(0), partitions=later), new))
-    assert look.after(1) == plan_of(topic(0), new)
+    follower.comes(plan_of(replace(topic(0), partitions=later), new))
+    assert follower.after(1) == plan_of(topic(0), new)
 
 
 def partition(
@@ -165,10 +165,10 @@ def test_an_unavailable_archive_is_listed_again(caplog: pytest.LogCaptureFixture
     def away() -> None:
         raise StoreUnavailable("as the test says")
 
-    look = Look(plan_of(topic(0)))
-    look.comes(plan_of(topic(0, 1)))
-    look.trouble = away
-    assert look.after(1) is None
+    follower = Follower(plan_of(topic(0)))
+    follower.comes(plan_of(topic(0, 1)))
+    follower.trouble = away
+    assert follower.after(1) is None
     assert "as the test says" in caplog.records[-1].reason  # type: ignore[attr-defined]
-    look.trouble = lambda: None
-    assert look.after(AFTER_REFUSAL) is not None
+    follower.trouble = lambda: None
+    assert follower.after(AFTER_REFUSAL) is not None

@@ -143,7 +143,7 @@ def test_delivered_offsets_are_compared_although_the_archive_holds_more(make_pla
 
 
 def test_a_following_restore_delivers_segments_stored_later(make_place: Callable[[], Place]) -> None:
-    """A warm standby: nobody tells it of new segments, and it ends when it is told to."""
+    """A warm standby: it gets no notification of new segments, and it ends when it is stopped."""
 
     with closing(make_place()) as place:
         first, later = one_segment(0), one_segment(0, 30, 59)
@@ -194,7 +194,7 @@ def test_a_recreated_target_is_a_failure(make_place: Callable[[], Place]) -> Non
 
 
 def test_a_target_recreated_after_the_last_record_is_a_failure(make_place: Callable[[], Place]) -> None:
-    """All of it was delivered, and nobody has looked since: the last word needs a look."""
+    """Everything was delivered before the last check of the topic ids: the end of the restore checks them once more."""
     with closing(make_place()) as place:
         Archive([one_segment(0)], has_second_life=False).write(place.objects, TOPIC)
         name = place.unique("replaced")

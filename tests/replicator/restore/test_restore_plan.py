@@ -1,4 +1,4 @@
-"""The rules of a restore plan: what is read, what is missing, and what is said against it."""
+"""The rules of a restore plan: what is read, what is missing, and its conflicts."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_plan_is_the_same_for_the_same_listing(
 def test_offsets_before_the_archive_are_no_gap() -> None:
     plan = planned([info(100, 199)], recorded=[OffsetRange(0, 49)])
     assert (plan.offsets, plan.missing) == (OffsetRange(100, 199), [])
-    assert plan.recorded == [OffsetRange(0, 49)], "but it is told"
+    assert plan.recorded == [OffsetRange(0, 49)], "but it is reported"
 
 
 def test_a_range_that_ends_in_a_gap_misses_its_end() -> None:
@@ -143,7 +143,7 @@ def test_the_rest_begins_at_the_checkpoint() -> None:
     assert planned(infos, checkpoint=at(30)).is_done
 
 
-# --- what is said against it ------------------------------------------------------------------------------------------
+# --- conflicts -------------------------------------------------------------------------------------------------------
 
 
 def kinds(objections: Iterable[Conflict]) -> list[ConflictKind]:

@@ -61,7 +61,7 @@ def only(found: RestorePlan) -> TopicPlan:
     return topic
 
 
-def said(topic: TopicPlan) -> Mapping[ConflictKind, str]:
+def reasons(topic: TopicPlan) -> Mapping[ConflictKind, str]:
     assert all(not o.accepted for o in topic.objections)
     found = {o.what: o.why for o in topic.objections}
     assert len(found) == len(topic.objections), "each once"
@@ -103,11 +103,11 @@ def test_all_problems_are_reported_at_once() -> None:
     with pytest.raises(ConfigError) as raised:
         plan(world, selection)
     assert len(raised.value.problems) == 4
-    told = str(raised.value)
-    assert "absent: nothing of it is stored below a/" in told
-    assert "^none.*: nothing of it is stored below a/" in told
-    assert "t: t would be restored as 'no name'" in told
-    assert "choose one with --incarnation: 'the plain path', 'a1b2c3d4e5f6g7h8i9j0kk'" in told
+    text = str(raised.value)
+    assert "absent: nothing of it is stored below a/" in text
+    assert "^none.*: nothing of it is stored below a/" in text
+    assert "t: t would be restored as 'no name'" in text
+    assert "choose one with --incarnation: 'the plain path', 'a1b2c3d4e5f6g7h8i9j0kk'" in text
 
 
 @pytest.mark.parametrize("name", ["..", "__consumer_offsets", "replicator.restore.x"])
@@ -249,7 +249,7 @@ def test_a_created_topic_has_as_many_partitions_as_the_source_had() -> None:
     world.put(0, 9, partition=0, partitions=3)
     world.put(0, 9, partition=2, partitions=7)  # written later
     topic = only(plan(world))
-    assert (topic.facts, topic.partition_count, said(topic)) == (None, 7, {})
+    assert (topic.facts, topic.partition_count, reasons(topic)) == (None, 7, {})
     assert topic.configs == CREATED_WITH
 
 
@@ -264,19 +264,19 @@ def test_an_archive_without_a_partition_count_is_a_conflict() -> None:
     for p in (0, 3):
         world.put(0, 9, partition=p, partitions=None)
     topic = only(plan(world))
-    assert set(said(topic)) == {ConflictKind.PARTITION_COUNT}
-    assert "set it with --partition-count" in said(topic)[ConflictKind.PARTITION_COUNT]
+    assert set(reasons(topic)) == {ConflictKind.PARTITION_COUNT}
+    assert "set it with --partition-count" in reasons(topic)[ConflictKind.PARTITION_COUNT]
     topic = only(plan(world, accept=[ConflictKind.PARTITION_COUNT]))
     assert (topic.refused, topic.partition_count) == (False, 4)
     topic = only(plan(world, partition_count=6))
-    assert (said(topic), topic.partition_count) == ({}, 6)
+    assert (reasons(topic), topic.partition_count) == ({}, 6)
 
 
 def test_fewer_partitions_than_are_stored_are_a_conflict() -> None:
     world = World()
     world.put(0, 9, partition=3)
     topic = only(plan(world, partition_count=3))
-    assert set(said(topic)) == {ConflictKind.FEWER_PARTITIONS}
+    assert set(reasons(topic)) == {ConflictKind.FEWER_PARTITIONS}
     assert topic.partition_count == 3
 
 
@@ -315,24 +315,24 @@ def existing(*, partitions: int = 2, settings: Mapping[str, str] | None = None, 
 
 def test_an_empty_topic_is_used_as_it_is() -> None:
     topic = only(plan(existing(partitions=4), partition_count=9))
-    assert (said(topic), topic.configs, topic.partition_count) == ({}, {}, 4)
+    assert (reasons(topic), topic.configs, topic.partition_count) == ({}, {}, 4)
     assert topic.facts is not None
 
 
 def test_foreign_data_is_found() -> None:
     world = existing()
     world.broker.append(TopicPartition("t", 1), b"theirs")
-    assert set(said(only(plan(world)))) == {ConflictKind.FOREIGN_DATA}
+    assert set(reasons(only(plan(world)))) == {ConflictKind.FOREIGN_DATA}
     world.broker.trim(TopicPartition("t", 1), 1)
-    assert not said(only(plan(world))), "none is left"
+    assert not reasons(only(plan(world))), "none is left"
 
 
 def test_records_of_other_partitions_are_foreign_to_a_whole_topic_only() -> None:
     world = existing(partitions=2)
     world.broker.append(TopicPartition("t", 1), b"somebody else's")
-    assert set(said(only(plan(world)))) == {ConflictKind.FOREIGN_DATA}
-    assert not said(only(plan(world, select(partitions=[0]))))
-    assert set(said(only(plan(world, select(partitions=[1]))))) == {ConflictKind.FOREIGN_DATA}
+    assert set(reasons(only(plan(world)))) == {ConflictKind.FOREIGN_DATA}
+    assert not reasons(only(plan(world, select(partitions=[0]))))
+    assert set(reasons(only(plan(world, select(partitions=[1]))))) == {ConflictKind.FOREIGN_DATA}
 
 
 def test_records_of_this_restore_are_not_foreign() -> None:
@@ -340,7 +340,7 @@ def test_records_of_this_restore_are_not_foreign() -> None:
     world.broker.append(TopicPartition("t", 0), b"ours")
     begin(world)
     topic = only(plan(world))
-    assert not said(topic)
+    assert not reasons(topic)
     assert sorted((p.source.partition, p.next_offset) for p in topic.partitions) == [(0, 5), (1, 0)]
 
 
@@ -360,7 +360,7 @@ def test_conflicting_checkpoints_are_reported() -> None:
 
 
 def test_fewer_partitions_are_found() -> None:
-    assert set(said(only(plan(existing(partitions=1))))) == {ConflictKind.FEWER_PARTITIONS}
+    assert set(reasons(only(plan(existing(partitions=1))))) == {ConflictKind.FEWER_PARTITIONS}
 
 
 NOW_MS = 1_767_225_600_000  # of the clock that tests have
@@ -379,7 +379,7 @@ YEAR_MS = 365 * 24 * 3_600_000
 )
 def test_configs_that_reject_the_records_are_found(settings: Mapping[str, str], what: ConflictKind) -> None:
     world = existing(settings=settings, stamp=NOW_MS - YEAR_MS)
-    assert set(said(only(plan(world)))) == {what}
+    assert set(reasons(only(plan(world)))) == {what}
     topic = only(plan(world, accept=[what]))
     assert not topic.refused
     assert topic.clamps == (what is ConflictKind.TIMESTAMPS)
@@ -387,7 +387,7 @@ def test_configs_that_reject_the_records_are_found(settings: Mapping[str, str], 
 
 def test_limits_of_years_are_enough() -> None:
     settings = {"retention.ms": str(2 * YEAR_MS), "message.timestamp.before.max.ms": str(2 * YEAR_MS)}
-    assert not said(only(plan(existing(settings=settings, stamp=NOW_MS - YEAR_MS))))
+    assert not reasons(only(plan(existing(settings=settings, stamp=NOW_MS - YEAR_MS))))
 
 
 def test_a_topic_that_may_not_be_described_is_a_conflict() -> None:
@@ -404,7 +404,7 @@ def test_a_topic_that_the_cluster_would_not_create_is_a_conflict() -> None:
     world = World()
     world.put(0, 9)
     world.admin.refuses["t"] = "create topic t: INVALID_CONFIG (Unknown topic config name: retention)"
-    assert said(only(plan(world)))[ConflictKind.NOT_ALLOWED] == world.admin.refuses["t"]
+    assert reasons(only(plan(world)))[ConflictKind.NOT_ALLOWED] == world.admin.refuses["t"]
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------
@@ -415,11 +415,11 @@ def test_recorded_gaps_are_reported_and_no_conflict() -> None:
     world.put(0, 9)
     world.put(20, 29)
     topic = only(plan(world))
-    assert set(said(topic)) == {ConflictKind.MISSING}
+    assert set(reasons(topic)) == {ConflictKind.MISSING}
     assert topic.partitions[0].missing == [OffsetRange(10, 19)]
     world.record_gap(10, 19)
     topic = only(plan(world))
-    assert not said(topic)
+    assert not reasons(topic)
     assert topic.partitions[0].recorded == [OffsetRange(10, 19)]
 
 
@@ -437,7 +437,7 @@ def test_a_damaged_segment_does_not_prevent_a_plan() -> None:
     world.damage(world.put(0, 9, partitions=9))
     world.put(0, 9, partition=1, partitions=3)
     topic = only(plan(world))
-    assert (topic.partition_count, topic.footers_read, said(topic)) == (3, 1, {})
+    assert (topic.partition_count, topic.footers_read, reasons(topic)) == (3, 1, {})
 
 
 class ListedStore(FailingStore):
@@ -573,7 +573,7 @@ def forked() -> World:
 
 
 def test_leaving_out_the_archive_before_a_fork_is_a_conflict(forked: World) -> None:
-    why = said(only(plan(forked)))[ConflictKind.FORKED]
+    why = reasons(only(plan(forked)))[ConflictKind.FORKED]
     assert "t@id-fork1 holds it from there on (by partition, 0: 50, 1: 100), t what was archived before" in why
     assert "--incarnation '' --partition N" in why
     [accepted] = only(plan(forked, accept=[ConflictKind.FORKED])).objections
