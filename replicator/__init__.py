@@ -47,7 +47,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when it is asked for: a part of the package needs no other."""
+    """Import a public name on first use, so that a module of the package does not load the others."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

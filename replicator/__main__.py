@@ -9,7 +9,7 @@ INTERRUPTED = 130
 
 
 def run() -> NoReturn:
-    """As the shell sees it: nothing keeps a process up whose command is done, and Ctrl-C is no error of ours."""
+    """Run a command and exit. Nothing keeps the process alive after that, and Ctrl-C is not reported as an error."""
     try:
         from infra.runtime.process_exit import leave  # noqa: PLC0415
         from replicator.main import main  # noqa: PLC0415 -- Ctrl-C may come while modules are loaded

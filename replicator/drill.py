@@ -1,7 +1,7 @@
-"""A rehearsal of the bad day: restore into a scratch cluster, prove it, and measure how long it took and what was lost.
+"""A disaster recovery drill: restores into a scratch cluster, verifies it, and measures duration and data loss.
 
 archive ── restore ──> scratch cluster ── verify ──> equal?     RTO: from the command to the last record
-source cluster, if it can be reached: the oldest record that is not archived yet is RPO's
+source cluster, if it can be reached                            RPO: age of the oldest record not archived yet
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DrillStopped(ReplicatorError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drilled:
-    """What a drill found. `behind_seconds`: None when it is not known, and `behind_unknown` says why."""
+    """The result of a drill. `behind_seconds`: None if it is not known; `behind_unknown` then holds the reason."""
 
     region: str
     at: datetime  # UTC, when it began
@@ -65,9 +65,9 @@ class Drilled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drill:
-    """`config` names the archive; `source` the file of the cluster that it is of, None: `config`, if it is of that
-    region; `scratch` the cluster to restore into, which nobody needs. `sample`: so many partitions, chosen by chance;
-    None: all."""
+    """`config`: the configuration of the archive; `source`: that of the source cluster, None: `config`, if it is of
+    that region; `scratch`: that of the disposable cluster to restore into. `sample`: number of partitions, chosen at
+    random; None: all."""
 
     config: Config
     scratch: Config
@@ -82,7 +82,7 @@ class Drill:
         behind, unknown = self._behind(stop)
         selection = self._sampled(stop)
         into = replace(self.config, kafka=self.scratch.cluster)
-        # gaps are told as differences: they must not keep the rest from being tried
+        # gaps are reported as differences: they must not prevent the rest from being restored
         wishes = TargetOptions(accept=[ConflictKind.MISSING, ConflictKind.FORKED, ConflictKind.PARTITION_COUNT])
         options = Options(restore_id=f"drill-{at:%Y%m%d%H%M%S}", spark=self.spark)
         began = time.monotonic()
@@ -93,14 +93,14 @@ class Drill:
             raise DrillStopped("stopped before everything was restored: nothing was measured")
         restored = time.monotonic()
         differences = list(_differences(outcomes))
-        # the archive may have more by now; what was planned is what was restored
+        # the archive may hold more by now: compare only the planned offsets, which were restored
         planned = {p.source: IntRange(p.offsets.start, p.offsets.end) for p in plan.partitions if p.offsets is not None}
         entries = self._compared(into, selection, planned, stop)
         differences += [line_of(entry) for entry in entries if not entry["equal"]]
         bad = {o.source for o in outcomes if not (o.is_whole and o.is_done)} | {
             entry["source"] for entry in entries if not entry["equal"]
         }
-        if bad:  # what the archive lacks in the middle is lost, too, and has no age
+        if bad:  # offsets missing in the middle of the archive are lost, too, and have no age
             behind, unknown = None, f"{len(bad)} partitions would not be back, or not as they were"
         return Drilled(
             region=selection.region,
@@ -119,7 +119,7 @@ class Drill:
     def _compared(
         self, into: Config, selection: Selection, planned: Mapping[SourcePartition, IntRange], stop: Stop
     ) -> Sequence[Mapping[str, Any]]:
-        """What was restored beside the archive, where it was restored: here, or by tasks of Spark."""
+        """Compare the restored records with the archive: in this process or as Spark tasks, as they were restored."""
         if self.spark is None:
             with Verification(into, selection, stop=stop) as verification:
                 verdicts = verification.each(
@@ -144,7 +144,7 @@ class Drill:
         return replace(self.selection, only=frozenset((s.topic, s.partition) for s in chosen))
 
     def _behind(self, stop: Stop) -> tuple[float | None, str]:
-        """Age of the oldest record at the source that is not archived; or None, and why it is not known."""
+        """Age in seconds of the oldest record of the source that is not archived; or None, and why it is not known."""
         file, region = self.source or self.config, self.selection.region
         if file.region != region:
             what = f"is of region {file.region}, and does not know {region}'s cluster: give its file"
@@ -177,7 +177,7 @@ def append(history: Path, drilled: Drilled) -> None:
 
 
 def write_metrics(file: Path, drilled: Drilled) -> None:
-    """For the textfile collector of Prometheus' node exporter: a drill does not stay up to be asked."""
+    """For the textfile collector of Prometheus' node exporter: a drill ends before it could be scraped."""
     metrics = PrometheusMetrics()
     labels = {"region": drilled.region}
     ended = drilled.at.timestamp() + drilled.restore_seconds + drilled.verify_seconds

@@ -1,7 +1,7 @@
 """The command line. Exit codes: 0 done, 1 failed, 2 usage or configuration, 3 differences or losses found, 130 ended by
 Ctrl-C.
 
-This only wires; the commands are in `replicator.commands`.
+This module only registers the commands, which are in `replicator.commands`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from replicator.terminal.output import CONFIG_VARIABLE, FAILED, USAGE, complain,
 __all__ = ["CONFIG_VARIABLE", "app", "main"]
 
 RUN, INSPECT, REPAIR, RESTORE, LOCAL = "Run", "Inspect", "Repair", "Restore", "Local"
-"""Panels of `--help`, in which commands stand in the order below."""
+"""Panels of `--help`; their commands are listed in the order below."""
 
 app = group(
     "Mirror, back up and restore Kafka topics through object storage.\n\n"
@@ -77,7 +77,8 @@ app.add_typer(local_app, name="local", rich_help_panel=LOCAL)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run and exit. What we raise on purpose is one message; anything else is a bug and keeps its traceback."""
+    """Run and exit. A ReplicatorError is printed as one message; any other exception is a bug and keeps its
+    traceback."""
     try:
         app(args=arguments, prog_name="replicator")
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""What a restore is asked for: which records of the archive, as what, and into which topics. Pure."""
+"""The selection of a restore: which records of the archive, changed how, and into which topics. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPIC_SIGN = "{topic}"
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """`names` beat `template`, in which `{topic}` stands for the source's name. Raises ValueError."""
+    """`names` take precedence over `template`, in which `{topic}` stands for the source's name. Raises ValueError."""
 
     names: Mapping[str, str] = field(default_factory=dict)
     template: str = TOPIC_SIGN
@@ -28,11 +28,11 @@ class Renaming:
             raise ValueError(f"{self.template!r} gives every topic the same name: write {TOPIC_SIGN} into it")
 
     def decides(self, topic: str) -> bool:
-        """Whether anything was asked for `topic`; else it keeps its name."""
+        """Whether the renaming covers `topic`; otherwise it keeps its name."""
         return topic in self.names or self.template != TOPIC_SIGN
 
     def __call__(self, topic: str) -> str:
-        """Raises ValueError when that is no topic's name."""
+        """The target name of `topic`. Raises ValueError if it is not a legal topic name."""
         name = self.names.get(topic) or self.template.replace(TOPIC_SIGN, topic)
         if not LEGAL_NAME.fullmatch(name) or name in (".", "..") or is_internal(name, ()):
             raise ValueError(f"{topic} would be restored as {name!r}, which is no name for it")
@@ -41,35 +41,35 @@ class Renaming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The same selection is the same restore: `digest` names it."""
+    """An equal selection means the same restore, named by `digest`."""
 
     region: str
-    topics: Sequence[TopicPattern]  # any of them
-    incarnation: str | None = None  # of each topic; empty: the plain place; None: the last life
+    topics: Sequence[TopicPattern]  # a topic matches any of them
+    incarnation: str | None = None  # of each topic; empty: the plain path; None: the last one
     partitions: Collection[int] | None = None  # None: all
-    only: Collection[tuple[str, int]] | None = None  # of those, only these: topic and partition
+    only: Collection[tuple[str, int]] | None = None  # restricts them to these: topic and partition
     offsets: IntRange = ANY_OFFSET
-    stamps: IntRange = ANY_TIME  # of timestamps, in milliseconds
+    stamps: IntRange = ANY_TIME  # timestamps in milliseconds
     renaming: Renaming = field(default_factory=Renaming)
-    transforms: Sequence[str] = ()  # names of what changes the records, in order
+    transforms: Sequence[str] = ()  # names of the functions that filter or change records, in order
     on_spark: bool = False
 
     def matches(self, topic: str) -> bool:
         return any(pattern.matches(topic) for pattern in self.topics)
 
     def wants(self, topic: str, partition: int) -> bool:
-        """Of a topic that matches."""
+        """Whether a partition of a matching topic is selected."""
         by_number = self.partitions is None or partition in self.partitions
         return by_number and (self.only is None or (topic, partition) in self.only)
 
     @property
     def is_whole(self) -> bool:
-        """Every partition of what matches."""
+        """Whether every partition of the matching topics is selected."""
         return self.partitions is None and self.only is None
 
     @property
     def digest(self) -> str:
-        said = {
+        fields = {
             "incarnation": self.incarnation,
             "names": dict(self.renaming.names),
             "on_spark": self.on_spark,
@@ -82,7 +82,7 @@ class Selection:
             "topics": sorted(str(pattern) for pattern in self.topics),
             "transforms": list(self.transforms),
         }
-        return blake2b(json.dumps(said, sort_keys=True).encode(), digest_size=5).hexdigest()
+        return blake2b(json.dumps(fields, sort_keys=True).encode(), digest_size=5).hexdigest()
 
 
 CHECKPOINTS = "replicator.restore."
@@ -90,14 +90,15 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 def checkpoint_topic(selection: Selection, restore_id: str) -> str:
-    """Where a restore writes how far it is: by its name, and by its selection, to which it holds. Raises ValueError."""
+    """The topic with the checkpoints of a restore. Its name holds the restore's id and the digest of its selection.
+    Raises ValueError."""
     if not _ID.fullmatch(restore_id):
         raise ValueError(f"{restore_id!r} is no name for a restore: 1 to 100 of A-Z a-z 0-9 _ -")
     return f"{CHECKPOINTS}{restore_id}.{selection.digest}"
 
 
 def checkpoint_topics(restore_id: str, topics: Iterable[str]) -> Sequence[str]:
-    """Those of the restore with this name, whatever it is about."""
+    """The checkpoint topics of the restore with this id, of any selection."""
     return [topic for topic in topics if topic.startswith(f"{CHECKPOINTS}{restore_id}.")]
 
 

@@ -1,4 +1,4 @@
-"""`replicator adopt`: says which life of a topic the segments of an archive are of."""
+"""`replicator adopt`: claim an archive path for the current incarnation of a topic."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def adopt(
 
 
 def refuse_foreign(control: ControlStore, admin: ClusterAdmin, settings: Config, topic: str) -> None:
-    """Raises TargetError for a topic that is not in this file's cluster, and that a region which is delivered here
-    archives."""
+    """Raise TargetError if the topic is not in this cluster, but in the archive of another region that is delivered
+    here."""
     if settings.ingress is None or topic in admin.describe([topic]):
         return
     for region in sorted({source.region for source in settings.ingress.sources} - {settings.region}):

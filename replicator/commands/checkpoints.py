@@ -1,4 +1,4 @@
-"""`replicator checkpoints show|seed`: how far each source partition was delivered, and where it goes on."""
+"""`replicator checkpoints show|seed`: show and set the delivery position of source partitions."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def show(
     """
     wanted = source_name(source) if source else None
     with Clients(load_config(config)) as reach:
-        said = reach.checkpoints.read()
+        values = reach.checkpoints.read()
         parked, waiting = reach.checkpoints.parked(), reach.checkpoints.waiting()
         owner = standing(reach.checkpoints.claims())
         topic = reach.ingress.checkpoint_topic
-    known = {key: word for key, word in said.items() if isinstance(word, Checkpoint)}
-    conflicts = {key: str(word) for key, word in said.items() if isinstance(word, CheckpointConflict)}
+    known = {key: entry for key, entry in values.items() if isinstance(entry, Checkpoint)}
+    conflicts = {key: str(entry) for key, entry in values.items() if isinstance(entry, CheckpointConflict)}
     waiting = {key: one for key, one in waiting.items() if still_waiting(one, known.get(key))}
-    keys = sorted(k for k in {*said, *parked, *waiting} if wanted is None or k.source in wanted)
+    keys = sorted(k for k in {*values, *parked, *waiting} if wanted is None or k.source in wanted)
     if as_json:
         print_json(
             {
@@ -111,9 +111,9 @@ def _print(
     for key in keys:
         c, p, w = known.get(key), parked.get(key), waiting.get(key)
         at = c.at.isoformat(timespec="seconds") if c else ""
-        said = (c.next_offset, c.begun_at, c.author, at, c.destination_topic_id) if c else (None, None, "", "", "")
+        values = (c.next_offset, c.begun_at, c.author, at, c.destination_topic_id) if c else (None, None, "", "", "")
         waits = w.since.isoformat(timespec="seconds") if w else ""
-        rows.append((key.source, key.destination_topic, *said, waits, "yes" if p and still_parked(p, c) else ""))
+        rows.append((key.source, key.destination_topic, *values, waits, "yes" if p and still_parked(p, c) else ""))
     head = ("source", "destination", "next offset", "began at", "by", "at", "destination's id", "waits since", "parked")
     print_text(table(head, rows) if rows else "no checkpoints")
 
@@ -187,7 +187,7 @@ def seed(
         destination = destination_of(reach.ingress, name, to)
         found = positions(reach, name, origin)
         if not found:
-            raise TargetError(f"{option} says nothing of {name}: nothing to seed")
+            raise TargetError(f"{option} has no position of {name}: nothing to seed")
         operator = operator_of(reach)
         seeds = operator.plan_seeds(found, destination, SystemClock().now(), force=force, may_lead=may_lead(origin))
         if yes:
@@ -208,7 +208,7 @@ def _origin(
     connect_offsets: str | None,
     connect_cluster: str | None,
 ) -> tuple[str, PositionOrigin]:
-    """The one that is given, and its option. Raises typer.BadParameter, ConfigError."""
+    """The given option and its origin. Raises typer.BadParameter, ConfigError."""
     options = {
         "--offset": offset,
         "--timestamp": timestamp,
@@ -237,29 +237,29 @@ def _origin(
 
 
 def change_text(one: Seed) -> str:
-    """With what it leaves out, and so what to check before --yes."""
+    """One line for a seed, with the offsets it passes over, to be checked before --yes."""
     next_offset = one.after.next_offset
-    told = f"{one.key.source} to {one.key.destination_topic}: {_told(one.before)} -> {next_offset}"
+    text = f"{one.key.source} to {one.key.destination_topic}: {_position_text(one.before)} -> {next_offset}"
     if one.passed_over:
-        told += f"; passes over {one.passed_over} archived offsets, which are not delivered"
+        text += f"; passes over {one.passed_over} archived offsets, which are not delivered"
     if next_offset > one.archive_end:
-        told += (
+        text += (
             f"; lies beyond the end of its archive, {one.archive_end}: what is archived up to {next_offset} later is "
             "not delivered"
         )
-    return told
+    return text
 
 
-def _told(word: Checkpoint | CheckpointConflict | None) -> str:
-    if isinstance(word, Checkpoint):
-        return str(word.next_offset)
-    return "none" if word is None else "a conflict"
+def _position_text(entry: Checkpoint | CheckpointConflict | None) -> str:
+    if isinstance(entry, Checkpoint):
+        return str(entry.next_offset)
+    return "none" if entry is None else "a conflict"
 
 
 def _json(
     key: CheckpointKey, checkpoint: Checkpoint | None, parked: Parked | None, waiting: Waiting | None
 ) -> dict[str, object]:
-    stands = parked if parked is not None and still_parked(parked, checkpoint) else None
+    current = parked if parked is not None and still_parked(parked, checkpoint) else None
     return {
         "source": str(key.source),
         "destination": key.destination_topic,
@@ -270,6 +270,6 @@ def _json(
         "destination_topic_id": checkpoint and checkpoint.destination_topic_id,
         "waiting": waiting
         and {"offset": waiting.offset, "since": waiting.since.isoformat(), "is_beginning": waiting.is_beginning},
-        "parked": stands
-        and {"next_offset": stands.next_offset, "since": stands.since.isoformat(), "reason": stands.reason},
+        "parked": current
+        and {"next_offset": current.next_offset, "since": current.since.isoformat(), "reason": current.reason},
     }

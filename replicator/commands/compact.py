@@ -1,4 +1,4 @@
-"""`replicator compact`: merge small segments into larger ones, now or by the clock."""
+"""`replicator compact`: merge small segments into larger ones, now or on a schedule."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 

@@ -1,4 +1,4 @@
-"""`replicator config …` and `replicator explain …`: what the file says and means."""
+"""`replicator config …` and `replicator explain …`: check, show and explain the configuration."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 

@@ -1,4 +1,4 @@
-"""`replicator drill`: restore into a scratch cluster, prove it, measure it."""
+"""`replicator drill`: restore into a scratch cluster, verify and measure it."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 
@@ -84,7 +84,7 @@ def drill(  # noqa: PLR0917 -- options of a command
     )
     stop = Stop()
     with Verification(settings, chosen, stop=stop) as verification:
-        verification.sources()  # what is not there, or may not be read, is known before a cluster is started
+        verification.sources()  # fails before a cluster is started if the archive is missing or may not be read
     with ended_by_signal(stop), _scratch(settings, into) as scratch:
         found = Drill(
             config=settings,

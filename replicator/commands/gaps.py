@@ -1,4 +1,4 @@
-"""`replicator gaps`: what is known to be missing, at the source and at the destination; and accepting that it is."""
+"""`replicator gaps`: list and accept offsets missing at the source and at the destination."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def accept(
     in the same place of the archive; readers pass over a gap that no segment covers.
     """
     if not reason.strip():
-        raise typer.BadParameter("say why: --reason TEXT")
+        raise typer.BadParameter("give the reason: --reason TEXT")
     settings = load_config(config)
     partition, wanted = one_partition(source), offset_range(offsets)
     if partition.region != settings.region:
@@ -118,7 +118,7 @@ def accept(
 
 
 def _plan(reach: Clients, source: SourcePartition, wanted: OffsetRange, reason: str) -> RecordedGap | None:
-    """None when it was accepted before. Raises TargetError for offsets that are not missing."""
+    """The gap to record; None if it was accepted before. Raises TargetError for offsets that are not missing."""
     recorded = reach.control.gaps(source)
     stored = covered(reach.store, source)
     forks, begin = reach.control.forks(source), reach.control.begin(source)
@@ -154,9 +154,9 @@ def _not_archived(reach: Clients, source: SourcePartition) -> str:
 def _record(reach: Clients, gap: RecordedGap) -> None:
     with durable(Step.RECORD_GAP):
         reach.control.record_gap(gap)
-    stands = next((g for g in reach.control.gaps(gap.source) if g.offsets == gap.offsets), None)
-    if stands is None or not stands.is_accepted:
-        raise TargetError(f"{gap.source} {gap.offsets} is recorded for another reason since a moment ago: run it again")
+    stored_gap = next((g for g in reach.control.gaps(gap.source) if g.offsets == gap.offsets), None)
+    if stored_gap is None or not stored_gap.is_accepted:
+        raise TargetError(f"{gap.source} {gap.offsets} was just recorded for another reason: run it again")
 
 
 def _gap_text(gap: RecordedGap) -> str:

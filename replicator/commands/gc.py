@@ -1,4 +1,4 @@
-"""`replicator gc`: remove what the archive is not to keep any longer, and what nobody needs."""
+"""`replicator gc`: remove what retention no longer keeps, and segments that larger ones replace."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 

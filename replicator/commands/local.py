@@ -41,7 +41,7 @@ def local_up(
         else:
             print_text(_addresses(brokers, stack.moto.endpoint_url) + "\nend it with Ctrl-C")
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what ends it in a terminal ends it everywhere
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends it as Ctrl-C does
     try:
         run_foreground(on_ready=ready, stop=threading.Event())
     except KeyboardInterrupt:

@@ -1,4 +1,4 @@
-"""`replicator skip` and `replicator release`: what an operator does about a parked partition."""
+"""`replicator skip` and `replicator release`: repair of a parked partition."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def skip(
     are given up, and the position stays.
     """
     if not reason.strip():
-        raise typer.BadParameter("say why: --reason TEXT")
+        raise typer.BadParameter("give the reason: --reason TEXT")
     if through is not None and through < offset:
         raise typer.BadParameter(f"--through {through} lies before {offset}")
     settings = load_config(config)
@@ -69,7 +69,7 @@ def skip(
             Written(key=encode_parked_key(key), value=None),
         ]
     if holds is not None and holds != plan.after and plan.after is not None:
-        changes.append(f"its owner goes on at {holds.next_offset}, and may have delivered it after all")
+        changes.append(f"its owner continues at {holds.next_offset}, and may have delivered it")
     tell(changes, written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
 
 

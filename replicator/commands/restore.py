@@ -1,4 +1,4 @@
-"""`replicator restore`: topics from the archive into this cluster, planned first, exactly once, resumable."""
+"""`replicator restore`: restore topics from the archive into this cluster; planned first, exactly once, resumable."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from replicator.restore.request import RestoreRequest
     from replicator.restore.restore import Restore
 
-FINISHES = "what is under way is delivered first; a second signal ends it at once"
+FINISHES = "what is in flight is delivered first; a second signal ends it at once"
 SAMPLE = 5  # records that --dry-run shows before and after
 
 Accept = Annotated[
@@ -116,7 +116,7 @@ def restore(  # noqa: PLR0917 -- options of a command
         configs=dict(pair(text, "--topic-config") for text in topic_config or ()),
     )
     if spark and follow:
-        raise typer.BadParameter("--follow goes on for ever, and a task of Spark should end: use one of them")
+        raise typer.BadParameter("--follow never ends, and a Spark task has to end: use one of them")
     options = Options(
         restore_id=restore_id,
         keep=tuple(keep or ()),
@@ -136,7 +136,7 @@ def restore(  # noqa: PLR0917 -- options of a command
 
 
 def _carry_out(settings: Config, request: RestoreRequest, *, as_json: bool) -> None:
-    """And say what came of it."""
+    """Run the restore and print its result."""
     from infra.runtime.lifecycle import Stop
     from replicator.restore.request import DryRun, Empty, Ready, Refused, Thawing
     from replicator.restore.restore import EMPTY, Restore
@@ -161,12 +161,12 @@ def _carry_out(settings: Config, request: RestoreRequest, *, as_json: bool) -> N
                 complain(f"{EMPTY}: nothing was created")
                 raise typer.Exit(USAGE)
             case Thawing(objects=count):
-                complain(f"asked for {count:,} archived objects; in some hours, the same command restores from them")
+                complain(f"requested {count:,} archived objects; run the same command again in some hours")
                 raise typer.Exit(DIFFERENCES)
-            case Refused():  # said once: on stdout, with the plan
+            case Refused():  # conflicts are printed once: on stdout, with the plan
                 if as_json:
                     print_json(plan_json(plan, rate))
-                complain("this restore would not end well, so nothing was begun")
+                complain("this restore has conflicts, so nothing was started")
                 raise typer.Exit(FAILED)
             case Ready():
                 ended = _run(restoring, plan, stop, follow=request.options.follow is not None, quiet=as_json)
@@ -187,7 +187,7 @@ class _Ended:
     outcomes: Sequence[RestoreOutcome]
     took: timedelta
     code: int
-    stopped: str  # where it stood
+    stopped: str  # the totals when it was stopped
 
 
 def _run(restoring: Restore, plan: RestorePlan, stop: Stop, *, follow: bool, quiet: bool) -> _Ended:
@@ -206,7 +206,7 @@ def _run(restoring: Restore, plan: RestorePlan, stop: Stop, *, follow: bool, qui
 
 
 def exit_code(outcomes: Sequence[RestoreOutcome], signals: Collection[int], *, follow: bool) -> int:
-    """`signals`: those that came. A restore that was over when Ctrl-C came was not ended by it."""
+    """`signals`: the received ones. Ctrl-C does not count for a restore that had ended already."""
     is_cut_short = follow or not all(outcome.is_done or outcome.failed for outcome in outcomes)
     if signal.SIGINT in signals and is_cut_short:
         return INTERRUPTED
@@ -215,7 +215,7 @@ def exit_code(outcomes: Sequence[RestoreOutcome], signals: Collection[int], *, f
     return DONE if follow or all(outcome.is_done for outcome in outcomes) else FAILED
 
 
-# --- what the user says
+# --- arguments
 
 
 def _objection(name: str) -> ConflictKind:

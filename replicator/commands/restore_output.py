@@ -1,4 +1,4 @@
-"""What `replicator restore` prints: the plan, the sample, the result; for people and as JSON."""
+"""The output of `replicator restore`: plan, sample and result, as text and as JSON."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 
@@ -46,11 +46,11 @@ def print_plan(plan: RestorePlan, rate: int | None) -> None:
     for warning in plan.warnings:
         print_text(f"warning: {warning}")
     if lines := objections_text(plan):
-        print_text("what speaks against it:\n" + "\n".join(lines))
+        print_text("conflicts:\n" + "\n".join(lines))
 
 
 def print_sample(changed: Sequence[tuple[Mapping[str, object], Mapping[str, object] | None]]) -> None:
-    """What the functions of --filter and --map make of the first records."""
+    """Print the first records before and after the functions of --filter and --map."""
     for before, after in changed:
         print_text(f"record {before['offset']}: {before}")
         print_text(
@@ -65,7 +65,7 @@ REMEDY = (
 
 
 def redelivery(plan: RestorePlan, partition: PartitionPlan, offsets: OffsetRange) -> str:
-    """The command that adds what came back to what is restored."""
+    """The command that adds offsets that came back to the restored topic."""
     source, name = partition.source, partition.target.topic
     command = ["replicator", "restore", source.topic, "--region", source.region, "--rename", f"{source.topic}={name}"]
     command += ["--incarnation", source.incarnation] if source.incarnation else []
@@ -81,7 +81,7 @@ def _print_given_up(plan: RestorePlan) -> None:
             )
         for gap in partition.came_back:
             print_text(
-                f"  {gap} is stored by now. Restore everything into another topic (--rename, and another --id), or add "
+                f"  {gap} is stored now. Restore everything into another topic (--rename, and another --id), or add "
                 f"it behind the rest, out of order: {redelivery(plan, partition, gap)}"
             )
 
@@ -187,7 +187,7 @@ def result_json(
 
 
 def _within(plan: PartitionPlan, gaps: Iterable[OffsetRange]) -> int:
-    """How many of the offsets that are wanted are in `gaps`."""
+    """The number of selected offsets that are in `gaps`."""
     if plan.last_offset < plan.wanted_from:
         return 0
     return covered_count(gaps, OffsetRange(plan.wanted_from, plan.last_offset))

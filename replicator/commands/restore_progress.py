@@ -1,4 +1,4 @@
-"""How far a restore is: a bar where somebody looks, a line now and then elsewhere, and where it stood when it ended."""
+"""Progress of a restore: a bar on a terminal, periodic lines elsewhere, and the position when it is stopped."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 
@@ -20,30 +20,30 @@ if TYPE_CHECKING:
     from replicator.restore.plan import RestorePlan
     from replicator.restore.progress import RestoreOutcome, RestoringPartition
 
-LINE_EVERY = 10.0  # seconds, where no terminal shows a bar
+LINE_EVERY = 10.0  # seconds, without a terminal
 
 
 @dataclass(slots=True)
 class RestoreStatus:
-    """Where a restore stands, and where it stood when it was stopped. One thread."""
+    """The progress of a restore, also when it is stopped. For one thread."""
 
-    sizes: Mapping[CheckpointKey, int]  # stored bytes that were left when it began, by partition
+    sizes: Mapping[CheckpointKey, int]  # stored bytes left at the start, by partition
     follow: bool
     show: Callable[[RestoreStatus], None]
     records: int = 0
     size_bytes: int = 0
-    done_bytes: int = 0  # stored bytes of what is delivered, about
+    done_bytes: int = 0  # approximate stored bytes of what is delivered
     partitions_done: int = 0
-    is_counted: bool = True  # whether records are: not those of tasks on their way on Spark
+    is_counted: bool = True  # whether records are counted: not those of running Spark tasks
     partitions: int = field(init=False)
     whole_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        self.whole_bytes = max(sum(self.sizes.values()), 1)  # summed up once, not in every turn
+        self.whole_bytes = max(sum(self.sizes.values()), 1)  # computed once, not in every turn
         self.partitions = len(self.sizes)
 
     def told(self, partitions: Sequence[RestoringPartition]) -> None:
-        """In every turn of a restore in this process."""
+        """Called in every turn of a restore in this process."""
         self.records = sum(p.records for p in partitions)
         self.size_bytes = sum(p.size_bytes for p in partitions)
         self.done_bytes = int(sum(p.share * self.sizes.get(p.plan.key, 0) for p in partitions))
@@ -52,7 +52,7 @@ class RestoreStatus:
         self.show(self)
 
     def told_on_spark(self, done: int, total: int) -> None:
-        """It moves with each partition that is over; of those on their way nothing is known here."""
+        """Called when a Spark task ends. The progress of running tasks is not known here."""
         self.partitions_done, self.partitions = done, total
         self.done_bytes = self.whole_bytes * done // max(total, 1)
         self.is_counted = False
@@ -66,19 +66,19 @@ class RestoreStatus:
         return f"{delivered}, {100 * self.done_bytes // self.whole_bytes} %, {over}" if self.is_counted else over
 
     def stopped(self, outcomes: Sequence[RestoreOutcome]) -> str:
-        """What `outcomes` add up to: the last turn does not know what was delivered after it."""
+        """The totals of `outcomes`, which include what was delivered after the last turn."""
         records, size_bytes = sum(o.records for o in outcomes), sum(o.size_bytes for o in outcomes)
         over = sum(o.is_done or bool(o.failed) for o in outcomes)
         how = f"following {self.partitions} partitions" if self.follow else f"{over} of {len(outcomes)} partitions over"
         return (
             f"stopped with {count_text(records)} records, {size_text(size_bytes)} restored, {how}; "
-            "the same command goes on where this one stood"
+            "run the same command again to resume it"
         )
 
 
 @contextmanager
 def progress(plan: RestorePlan, *, follow: bool, quiet: bool) -> Iterator[RestoreStatus]:
-    """On stderr. `quiet`: nothing is shown, and a signal is still answered."""
+    """Show progress on stderr. `quiet`: show nothing; signals are still answered."""
     sizes = {partition.key: partition.size_bytes for partition in plan.partitions}
     if quiet:
         yield RestoreStatus(sizes, follow, lambda _: None)
@@ -91,7 +91,7 @@ def progress(plan: RestorePlan, *, follow: bool, quiet: bool) -> Iterator[Restor
 
 @dataclass(slots=True)
 class _Lines:
-    """A line as it begins, then when there is news, and not too often."""
+    """A line at the start, then at most every `LINE_EVERY` seconds if it changed."""
 
     _next_at: float = field(default_factory=time.monotonic)
     _last: str = ""
@@ -117,7 +117,7 @@ def _bar(*, follow: bool) -> Iterator[Callable[[RestoreStatus], None]]:
         task = shown.add_task("restored", total=None if follow else 1)
 
         def show(standing: RestoreStatus) -> None:
-            if follow:  # it has no end
+            if follow:  # a follower has no end
                 shown.update(task, description=standing.text())
             else:
                 shown.update(task, total=standing.whole_bytes, completed=standing.done_bytes)

@@ -1,4 +1,4 @@
-"""`replicator status`: how replication stands, by what bucket and clusters say, whether or not a process runs."""
+"""`replicator status`: the state of replication, read from bucket and clusters, whether or not a process runs."""
 
 from __future__ import annotations
 
@@ -81,21 +81,21 @@ def status(
 
 
 def seed_command(partition: IngressPartition, option: Sequence[str]) -> str:
-    """Empty unless nothing else lets it go on."""
+    """The command that seeds a parked partition; empty unless only that lets it continue."""
     if partition.parked is None or not partition.parked.wants_seed or not partition.configured:
         return ""
     return shlex.join([*SEED.split(), str(partition.key.source), "--offset", "N", "--yes", *option])
 
 
 def release_command(key_of: IngressPartition, option: Sequence[str]) -> str:
-    """Empty when that would only remove the note."""
+    """The command that releases a partition; empty if it has to be seeded instead."""
     if seed_command(key_of, option):
         return ""
     return shlex.join(["replicator", "release", *_where(key_of), "--yes", *option])
 
 
 def skip_command(key_of: IngressPartition, option: Sequence[str]) -> str:
-    """Empty when there is no offset to skip, or when that would not help."""
+    """The command that skips a record; empty if there is no offset to skip, or skipping would not help."""
     if key_of.parked is None or key_of.parked.next_offset is None or key_of.parked.blames_target:
         return ""
     offset = str(key_of.parked.next_offset)
@@ -188,11 +188,11 @@ def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], 
         head = ("source", "destination", "checkpoint", "by", "age", "archived", "lag", "parked", "skipped", "proven")
         for p in status.partitions:
             c = p.checkpoint
-            said = (c.next_offset, c.author, _age(c.at, now)) if c else (None, "", "")
+            cells = (c.next_offset, c.author, _age(c.at, now)) if c else (None, "", "")
             parked = ("yes" if p.parked.next_offset is None else p.parked.next_offset) if p.parked else ""
             key, skipped, proven = p.key, p.skipped or "", _proven([p.proof], now)
             lag = count_text(p.lag)
-            rows.append((key.source, key.destination_topic, *said, p.archive_end, lag, parked, skipped, proven))
+            rows.append((key.source, key.destination_topic, *cells, p.archive_end, lag, parked, skipped, proven))
     else:
         head = ("source", "destination", "partitions", "lag", "parked", "skipped", "proven", "problems")
         for (place, destination), some in _by_destination(status.partitions):
@@ -223,7 +223,7 @@ def _print_ingress(status: IngressStatus, now: datetime, option: Sequence[str], 
 
 
 def topic_text(status: IngressStatus) -> str:
-    """Of the checkpoints. A problem says more of one that is missing."""
+    """The line about the checkpoint topic. If it is missing, a problem has the details."""
     topic = f"checkpoint topic {status.checkpoint_topic}"
     if status.misses_topic:
         return f"{topic} does not exist"
@@ -252,7 +252,7 @@ def _by_destination(
 
 
 def _proven(proofs: Sequence[Proof | None], now: datetime) -> str:
-    """How long ago all of them were, and so the oldest of them."""
+    """The age of the oldest proof, if all partitions have one."""
     known = [proof for proof in proofs if proof is not None]
     if not known:
         return "never"

@@ -1,4 +1,4 @@
-"""The part of `replicator status` that is about compaction."""
+"""The compaction part of `replicator status`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def compaction_status(settings: Config, reach: Clients, now: datetime) -> CompactionStatus | None:
-    """None without [compaction]. Raises ConfigError for a cron that is none."""
+    """None without [compaction]. Raises ConfigError for an invalid cron expression."""
     if settings.compaction is None:
         return None
     heartbeats = HeartbeatStore(reach.objects, settings.s3.prefix, settings.region)

@@ -1,4 +1,4 @@
-"""`replicator verify`: is the archive whole, and is it what the topics hold?"""
+"""`replicator verify`: prove that the archive is whole and equals the topics."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 
@@ -116,7 +116,7 @@ def verify(  # noqa: PLR0917 -- options of a command
         *([VerifyScope(kind=DIRECT, cluster=load_config(target), beside=load_config(source))] if direct else []),
     ]
     if not scopes:
-        raise typer.BadParameter("--no-archive leaves nothing to look at: say --source, --target, or both")
+        raise typer.BadParameter("--no-archive leaves nothing to verify: pass --source, --target, or both")
     on = spark_if(spark, settings)
     proven = ProvenObjects.of(state)
     with Verification(settings, chosen) as verification:
@@ -144,7 +144,7 @@ def verify(  # noqa: PLR0917 -- options of a command
 
 
 def _record(verification: Verification, found: Report, settings: Config) -> None:
-    """For `status`. Whoever may only read is told, and nothing else changes by it."""
+    """Record the proof for `status`. Without write permission, print a message only."""
     from infra.archive.proofs import proven_prefix
 
     try:
@@ -153,7 +153,7 @@ def _record(verification: Verification, found: Report, settings: Config) -> None
         where = f"s3://{settings.s3.bucket}/{proven_prefix(settings.s3.prefix, settings.region)}*"
         complain(
             f"`status` will not know of this proof: {error}. Allow s3:GetObject, s3:PutObject and s3:DeleteObject "
-            f"on {where}, or say --no-record"
+            f"on {where}, or pass --no-record"
         )
 
 
@@ -161,10 +161,10 @@ def _check(file: Path, key: bytes) -> None:
     from replicator.verify.report import check
 
     try:
-        said: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        content: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise typer.BadParameter(f"--check-report {file}: not a report: {error}") from error
-    check(said, key)
-    state = "everything was as it should be" if said["equal"] else "not everything was as it should be"
-    signed = "signed with the key" if key else "signature not checked: no key" if said["signature"] else "not signed"
-    print_text(f"the report of {said['at']} is unchanged, {signed}; {state}")
+    check(content, key)
+    state = "everything was as it should be" if content["equal"] else "not everything was as it should be"
+    signed = "signed with the key" if key else "signature not checked: no key" if content["signature"] else "not signed"
+    print_text(f"the report of {content['at']} is unchanged, {signed}; {state}")

@@ -1,4 +1,4 @@
-"""What several files say against each other: topics that come back, and names that two use in one cluster. Pure.
+"""Contradictions between files: replication loops, and names that two files use in one cluster. Pure.
 
 Files are of one cluster when they name the same region, or one broker of their `bootstrap.servers` is the same.
 """
@@ -19,13 +19,13 @@ from replicator.config.settings import Config
 
 
 def between_files(configs: Sequence[Config]) -> list[str]:
-    """Every problem, with its files, the setting, and what to do. Each file is sound by itself."""
+    """Every problem, with its files, the setting, and what to do. Each file has to be valid by itself."""
     clusters = _clusters(configs)
     return [*_loops(configs, clusters), *_shared(configs, clusters)]
 
 
 def _clusters(configs: Sequence[Config]) -> Sequence[str]:
-    """The same word for files of one cluster."""
+    """A name of the cluster for each file; the same for files of one cluster."""
     signs = [_signs(config) for config in configs]
     names = [str(n) for n in range(len(configs))]
     for (a, first), (b, second) in combinations(enumerate(signs), 2):
@@ -48,7 +48,7 @@ def _loops(configs: Sequence[Config], clusters: Sequence[str]) -> Iterator[str]:
     for loop in loops(mirrors):
         first, last = loop.hops[0], loop.hops[-1]
         if len({file.name for hop in loop.hops for file in (hop.archived_by, hop.delivered_by)}) == 1:
-            continue  # the file was refused for it
+            continue  # reported for the file alone
         where = dotted(("ingress", "sources", first.source, "topic"))
         remedy = f"keep {last.destination} out of [egress] of {first.archived_by.name}, or narrow an expression"
         yield f"{first.delivered_by.name}: {where}: {loop.described(with_files=True)}; {remedy}"
@@ -69,7 +69,7 @@ def _shared(configs: Sequence[Config], clusters: Sequence[str]) -> Iterator[str]
 
 
 def _same_delivery(one: Config, other: Config) -> bool:
-    """Two processes of one ingress may have a file each: they share everything."""
+    """Whether both files configure the same ingress: its processes may use separate files."""
     return (one.region, one.s3.bucket, one.s3.prefix, one.sqs, one.ingress) == (
         other.region,
         other.s3.bucket,
@@ -133,7 +133,7 @@ def _two_sides(egress: EgressSettings, ingress: IngressSettings) -> Iterator[str
 
 
 def _destinations(settings: IngressSettings, other: IngressSettings) -> dict[str, str]:
-    """What gets there, by destination; of the topics that are named in either, or guessed from an expression."""
+    """The source by destination, for topics named in either file and for samples of its expressions."""
     found: dict[str, str] = {}
     sources = (*settings.sources, *other.sources)
     for region in dict.fromkeys(source.region for source in settings.sources):

@@ -1,4 +1,4 @@
-"""What sections say against each other. Each section's own contradictions are in its class."""
+"""Contradictions between sections. Each section's own contradictions are checked in its class."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def between(
     compaction: CompactionSettings | None,
     retention: RetentionSettings | None,
 ) -> Iterator[Problem]:
-    """Contradictions between those sections that are there: also between the sound ones of a file that has others."""
+    """Contradictions between the sections that are present, also between the valid ones of a file with invalid ones."""
     own = frozenset[str]() if ingress is None else ingress.own_topics
     if egress is not None:
         for rule in egress.topics:

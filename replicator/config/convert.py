@@ -1,4 +1,4 @@
-"""One value of a file into the type its setting wants, or ValueError saying what was wanted."""
+"""Converts a value of a file to the type of its setting, or raises ValueError with the expected type."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _LARGEST = 2**63 - 1  # TOML's own limit
 
 
 def convert(hint: object, known: FieldInfo, raw: object) -> object:
-    """`hint` is the resolved annotation of the setting. Never repeats a text of the wrong type: it may be a secret."""
+    """Convert `raw` to `hint`, the resolved annotation. Errors never quote a text of the wrong type: it may be a
+    secret."""
     hint, optional = _without_none(hint)
     if raw is None and optional:
         return None
@@ -56,7 +57,7 @@ def convert(hint: object, known: FieldInfo, raw: object) -> object:
 
 
 def kind(raw: object) -> str:
-    """What a TOML author would call it."""
+    """The name of the type for an author of TOML."""
     match raw:
         case bool():
             return "true or false"

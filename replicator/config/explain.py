@@ -18,8 +18,8 @@ S = TypeVar("S", bound="DataclassInstance")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Of one flow: egress of this region, ingress from one region, or retention. `settings` are those of the rule that
-    won."""
+    """The answer for one flow: egress of this region, ingress from one region, or retention. `settings`: those of the
+    matching rule."""
 
     flow: str
     topic: str
@@ -36,7 +36,7 @@ class Explanation:
 
 
 def explain_topic(config: Config, name: str) -> list[Explanation]:
-    """One answer for each flow the configuration has, and one for its retention; none when it has none of them."""
+    """One answer for each configured flow, and one for retention; empty if none of them is configured."""
     return [*_egress(config, name), *_ingress(config, name), *_retention(config, name)]
 
 

@@ -1,6 +1,6 @@
-"""A TOML file, or nested mappings, into a Config; or one ConfigError with every problem and its path.
+"""Loads a Config from a TOML file or nested mappings, or raises one ConfigError with every problem and its path.
 
-A value with a problem falls back to its default while reading goes on, so that one mistake does not hide the next.
+An invalid value falls back to its default while reading continues, so that one mistake does not hide the next.
 """
 
 from __future__ import annotations
@@ -35,14 +35,16 @@ from infra.settings.field import UNKNOWN
 
 S = TypeVar("S", bound="DataclassInstance")
 CheckClient = Callable[[Mapping[str, str]], Iterable[tuple[str, str]]]
-"""librdkafka properties in; each that the client refuses, and why."""
+"""Maps librdkafka properties to those that the client refuses, each with the reason."""
 
 SECTIONS = ("kafka", "s3", "sqs", "egress", "ingress", "sync", "compaction", "retention", "metrics", "log")
 
 
 def load(path: Path | str, *, check_client: CheckClient = lambda _: ()) -> Config:
-    """Raises ConfigError, also when the file cannot be read. Without `check_client` it is the client that refuses what
-    it does not know, one property at a time, when it is made."""
+    """Load a file. Raises ConfigError, also when it cannot be read.
+
+    Without `check_client`, unknown librdkafka properties are refused when the client is created, one at a time.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -60,7 +62,7 @@ def parse(
     environment: Mapping[str, str] | None = None,
     check_client: CheckClient = lambda _: (),
 ) -> Config:
-    """TOML. Raises ConfigError; a secret written out is a problem."""
+    """Parse TOML. Raises ConfigError; a literal secret is a problem."""
     try:
         mapping = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError) as error:
@@ -71,7 +73,7 @@ def parse(
 def from_mapping(
     mapping: Mapping[str, object], *, source: str = "python", environment: Mapping[str, str] | None = None
 ) -> Config:
-    """What `parse` makes of the same tables; secrets may be written out, the program knows where it got them."""
+    """As `parse`, from nested tables. Literal secrets are allowed: the program knows where they come from."""
     return _config(mapping, source, environment, lambda _: (), literal_secrets=True)
 
 
@@ -91,17 +93,17 @@ def _config(
     except RecursionError:
         raise ConfigError(["tables or lists are nested too deeply"], source=source) from None
     if config is None or reader.problems or reader.variables:
-        raise ConfigError(reader.told(), source=source)
+        raise ConfigError(reader.messages(), source=source)
     return config
 
 
 class _Reader:
-    """Reads one file. `problems` grows; every method answers None for what cannot be had."""
+    """Reads one file and collects `problems`. Every method returns None for invalid or missing parts."""
 
     def __init__(self, check_client: CheckClient) -> None:
         self._check_client = check_client
         self.problems: list[str] = []
-        self.variables: dict[str, list[str]] = {}  # not set -> paths that need it
+        self.variables: dict[str, list[str]] = {}  # unset variable -> paths that need it
 
     def problem(self, path: KeyPath, what: str) -> None:
         self.problems.append(f"{dotted(path)}: {what}" if path else what)
@@ -111,8 +113,8 @@ class _Reader:
         if dotted(path) not in paths:
             paths.append(dotted(path))
 
-    def told(self) -> list[str]:
-        """Each once. What a setting lacks because its variable is not set is no problem of its own."""
+    def messages(self) -> list[str]:
+        """All problems without duplicates. Problems of a setting whose variable is not set are left out."""
         lacking = {path for paths in self.variables.values() for path in paths}
         missing = [
             f"{first}: the environment variable {name} is not set" + (f" (also for {', '.join(rest)})" if rest else "")
@@ -143,7 +145,7 @@ class _Reader:
             self.problem(("s3",), 'missing: the archive\'s [s3] section with its "bucket"')
         if not self.problems:
             return self._built(Config, values | sections | {"source": source}, ())
-        # Something is wrong already; say what else the sound sections contradict.
+        # There are problems already; add the contradictions between the valid sections.
         present = {name: sections[name] for name in SECTIONS if name not in ("kafka", "metrics", "log")}
         self.problems += [f"{path}: {what}" for path, what in between(region=values.get("region"), **present)]
         if "ingress" in tree and "sqs" not in tree:
@@ -201,7 +203,7 @@ class _Reader:
     def _topic_rules(
         self, cls: type[S], raw: Mapping[str, object], path: tuple[str, ...]
     ) -> tuple[TopicRule[S], ...] | None:
-        """Of the tables below `topics`, with those values of `defaults` that they do not give."""
+        """The rules of the tables below `topics`, completed by the values of `defaults`."""
         defaults = self._values(cls, raw.get("defaults", {}), (*path, "defaults")) or {}
         topics = raw.get("topics", {})
         if not isinstance(topics, dict):
@@ -288,8 +290,10 @@ class _Reader:
         given: Collection[str] = (),
         partial: bool = False,
     ) -> dict[str, Any] | None:
-        """The sound settings of `cls` in the table `raw`. Keys in `own` are the caller's to read, those in `given`
-        have a value already; with `partial` nothing is required. None when a required one is not to be had."""
+        """The valid settings of `cls` in the table `raw`; None if a required one is missing or invalid.
+
+        Keys in `own` are read by the caller; those in `given` have a value already; with `partial` nothing is required.
+        """
         if not isinstance(raw, dict):
             self.problem(path, f"must be a table, not {kind(raw)}")
             return None

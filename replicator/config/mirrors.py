@@ -1,11 +1,12 @@
-"""Topics that come back: one file's ingress delivers what an egress archives and some ingress delivers again. Pure.
+"""Replication loops: one file's ingress delivers a topic that an egress archives and an ingress delivers again. Pure.
 
     orders of cluster a ──egress of a──> archive a ──ingress of b──> eu.orders of cluster b
         ^                                                                     │ egress of b
         └──────────────────── ingress of a <── archive b <────────────────────┘
 
-A topic is followed from cluster to cluster through the files' own rules. It comes back when it gets to where it was, or
-when it is still under way after every source had its turn several times (`eu.us.eu.orders`, a longer name each time).
+A topic is followed from cluster to cluster through the rules of the files. It loops when it reaches a topic where it
+was before, or when every source was applied several times and it still continues (`eu.us.eu.orders`, with a longer name
+each time).
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from formats.topic_selection import is_internal, select
 from ingress.settings import IngressSettings, IngressSource
 from replicator.config.samples import samples_of
 
-TURNS = 3  # of every source, before a name that grows is taken to grow for ever
-FURTHEST = 200  # hops in any case
-SHOWN = 4  # hops in one message
+TURNS = 3  # applications of every source before a growing name counts as a loop
+FURTHEST = 200  # limit of hops
+SHOWN = 4  # limit of hops in one message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mirror:
-    """One file, as far as topics go."""
+    """The parts of one file that select and rename topics."""
 
     name: str  # for messages
     region: str
-    cluster: str  # files of one cluster have the same
+    cluster: str  # the same for files of one cluster
     egress: EgressSettings | None
     ingress: IngressSettings | None
 
@@ -52,17 +53,17 @@ class Hop:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Hops of which the last leads to the first, or to a longer name that the first takes, too."""
+    """Hops of which the last leads to the topic of the first, or to a longer name that the first selects, too."""
 
     hops: tuple[Hop, ...]
 
     @property
     def rules(self) -> frozenset[tuple[str, int]]:
-        """Which sources of which files make it: whatever topic it was found by."""
+        """The files and sources that make the loop, independent of the topic it was found with."""
         return frozenset((hop.delivered_by.name, hop.source) for hop in self.hops)
 
     def described(self, *, with_files: bool) -> str:
-        """As the end of a sentence about the source of the first hop."""
+        """The end of a sentence about the source of the first hop."""
         told = [
             f"{hop.topic} of {hop.archived_by.region} as {hop.destination}"
             + (f" ({hop.delivered_by.name})" if with_files else "")
@@ -73,7 +74,7 @@ class Loop:
 
 
 def loops(mirrors: Sequence[Mirror]) -> Iterator[Loop]:
-    """Each once, by one topic that goes round in it."""
+    """Every loop once, with one topic that is replicated in it."""
     search, told = _Search(mirrors), set[frozenset[tuple[str, int]]]()
     for cluster in dict.fromkeys(one.cluster for one in mirrors if one.egress is not None):
         for name in _names(mirrors):
@@ -87,10 +88,10 @@ class _Search:
     def __init__(self, mirrors: Sequence[Mirror]) -> None:
         sources = sum(len(one.ingress.sources) for one in mirrors if one.ingress is not None)
         self._mirrors, self._limit = mirrors, min(TURNS * (1 + sources), FURTHEST)
-        self._ends: set[tuple[str, str]] = set()  # topics, by cluster, that come back nowhere
+        self._ends: set[tuple[str, str]] = set()  # (cluster, topic) without a loop
 
     def follow(self, cluster: str, topic: str, path: list[Hop]) -> Loop | None:
-        """Depth first, so that a name that grows is followed to the limit at once."""
+        """The first loop from `topic`. Depth first, so that a growing name reaches the limit at once."""
         if (cluster, topic) in self._ends:
             return None
         for hop in _hops(self._mirrors, cluster, topic):
@@ -130,14 +131,14 @@ def _source_of(mirror: Mirror, region: str, topic: str) -> IngressSource | None:
 
 
 def _first_round(path: Sequence[Hop]) -> tuple[Hop, ...]:
-    """Until a rule is used again: the names are the shortest."""
+    """The hops until a rule is used again, where the names are shortest."""
     rules = [(hop.delivered_by.name, hop.source) for hop in path]
     again = next((n for n, rule in enumerate(rules) if rule in rules[:n]), None)
     return tuple(path) if again is None else tuple(path[rules.index(rules[again]) : again])
 
 
 def _names(mirrors: Sequence[Mirror]) -> Sequence[str]:
-    """Topics to begin with: what is named in any file, and what its expressions are guessed to mean."""
+    """The topics to start with: names in any file, and samples of its expressions."""
     egress = (rule.pattern for one in mirrors if one.egress is not None for rule in one.egress.topics)
     sources = (source.topic for one in mirrors if one.ingress is not None for source in one.ingress.sources)
     return samples_of(pattern for patterns in (egress, sources) for pattern in patterns)

@@ -1,4 +1,4 @@
-"""Every setting there is, from the fields themselves: path, type, default and reason."""
+"""Reference of all settings, derived from the dataclass fields: path, type, default and reason."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from replicator.config.show import toml_value
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-# Header, settings, and those of them that have a header of their own.
+# Header, settings, and the names of those settings that have a header of their own.
 _SECTIONS: tuple[tuple[str, type[DataclassInstance], frozenset[str]], ...] = (
     (
         "",
@@ -82,7 +82,7 @@ class Entry:
 
 
 def entries() -> Iterator[Entry]:
-    """In the order of the file."""
+    """All settings, in the order of the file."""
     for section, cls, elsewhere in _SECTIONS:
         hints = typing.get_type_hints(cls)
         for name, field in settings_of(cls).items():
@@ -99,7 +99,8 @@ def entries() -> Iterator[Entry]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """A table of the file. `header` is empty at the top level; `about` where the settings' class says nothing."""
+    """A table of the file. `header` is empty at the top level; `about` is empty if the settings class has no
+    docstring."""
 
     header: str
     about: str
@@ -107,15 +108,15 @@ class Section:
 
 
 def sections() -> Iterator[Section]:
-    """In the order of the file."""
+    """All tables, in the order of the file."""
     for header, cls, _ in _SECTIONS:
         about = (cls.__doc__ or "").strip().splitlines()[0]
-        made_up = about.startswith(cls.__name__)  # the docstring that dataclass writes
+        made_up = about.startswith(cls.__name__)  # the docstring that dataclass generates
         yield Section(header=header, about="" if made_up else about, notes=_NOTES.get(header, ()))
 
 
 def template() -> str:
-    """The schema as a file: required settings empty, the others commented out with their defaults."""
+    """A configuration file with all settings: required ones empty, the others commented out with their defaults."""
     lines: list[str] = []
     by_section: dict[str, list[Entry]] = {header: [] for header, _, _ in _SECTIONS}
     for entry in entries():

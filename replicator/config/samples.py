@@ -1,7 +1,7 @@
-"""Topic names that an expression selects, found by reading the expression. Pure.
+"""Samples of the topic names that an expression selects, derived from the expression. Pure.
 
-Every sample is checked against its expression, so what is not understood here (a lookahead, a back reference) costs
-samples and never gives a wrong one.
+Every sample is checked against its expression, so unsupported syntax (a lookahead, a back reference) yields fewer
+samples but never a wrong one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REPEAT = re.compile(r"(?P<sign>[*+?])|\{(?P<least>[0-9]*)(?:,[0-9]*)?\}")
 
 
 def samples(pattern: TopicPattern) -> Sequence[str]:
-    """A name gives itself; an expression some names, or none when it cannot be understood."""
+    """The name itself, or some names that the expression matches; none if it cannot be interpreted."""
     if not pattern.is_expression:
         return (pattern.text,)
     guesses = _Reader(pattern.text).alternatives()
@@ -29,7 +29,7 @@ def samples(pattern: TopicPattern) -> Sequence[str]:
 
 
 class _Reader:
-    """Reads an expression from left to right; each method answers the texts that its part may stand for."""
+    """Parses an expression from left to right; each method returns texts that its part may match."""
 
     def __init__(self, text: str) -> None:
         self._text, self._at = text, 0
@@ -104,5 +104,5 @@ class _Reader:
 
 
 def samples_of(patterns: Iterator[TopicPattern]) -> Sequence[str]:
-    """Of all of them, each once."""
+    """The samples of all patterns, without duplicates."""
     return tuple(dict.fromkeys(name for pattern in patterns for name in samples(pattern)))

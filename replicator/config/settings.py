@@ -96,19 +96,19 @@ class Config:
         )
         missing = [NO_QUEUE] if self.ingress is not None and self.sqs is None else []
         if self.kafka is None and (self.egress is not None or self.ingress is not None):
-            missing.append(NO_KAFKA)  # copying, merging, removing and reading from Spark need none
+            missing.append(NO_KAFKA)  # sync, compaction, retention and the Spark source need none
         enforce(self, [*problems, *missing])
 
     @property
     def cluster(self) -> KafkaSettings:
-        """Raises ConfigError when the file names none."""
+        """The cluster. Raises ConfigError when the configuration has none."""
         if self.kafka is None:
             raise ConfigError([": ".join(NO_KAFKA)], source=self.source)
         return self.kafka
 
     @property
     def own_topics(self) -> frozenset[str]:
-        """Topics of ours by the names given here: never replicated."""
+        """The internal topics that this configuration names: never replicated."""
         if self.ingress is None:
             return frozenset()
         return self.ingress.own_topics

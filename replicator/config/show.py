@@ -1,4 +1,4 @@
-"""A Config as the file that would give it, without its secrets."""
+"""A Config as the file that it could be loaded from, without its secrets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Table = dict[str, object]
 
 
 def to_tables(config: Config) -> Table:
-    """Nested tables of plain values, defaults included, secrets masked: what `from_mapping` reads, but for those."""
+    """Nested tables of plain values, with defaults, as `from_mapping` reads them; secrets are masked."""
     tables = table_of(config)
     if config.kafka is not None:
         tables["kafka"] = _kafka(config.kafka)
@@ -40,12 +40,12 @@ def to_tables(config: Config) -> Table:
 
 
 def to_toml(tables: Mapping[str, object]) -> str:
-    """Those tables as TOML that `parse` reads back to the same values."""
+    """The tables as TOML that `parse` reads back to the same values."""
     return "\n".join(_toml(tables, ())).strip() + "\n"
 
 
 def table_of(settings: DataclassInstance) -> Table:
-    """One section; what is not set is left out."""
+    """The table of one section, without settings that are None."""
     table: Table = {}
     for name, field in settings_of(type(settings)).items():
         value = getattr(settings, name)
@@ -82,14 +82,14 @@ def _kafka(kafka: KafkaSettings) -> Table:
 
 
 def _toml(table: Mapping[str, object], path: tuple[str, ...]) -> Iterator[str]:
-    """Values first: in TOML they would belong to the table before them otherwise."""
+    """The lines of a table. Values come first: after a sub-table they would belong to it."""
     for key, value in table.items():
         if not _is_table(value) and not _is_tables(value):
             yield f"{dotted((key,))} = {toml_value(value)}"
     for key, value in table.items():
         here = (*path, key)
         if isinstance(value, Mapping):
-            if not value or not all(map(_is_table, value.values())):  # else its tables say it all
+            if not value or not all(map(_is_table, value.values())):  # otherwise the headers of its tables suffice
                 yield f"\n[{dotted(here)}]"
             yield from _toml(value, here)
         elif _is_tables(value):

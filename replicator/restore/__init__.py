@@ -1,4 +1,4 @@
-"""Topics from the archive into a cluster: planned first, exactly once, resumable."""
+"""Restores topics from the archive into a cluster: planned first, exactly once, resumable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when it is asked for: a part of the package needs no other."""
+    """Import a public name on first use, so that a module of the package does not load the others."""
     name_now = _EARLIER_NAMES.get(name, name)
     home = _HOMES.get(name_now)
     if home is None:

@@ -1,4 +1,4 @@
-"""What is to be said against a restore, before its first record. Values, and rules over them; nothing is asked here."""
+"""Conflicts that are found before the first record of a restore: values and pure rules over them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ingress.routing.succession import ArchivedIncarnation
 if TYPE_CHECKING:
     from replicator.restore.partition_plan import PartitionPlan
 
-BATCH_OVERHEAD_BYTES = 200  # of a produced batch with one record, generously
+BATCH_OVERHEAD_BYTES = 200  # of a produced batch with one record, rounded up
 DEFAULT_LARGEST_BYTES = 1_048_588  # Kafka's own max.message.bytes
 
 
 class ConflictKind(StrEnum):
-    """Reasons not to begin. Those that may be accepted say in `ACCEPTED` what happens then."""
+    """Reasons not to start. `ACCEPTED` lists those that can be accepted, and what happens then."""
 
     MISSING = "missing"
     FORKED = "forked"
@@ -46,11 +46,11 @@ ACCEPTED: Mapping[ConflictKind, str] = {
     ConflictKind.FORKED: "what was archived before the fork is left out",
     ConflictKind.FOREIGN_DATA: "records are added behind what the topic holds",
     ConflictKind.FEWER_PARTITIONS: "partitions that the topic lacks are left out",
-    ConflictKind.PARTITION_COUNT: "it is created with as many as the archive has something of",
+    ConflictKind.PARTITION_COUNT: "it is created with as many partitions as the archive holds",
     ConflictKind.LARGE_RECORDS: "a partition stops at the first record that is too large",
     ConflictKind.TIMESTAMPS: "timestamps are changed to the nearest that the topic takes",
     ConflictKind.RETENTION: "the broker may delete records soon after they are restored",
-    ConflictKind.COMPACTED: "the broker removes records of which it has a later one",
+    ConflictKind.COMPACTED: "the broker removes records that have a later one with the same key",
     ConflictKind.KEYLESS: "a partition stops at the first record without a key",
 }
 
@@ -73,7 +73,7 @@ def against_gaps(partitions: Iterable[PartitionPlan]) -> Iterator[Conflict]:
 
 
 def against_fork(life: ArchivedIncarnation, partitions: Iterable[PartitionPlan]) -> Iterator[Conflict]:
-    """`life`: the last one, which nobody chose by name."""
+    """`life`: the last incarnation, not selected by its id."""
     if life.claim is None or not life.claim.forked_from:
         return
     begins = [f"{p.source.partition}: {p.offsets.start}" for p in partitions if p.offsets is not None]
@@ -96,7 +96,9 @@ def against_frozen(frozen: Sequence[SegmentInfo], thawing: int) -> Iterator[Conf
         )
         yield Conflict(what=ConflictKind.FROZEN, why=why)
     if thawing:
-        yield Conflict(what=ConflictKind.FROZEN, why=f"{thawing:,} objects were asked for and are not there yet: wait")
+        yield Conflict(
+            what=ConflictKind.FROZEN, why=f"{thawing:,} objects were requested and are not readable yet: wait"
+        )
 
 
 def against_topic(
@@ -105,11 +107,13 @@ def against_topic(
     partitions: Sequence[PartitionPlan],
     is_ours: bool,
 ) -> Iterator[Conflict]:
-    """Of a destination that exists. `is_ours`: this restore has begun there before."""
+    """Conflicts of a destination that exists. `is_ours`: an earlier run of this restore wrote to it."""
     others = _topic_ids(partitions) - {facts.topic_id, ""}
     if others and facts.topic_id:
         why = f"{facts.name} was created again since this restore began there (topic id {facts.topic_id}, it was "
-        yield Conflict(what=ConflictKind.OTHER_TARGET, why=f"{why}{', '.join(sorted(others))}): begin another, by --id")
+        yield Conflict(
+            what=ConflictKind.OTHER_TARGET, why=f"{why}{', '.join(sorted(others))}): start another one with --id"
+        )
     elif not is_ours and (filled := sorted(p.partition for p, mark in marks.items() if mark.high > mark.low)):
         why = f"{facts.name} holds records that this restore did not write, in {_named(filled)}: restore into another "
         yield Conflict(
@@ -123,21 +127,21 @@ def against_topic(
 
 
 def against_creation(name: str, partition_count: int, partitions: Sequence[PartitionPlan]) -> Iterator[Conflict]:
-    """Of a destination that does not exist."""
+    """Conflicts of a destination that does not exist."""
     if any(p.checkpoint is not None for p in partitions):
         why = f"{name} was deleted since this restore began there, and what it delivered would not be delivered again"
-        yield Conflict(what=ConflictKind.OTHER_TARGET, why=f"{why}: begin another, by --id")
+        yield Conflict(what=ConflictKind.OTHER_TARGET, why=f"{why}: start another one with --id")
     beyond = [p.target.partition for p in partitions if p.target.partition >= partition_count]
     if beyond:
-        why = f"{name} would be created with {partition_count} partitions, and partition i goes to partition i: say "
+        why = f"{name} would be created with {partition_count} partitions, and partition i goes to partition i: pass "
         yield Conflict(what=ConflictKind.FEWER_PARTITIONS, why=f"{why}--partition-count {max(beyond) + 1} or more")
 
 
 def against_settings(
     name: str, configs: Mapping[str, str], limits_ms: tuple[int, int], footers: Collection[SegmentFooter], now: datetime
 ) -> Iterator[Conflict]:
-    """Of a destination as it is, or as it would be created; as far as `footers` tell of the records. `limits_ms`: how
-    far before and after the broker's clock a record may be stamped."""
+    """Conflicts with the configs of a destination as it is, or as it would be created; as far as `footers` describe the
+    records. `limits_ms`: how far a timestamp may lie before and after the broker's clock."""
     if TopicConfigs(configs).is_compacted:
         why = f"{name} is compacted, so the broker does not keep all that is restored: set its "
         yield Conflict(what=ConflictKind.COMPACTED, why=f"{why}cleanup.policy to delete until you need it")

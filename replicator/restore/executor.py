@@ -1,10 +1,10 @@
-"""Carries a restore plan out: the partitions of the plan, the small ones first, through the delivery of ingress.
+"""Executes a restore plan: delivers its partitions, smallest first, through the delivery of ingress.
 
     plan ──> Partition (its view, its Sequencer) ──Deliver──> waiting by rank ──at most `width`──> Delivery
                    ▲                                                                                  │
                    └──────────────── progressed, failed, vanished, corrupt ───────────────────────────┘
 
-Nobody else writes for this restore: its transactional id was taken from whoever had it before the positions were read.
+No other process writes for this restore: its transactional id was taken over before the positions were read.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ from replicator.restore.progress import (
 log = logging.getLogger(__name__)
 
 POLL = timedelta(milliseconds=50)
-PATIENCE = timedelta(minutes=10)  # of a partition that makes no progress
-NEVER_FORGETS = 2**31  # entries of a view: the listing is at hand as a whole
+PATIENCE = timedelta(minutes=10)  # limit for a partition that makes no progress
+NEVER_FORGETS = 2**31  # limit of entries in a view: it holds the whole listing
 GIVEN_UP = "accepted as missing by a restore"
-LOOK_AFTER_DAMAGE = timedelta(seconds=1)  # whether anything else holds its records
+LOOK_AFTER_DAMAGE = timedelta(seconds=1)  # pause before a listing for another segment with the records of a damaged one
 
 
 @dataclass(slots=True)
 class Restorer:
-    """`run` is one thread's; `delivery.run` is another's."""
+    """`run` is called on one thread, `delivery.run` on another."""
 
     archive: Archive
     checkpoints: CheckpointStore
@@ -79,10 +79,10 @@ class Restorer:
     clock: Clock
     stop: Stop
     skip_missing: bool = False
-    follow: timedelta | None = None  # how often to look for new segments; None: end with what the plan knows
-    told: Callable[[Sequence[RestoringPartition]], None] = lambda _: None  # of progress, in every turn
-    until: Callable[[], bool] = lambda: False  # asked in every turn: something else is to be done instead
-    replaced: Callable[[datetime], Mapping[str, str]] = lambda _: {}  # destinations that are other topics now, and why
+    follow: timedelta | None = None  # interval of listings for new segments; None: end with the plan
+    told: Callable[[Sequence[RestoringPartition]], None] = lambda _: None  # called with the progress, in every turn
+    until: Callable[[], bool] = lambda: False  # called in every turn; True ends the run
+    replaced: Callable[[datetime], Mapping[str, str]] = lambda _: {}  # destinations that were replaced, and why
     width: int = 8
     patience: timedelta = PATIENCE
     _partitions: list[RestoringPartition] = field(default_factory=list)  # in the order of their epochs, from 1
@@ -96,8 +96,8 @@ class Restorer:
         begun: Checkpoint | None,
         given_up: Sequence[OffsetRange] = (),
     ) -> RestoringPartition:
-        """`begun`: how far the restore is; `given_up`: what it passed over on the way. Partitions have their turns in
-        the order in which they begin."""
+        """Add a partition. `begun`: its checkpoint; `given_up`: gaps that earlier runs passed over. Partitions are
+        delivered in the order in which they are added."""
         epoch = len(self._partitions) + 1
         begun_at = plan.next_offset if begun is None else begun.begun_at
         assignment = DeliveryTarget(plan.source, plan.target, topic_id, epoch, clamp, begun_at)
@@ -113,18 +113,19 @@ class Restorer:
         return partition
 
     def run(self) -> Sequence[RestoringPartition]:
-        """Until all are over, `stop` is set or `until` says so; then what is under way is finished by the delivery."""
+        """Run until all partitions have ended, `stop` is set or `until` returns True. The delivery then finishes what
+        is in flight."""
         while not self.stop.is_set() and not self.until() and not self._is_over:
             self.turn()
         return self._partitions
 
     @property
     def _is_over(self) -> bool:
-        """Of a follower without a partition yet, newcomers are waited for."""
+        """Whether all partitions have ended. With `follow` and no partition yet, new ones are waited for."""
         return all(p.is_over for p in self._partitions) and (bool(self._partitions) or self.follow is None)
 
     def last_words(self) -> None:
-        """What was delivered after the last turn, once the delivery has ended."""
+        """Take in what was delivered after the last turn. Called once the delivery has ended."""
         for report in self._reports(wait=False):
             if isinstance(report, Progressed):
                 self._reported(self._partitions[report.assignment.epoch - 1], report)
@@ -134,7 +135,7 @@ class Restorer:
             self._reported(self._partitions[report.assignment.epoch - 1], report)
         now = self.clock.now()
         self._look_at_destinations(now)
-        if refused := self.delivery.halted:  # whoever gives the right begins it again: it goes on where it stands
+        if refused := self.delivery.halted:  # once the right is granted, the same restore resumes
             for partition in self._partitions:
                 if not partition.is_over:
                     partition.fail(refused)
@@ -145,7 +146,7 @@ class Restorer:
         self.told(self._partitions)
 
     def _look_at_destinations(self, now: datetime) -> None:
-        """Nothing more goes to a topic that is another one; what is delivered already is void, too."""
+        """Stop delivery to replaced topics. What was delivered to them before is void, too."""
         if not (replaced := self.replaced(now)):
             return
         gone = [p for p in self._partitions if p.plan.target.topic in replaced and not p.is_void]
@@ -165,7 +166,7 @@ class Restorer:
             after_refusal=replace(REFUSED, first=LOOK_AFTER_DAMAGE),
         )
         next_offset = begun.next_offset if begun is not None else plan.next_offset
-        # until a listing came nothing is known, which is not the same as that nothing is left
+        # truncated until the first listing: an unknown view is not the same as an empty one
         return Sequencer(policy, SegmentView(limit=NEVER_FORGETS, truncated=True), next_offset)
 
     def _take_in(
@@ -175,7 +176,7 @@ class Restorer:
         infos: Sequence[SegmentInfo],
         begun_at: datetime,
     ) -> None:
-        """A listing's answer, and what follows from it."""
+        """Apply the result of a listing."""
         view, last = partition.sequencer.view, self._last_offset(partition)
         wanted = [i for i in infos if last is None or i.segment.offsets.start <= last]
         view.listed(view.listing_begun(), wanted, recorded)
@@ -189,11 +190,11 @@ class Restorer:
         for offsets in partition.undelivered.left(partition.missing):
             partition.missing.append(offsets)
             begun_at = partition.assignment.begun_at
-            reason = f"offsets {offsets} arrived when this restore had begun at {begun_at}, and are not restored by it"
-            self._warn(partition, "segment_before_begin", f"{reason}: restore them by another one, --offsets")
+            reason = f"offsets {offsets} were stored after this restore began at {begun_at}, and are not restored by it"
+            self._warn(partition, "segment_before_begin", f"{reason}: restore them with another one, --offsets")
 
     def _last_offset(self, partition: RestoringPartition) -> int | None:
-        """What begins behind it is not wanted; None: anything may be."""
+        """Segments that start after it are not restored; None: no limit."""
         if self.follow is not None:
             return None
         return partition.plan.last_offset
@@ -207,9 +208,9 @@ class Restorer:
             self._list(partition)
         if partition.is_at_rest and not partition.is_over and self._is_finished(partition):
             self._finish(partition)
-        waits = isinstance(partition.work, WaitingForTurn)  # for its turn, which is no fault of its own
+        waits = isinstance(partition.work, WaitingForTurn)  # waiting for a turn is not a stall
         if now - partition.moved_at > self.patience and self.follow is None and not waits and not partition.is_over:
-            partition.fail(f"no progress for {self.patience}; run the restore again to go on")
+            partition.fail(f"no progress for {self.patience}; run the restore again to resume it")
 
     def _listed(self, partition: RestoringPartition, listing: RestoreListing, now: datetime) -> None:
         match listing.answer.take_in():
@@ -231,7 +232,8 @@ class Restorer:
         return partition.next_offset > last or partition.sequencer.exhausted
 
     def _finish(self, partition: RestoringPartition) -> None:
-        """Nothing is left to deliver. What the plan has beyond the last that was, is gone, or was given up."""
+        """End a partition with nothing left to deliver. Planned offsets beyond its position are gone or were given
+        up."""
         last = self._last_offset(partition)
         if last is not None and partition.next_offset <= last:
             if partition.is_outdated:
@@ -253,7 +255,7 @@ class Restorer:
         partition.listing = RestoreListing(answer, now)
 
     def _positioned(self, partition: RestoringPartition) -> None:
-        """Whether a transaction was committed was not known; the checkpoint says."""
+        """Read the checkpoint when it is not known whether a transaction was committed."""
         if isinstance(partition.position, AskLater) and self.clock.now() >= partition.position.at:
             partition.position = Asking(ask(self.pool, self.checkpoints.read))
         if not isinstance(partition.position, Asking):
@@ -282,7 +284,7 @@ class Restorer:
                 "restore it again, with another --id"
             )
             return
-        partition.unsaid = []  # if it was not said with that checkpoint, it is passed over once more
+        partition.unsaid = []  # gaps that the checkpoint does not include are passed over once more
         partition.sequencer = self._sequencer(partition.plan, checkpoint)
         self._apply(partition, partition.sequencer.changed(self.clock.now()))
 
@@ -299,7 +301,7 @@ class Restorer:
                 case Relist():
                     self._list(partition)
                 case Passed(offsets=offsets):
-                    if offsets not in partition.recorded:  # once more, after a position that lies before it
+                    if offsets not in partition.recorded:  # already there after the position moved back
                         partition.recorded.append(offsets)
                 case Lost(offsets=offsets, skipped=True):
                     self._give_up(partition, offsets)
@@ -331,7 +333,7 @@ class Restorer:
                 free -= 1
 
     def _reports(self, *, wait: bool = True) -> list[DeliveryEvent]:
-        """The loop's only wait."""
+        """Events of the delivery. The only place where the loop waits."""
         found: list[DeliveryEvent] = []
         try:
             if wait:
@@ -364,11 +366,11 @@ class Restorer:
                 self._apply(partition, sequencer.vanished(segment, now))
             case Corrupt(segment=segment, error=error):
                 partition.work, partition.is_outdated = Idle(), True
-                partition.spoiled[segment] = error  # perhaps again: a listing shows it
+                partition.spoiled[segment] = error  # perhaps a repeated failure: a listing decides
                 self._apply(partition, sequencer.corrupt(segment, now))
                 if isinstance(partition.work, WaitingForTurn):
                     pass  # another segment holds its records
-                elif segment == partition.damaged:  # and so said a listing since
+                elif segment == partition.damaged:  # a listing since then showed no other segment
                     partition.fail(str(error))
                 else:
                     partition.damaged = segment

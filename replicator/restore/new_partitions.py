@@ -1,6 +1,6 @@
-"""What a restore that follows finds beyond its plan: partitions and topics that were stored since.
+"""Finds partitions and topics that were stored after a restore with `follow` was planned.
 
-every `interval`, on a pool: names below the archive ── any that is not known? ──> plan anew ──> `found`, if one is fit
+every `interval`, on a pool: folder names of the archive ── any new one? ──> new plan ──> `found`, if it can be executed
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from replicator.restore.plan import RestorePlan, TopicPlan
 
 log = logging.getLogger(__name__)
 
-SETTLED_AFTER = timedelta(minutes=30)  # as ingress waits for what comes before the first segment it knows of
+SETTLED_AFTER = timedelta(minutes=30)  # as ingress waits for segments before the first one that it knows
 AFTER_REFUSAL = 10  # intervals: a whole plan costs a listing of each partition
 
 
 @dataclass(slots=True)
 class NewPartitions:
-    """`turn` is one thread's."""
+    """`turn` is called on one thread."""
 
-    plan: RestorePlan  # what is carried out
+    plan: RestorePlan  # the plan that is executed
     stored: Callable[[], Collection[SourcePartition]]
     make_plan: Callable[[], RestorePlan]
     pool: Executor
     clock: Clock
     interval: timedelta
-    found: RestorePlan | None = None  # what to carry out instead: all that is, and what is new
+    found: RestorePlan | None = None  # the plan to execute instead: all of the current one, and what is new
     _lookup: Lookup[RestorePlan | None] = field(init=False)
-    _told: str = ""
+    _logged: str = ""
 
     def __post_init__(self) -> None:
         self._lookup = Lookup(self.pool)
 
     def turn(self) -> bool:
-        """Whether something was found to begin with."""
+        """Whether a new plan was found. Never blocks."""
         now = self.clock.now()
         if self._lookup.due_at is None:
             self._lookup.due_at = now + self.interval
@@ -55,17 +55,17 @@ class NewPartitions:
                 self.found = found
                 self._put_off(now)
             case Failed(error=error):
-                self._tell(str(error))
+                self._log_once(str(error))
                 self._put_off(now)
         return self.found is not None
 
     def _put_off(self, now: datetime) -> None:
-        self._lookup.due_at = now + self.interval * (AFTER_REFUSAL if self._told else 1)
+        self._lookup.due_at = now + self.interval * (AFTER_REFUSAL if self._logged else 1)
 
     def _ask(self) -> RestorePlan | None:
         known = _carried_out(self.plan)
         if set(self.stored()) <= known:
-            self._tell("")
+            self._log_once("")
             return None
         plan = self.make_plan()
         before = {topic.destination: topic for topic in self.plan.topics}
@@ -74,34 +74,37 @@ class NewPartitions:
             t.destination for t in plan.topics if t.destination in before and not _goes_on(before[t.destination], t)
         }
         reasons += [
-            f"{name}: another life of its source is stored; restore that one by itself" for name in sorted(kept)
+            f"{name}: another incarnation of its source is stored; restore that one by itself" for name in sorted(kept)
         ]
-        self._tell("; ".join(reasons))
+        self._log_once("; ".join(reasons))
         if any(not o.accepted for o in plan.objections):
             return None
-        # a topic that was begun goes on, whatever is to be said against what is new of it
+        # a topic that was started continues, whatever conflicts its new partitions have
         topics = [before.get(t.destination) if t.refused or t.destination in kept else t for t in plan.topics]
         fit = replace(plan, topics=[topic for topic in topics if topic is not None])
         return None if _carried_out(fit) <= known else fit
 
-    def _tell(self, reasons: str) -> None:
-        """Once, for as long as they are the same; empty: nothing is to be told."""
-        if reasons and reasons != self._told:
+    def _log_once(self, reasons: str) -> None:
+        """Log `reasons` once while they stay the same; empty: nothing to log."""
+        if reasons and reasons != self._logged:
             log.warning("newcomers_not_restored", extra={log_fields.REASON: reasons})
-        self._told = reasons
+        self._logged = reasons
 
 
 @dataclass(slots=True)
 class Settling:
-    """Partitions of which what is stored first may not be the first: segments may arrive in any order, and what a
-    follower has begun behind would never be delivered. They are newcomers once it has come; where nothing says where
-    their archive begins, some time after this process has seen their first segment."""
+    """Holds back partitions whose first stored segment may not be their first one.
 
-    _seen: dict[SourcePartition, tuple[int, datetime]] = field(default_factory=dict)  # first offset stored, since when
-    _told: dict[SourcePartition, int] = field(default_factory=dict)
+    Segments may arrive in any order, and segments before the offset where a restore began are never delivered. Such a
+    partition counts as new once its first segment is stored; if the start of its archive is not recorded, once its
+    first segment has stayed the same for `SETTLED_AFTER`.
+    """
+
+    _seen: dict[SourcePartition, tuple[int, datetime]] = field(default_factory=dict)  # first stored offset, since when
+    _logged: dict[SourcePartition, int] = field(default_factory=dict)
 
     def settled(self, plan: RestorePlan, now: datetime) -> RestorePlan:
-        """Without those."""
+        """`plan` without the partitions that are held back."""
         topics = [replace(t, partitions=[p for p in t.partitions if self._is_settled(p, now)]) for t in plan.topics]
         return replace(plan, topics=[topic for topic in topics if topic.partitions])
 
@@ -119,25 +122,25 @@ class Settling:
             self._seen[source] = (start, since if first == start else now)
             is_settled = any(gap.next_offset == start for gap in partition.recorded)
             is_settled |= now - self._seen[source][1] > SETTLED_AFTER
-        if not is_settled and self._told.get(source) != start:
-            self._told[source] = start
-            why = f"its archive begins at {begin}" if begin is not None else "nothing says where its archive begins"
+        if not is_settled and self._logged.get(source) != start:
+            self._logged[source] = start
+            why = f"its archive begins at {begin}" if begin is not None else "the start of its archive is not recorded"
             log.warning(
                 "partition_waits",
                 extra={
                     log_fields.REGION: source.region,
                     log_fields.TOPIC: source.path,
                     log_fields.PARTITION: source.partition,
-                    log_fields.REASON: f"offsets before {start} are not stored, and {why}: it is not begun yet",
-                    log_fields.NEXT: "nothing, if they are on their way; "
-                    f"else begin there on purpose: --offsets {start}-",
+                    log_fields.REASON: f"offsets before {start} are not stored, and {why}: it is not started yet",
+                    log_fields.NEXT: "nothing, if they are still being uploaded; "
+                    f"else start there explicitly: --offsets {start}-",
                 },
             )
         return is_settled
 
 
 def _goes_on(before: TopicPlan, now: TopicPlan) -> bool:
-    """Whether all that is carried out is still in the plan."""
+    """Whether the new plan still has every partition of the current one."""
     return {p.source for p in before.partitions} <= {p.source for p in now.partitions}
 
 

@@ -1,4 +1,4 @@
-"""What a restore would do with one source partition. Values, and rules over them; nothing is asked here."""
+"""What a restore would do with one source partition: values and pure rules over them."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ from infra.contracts.cluster import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionPlan:
-    """`offsets` are wanted and lie between the first and the last that is stored; None: nothing of it is."""
+    """`offsets`: the selected offsets between the first and the last stored one; None: none of them is stored."""
 
     source: SourcePartition
     target: TopicPartition
     offsets: OffsetRange | None
-    infos: Sequence[SegmentInfo]  # what a reader would choose for these offsets, in order
-    recorded: Sequence[OffsetRange]  # gaps in the way that were written down
-    missing: Sequence[OffsetRange]  # gaps in the way that nobody explained
+    infos: Sequence[SegmentInfo]  # the segments a reader chooses for these offsets, in order
+    recorded: Sequence[OffsetRange]  # recorded gaps within these offsets
+    missing: Sequence[OffsetRange]  # gaps within these offsets that are not recorded
     listed_at: datetime
-    others: Sequence[SegmentInfo] = ()  # that hold some of these offsets, too: for when one is damaged
-    newest: SegmentInfo | None = None  # of all that is stored
-    begins: int | None = None  # where it does once anything of it is stored; None: with the first that is
-    wanted_from: int = 0  # no offset below it is asked for
-    archive_begin: int | None = None  # where what is asked for begins in the archive; None: nothing says so
-    checkpoint: Checkpoint | None = None  # of this restore, from before
-    given_up: Sequence[OffsetRange] = ()  # of this restore, from before: gaps that it passed over
+    others: Sequence[SegmentInfo] = ()  # segments that also hold some of these offsets: alternatives to a damaged one
+    newest: SegmentInfo | None = None  # of all stored segments
+    begins: int | None = None  # the position if the selection lies beyond all that is stored; else None
+    wanted_from: int = 0  # lower end of the selected offsets
+    archive_begin: int | None = None  # first selected offset of the archive; None: its start is not recorded
+    checkpoint: Checkpoint | None = None  # of an earlier run of this restore
+    given_up: Sequence[OffsetRange] = ()  # gaps that an earlier run of this restore passed over
 
     @property
     def last_offset(self) -> int:
-        """Of those that are wanted; −1: none is."""
+        """The last selected offset; −1 if there is none."""
         return -1 if self.offsets is None else self.offsets.end
 
     @property
     def came_back(self) -> Sequence[OffsetRange]:
-        """What it had passed over and is stored by now: it is not in the destination, and will not be."""
+        """Offsets that were passed over and have been stored since: the destination does not get them."""
         absent = [*self.missing, *self.recorded]
         return [left for gap in self.given_up for left in uncovered(absent, gap)]
 
@@ -49,7 +49,7 @@ class PartitionPlan:
 
     @property
     def next_offset(self) -> int | None:
-        """Where this restore stands, or begins."""
+        """The position of this restore, or where it begins."""
         if self.offsets is None:
             return self.begins
         return self.offsets.start if self.checkpoint is None else self.checkpoint.next_offset
@@ -60,17 +60,17 @@ class PartitionPlan:
 
     @property
     def offsets_left(self) -> int:
-        """As many records at most."""
+        """Upper bound of the number of records to deliver."""
         return 0 if self.offsets is None else max(self.offsets.end + 1 - (self.next_offset or 0), 0)
 
     @property
     def left(self) -> Sequence[SegmentInfo]:
-        """What is to be read yet."""
+        """Segments still to be read."""
         return [i for i in self.infos if i.segment.offsets.end >= (self.next_offset or 0)]
 
     @property
     def size_bytes(self) -> int:
-        """As stored; what lies before the position in its first segment counts too."""
+        """Stored size of these segments. The part of the first segment before the position is included."""
         return sum(info.size_bytes for info in self.left)
 
 
@@ -86,8 +86,11 @@ def plan_partition(
     begin: int | None = None,
     given_up: Sequence[OffsetRange] = (),
 ) -> PartitionPlan:
-    """From a listing of the whole partition. `begin`: where the archive begins, if anything says so; what is missing
-    from there on is a gap. Else the archive begins with its first segment; a recorded gap before that is told."""
+    """Plan from a listing of the whole partition.
+
+    `begin`: the recorded start of the archive; every offset missing from there on is a gap. If it is None, the archive
+    starts with its first segment; a recorded gap before that segment is reported.
+    """
     known, recorded = {info.segment: info for info in infos}, list(recorded)
     extent = joined(segment.offsets for segment in known)
     offsets = _stored_and_wanted(_begun(extent, begin, recorded), wanted)
@@ -122,7 +125,7 @@ def plan_partition(
 
 
 def _begun(extent: Extent, begin: int | None, recorded: Iterable[OffsetRange]) -> Extent:
-    """With what is missing before the first segment of those that were once stored, and no recorded gap explains."""
+    """Extend `extent` by the offsets from `begin` to the first segment that no recorded gap explains."""
     if begin is None or extent.start is None:
         return extent
     start = explained_until(recorded, begin)

@@ -1,7 +1,7 @@
-"""What a restore would do. Values, and rules over them; nothing is asked here.
+"""What a restore would do: values and pure rules over them.
 
-wanted ── listing ──> one PartitionPlan for each source partition ┐
-destination as it is, or as it will be created ───────────────────┴─> TopicPlan ──> RestorePlan, with objections
+selection ── listing ──> one PartitionPlan for each source partition ┐
+destination as it is, or as it will be created ──────────────────────┴─> TopicPlan ──> RestorePlan, with conflicts
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ingress.routing.succession import ArchivedIncarnation
 from replicator.restore.conflicts import Conflict, ConflictKind
 from replicator.restore.partition_plan import PartitionPlan
 
-# what one process delivers on two cores that it shares with the broker, about: docs/bench.md
+# approximate throughput of one process on two cores shared with the broker: docs/bench.md
 RECORDS_PER_SECOND, BYTES_PER_SECOND, START = 90_000, 90_000_000, timedelta(seconds=1)
 
 
@@ -24,15 +24,15 @@ RECORDS_PER_SECOND, BYTES_PER_SECOND, START = 90_000, 90_000_000, timedelta(seco
 class TopicPlan:
     life: ArchivedIncarnation
     destination: str
-    facts: TopicFacts | None  # None: it does not exist, and is to be created
-    partition_count: int  # of the destination, now or when it is created
-    configs: Mapping[str, str]  # to create it with
+    facts: TopicFacts | None  # None: the destination does not exist and will be created
+    partition_count: int  # of the destination, existing or as it will be created
+    configs: Mapping[str, str]  # used when the destination is created
     partitions: Sequence[PartitionPlan]
     objections: Sequence[Conflict]
     footers_read: int = 0
-    frozen: Sequence[SegmentInfo] = ()  # to be asked for before anything can be read
-    thawing: int = 0  # objects that were asked for and are not there yet
-    growth: float = 1.0  # bytes of records for one stored byte
+    frozen: Sequence[SegmentInfo] = ()  # archived objects that must be requested before they can be read
+    thawing: int = 0  # objects that were requested and are not readable yet
+    growth: float = 1.0  # bytes of records per stored byte
 
     @property
     def refused(self) -> bool:
@@ -47,10 +47,10 @@ class TopicPlan:
 class RestorePlan:
     id: str
     checkpoint_topic: str
-    topics: Sequence[TopicPlan]  # small ones first
-    objections: Sequence[Conflict] = ()  # against all of it
-    warnings: Sequence[str] = ()  # what speaks against nothing, and should be known
-    is_empty: bool = False  # no record of what is stored is selected; nothing was restored before either
+    topics: Sequence[TopicPlan]  # smallest first
+    objections: Sequence[Conflict] = ()  # that concern the whole restore
+    warnings: Sequence[str] = ()  # do not prevent the restore
+    is_empty: bool = False  # no stored record is selected, and no earlier run restored anything
 
     @property
     def partitions(self) -> Sequence[PartitionPlan]:
@@ -58,7 +58,7 @@ class RestorePlan:
 
     @property
     def everything_objected(self) -> Sequence[Conflict]:
-        """Against all of it, then against each topic."""
+        """Conflicts of the whole restore, then those of each topic."""
         return [*self.objections, *(o for topic in self.topics for o in topic.objections)]
 
     @property
@@ -74,7 +74,7 @@ class RestorePlan:
         return sum(partition.size_bytes for partition in self.partitions)
 
     def lasts(self, max_rate: int | None) -> timedelta:
-        """About, by one process. `max_rate`: bytes of records a second."""
+        """Estimated duration with one process. `max_rate`: bytes of records per second."""
         records = sum(p.offsets_left for p in self.partitions)
         size = sum(p.size_bytes * topic.growth for topic in self.topics for p in topic.partitions)
         rate = min(BYTES_PER_SECOND, max_rate or BYTES_PER_SECOND)

@@ -1,4 +1,4 @@
-"""Looks at the archive and at the target, and says what a restore would do. Changes nothing."""
+"""Plans a restore from the archive and the target cluster. Changes nothing."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from replicator.restore.partition_plan import PartitionPlan, plan_partition
 from replicator.restore.plan import RestorePlan, TopicPlan
 from replicator.selection import Selection, checkpoint_topic, checkpoint_topics
 
-FOOTERS = 200  # read of one topic, at most: the newest and the largest object of each partition first
-STAMPED = 2_000  # objects whose footers are read, at most, to see that no record of a window of time is stored
+FOOTERS = 200  # limit per topic: the newest object of each partition first, then the largest of all
+STAMPED = 2_000  # limit of footers read to find that no stored record lies in a time window
 AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """What the checkpoint topic says of earlier runs of the same restore."""
+    """What the checkpoint topic holds from earlier runs of the same restore."""
 
     positions: Mapping[CheckpointKey, Checkpoint | CheckpointConflict] = field(default_factory=dict)
     skipped: Sequence[Skipped] = ()
@@ -55,11 +55,11 @@ class Before:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetOptions:
-    """How the target is to be, and what may be as it is."""
+    """How target topics are created, and which conflicts are accepted."""
 
     accept: Collection[ConflictKind] = ()
-    partition_count: int | None = None  # of topics that are created; None: as the archive says
-    replication_factor: int = -1  # the cluster's default
+    partition_count: int | None = None  # of topics that are created; None: as recorded in the archive
+    replication_factor: int = -1  # −1: the cluster's default
     configs: Mapping[str, str] = field(default_factory=dict)  # of topics that are created
 
 
@@ -70,13 +70,16 @@ class RestorePlanner:
     clock: Clock
     pool: Executor
     cold: ColdStore | None = None
-    _footers: dict[SegmentInfo, SegmentFooter | None] = field(default_factory=dict)  # those that were read
+    _footers: dict[SegmentInfo, SegmentFooter | None] = field(default_factory=dict)  # cache; None: gone or damaged
 
     def plan(
         self, selection: Selection, restore_id: str, wishes: TargetOptions, checkpoints: CheckpointStore | None
     ) -> RestorePlan:
-        """`checkpoints` of this restore from before; None: it begins. One listing of each partition concerned. Raises
-        ConfigError when nothing of what is named is stored, StoreUnavailable, BrokerUnavailable."""
+        """Plan the restore. Lists each selected partition once.
+
+        `checkpoints`: those of earlier runs of this restore; None: there was none. Raises ConfigError when nothing of
+        the selection is stored, StoreUnavailable, BrokerUnavailable.
+        """
         wanted = wanted_of(self.archive, selection)
         before = Before() if checkpoints is None else Before(checkpoints.read(), checkpoints.skipped())
         topics = [self._topic(selection, life, sources, wishes, before) for life, sources in wanted.items()]
@@ -87,10 +90,11 @@ class RestorePlanner:
             for name in sorted({name for name in names if names.count(name) > 1})
         ]
         topic_name = checkpoint_topic(selection, restore_id)
-        strange = sorted(set(checkpoint_topics(restore_id, self.admin.topics())) - {topic_name})
-        if strange:
-            why = f"the restore {restore_id} was begun with another selection ({', '.join(strange)}): give this one "
-            objections.append(Conflict(what=ConflictKind.CONFLICT, why=f"{why}another --id, or repeat the one it had"))
+        other_topics = sorted(set(checkpoint_topics(restore_id, self.admin.topics())) - {topic_name})
+        if other_topics:
+            why = f"the restore {restore_id} was started with another selection ({', '.join(other_topics)}): give this "
+            remedy = "one another --id, or repeat the selection it had"
+            objections.append(Conflict(what=ConflictKind.CONFLICT, why=f"{why}{remedy}"))
         return RestorePlan(
             id=restore_id,
             checkpoint_topic=topic_name,
@@ -102,14 +106,14 @@ class RestorePlanner:
     # --- what is stored ---
 
     def _is_empty(self, selection: Selection, topics: Sequence[TopicPlan]) -> bool:
-        """False also when there is too much to look at."""
+        """Whether no stored record is selected. Also False when too many footers would have to be read."""
         infos = [info for topic in topics for partition in topic.partitions for info in partition.infos]
         if not selection.stamps.is_bounded or not infos:
             return not infos
         if len(infos) > STAMPED or any(info.is_frozen for info in infos):
             return False
         scope = RecordFilter(stamps=selection.stamps)
-        infos.sort(key=lambda info: info not in self._footers)  # those that are known first
+        infos.sort(key=lambda info: info not in self._footers)  # footers already read come first
         for some in (infos[n : n + AT_ONCE] for n in range(0, len(infos), AT_ONCE)):
             if any(footer is None or scope.may_hold(footer) for footer in self.pool.map(self._footer, some)):
                 return False
@@ -152,9 +156,9 @@ class RestorePlanner:
         objections = [*against_gaps(partitions), *forked, *against_frozen(frozen, len(cold) - len(frozen))]
         facts: TopicFacts | None = None
         configs: Mapping[str, str] = {}
-        # of what cannot be read at once, and is not needed, nobody asked whether it can
-        at_hand = {info for p in partitions for info in p.left} - set(cold)
-        chosen = [info for info in _telling(partitions) if info in at_hand or not info.is_frozen]
+        # the state of a frozen object was queried only if the restore reads it
+        readable = {info for p in partitions for info in p.left} - set(cold)
+        chosen = [info for info in _representative(partitions) if info in readable or not info.is_frozen]
         footers = [f for f in self.pool.map(self._footer, chosen) if f is not None]
         try:
             facts = self.admin.describe([destination]).get(destination)
@@ -164,20 +168,20 @@ class RestorePlanner:
             objections.append(Conflict(what=ConflictKind.NOT_ALLOWED, why=str(error)))
         count = facts.partition_count if facts is not None else wishes.partition_count
         if count is None:
-            told = [f.origin.source_partition_count for f in footers if f.origin.source_partition_count is not None]
-            if not told and partitions:
+            known = [f.origin.source_partition_count for f in footers if f.origin.source_partition_count is not None]
+            if not known and partitions:
                 why = f"{destination} does not exist, and no segment says how many partitions {life.topic} had"
                 objections.append(
-                    Conflict(what=ConflictKind.PARTITION_COUNT, why=f"{why}: say so with --partition-count")
+                    Conflict(what=ConflictKind.PARTITION_COUNT, why=f"{why}: set it with --partition-count")
                 )
-            count = max([*told, *(p.target.partition + 1 for p in partitions)], default=1)
+            count = max([*known, *(p.target.partition + 1 for p in partitions)], default=1)
         if facts is None:
             objections += against_creation(destination, count, partitions)
             configs = {**CREATED_WITH, **_room_for(footers), **wishes.configs}
             if not any(o.what is ConflictKind.NOT_ALLOWED for o in objections):
                 objections += self._against_creation(destination, count, wishes, configs)
             objections += against_settings(destination, configs, limits_ms(configs), footers, self.clock.now())
-        if selection.transforms:  # they may give keys to records that have none
+        if selection.transforms:  # transforms may set missing keys
             objections = [o for o in objections if o.what is not ConflictKind.KEYLESS]
         return TopicPlan(
             life=life,
@@ -200,7 +204,7 @@ class RestorePlanner:
         partitions: Sequence[PartitionPlan],
         footers: Sequence[SegmentFooter],
     ) -> Iterable[Conflict]:
-        # of a part that was asked for, the rest is somebody else's business
+        # if only some partitions are selected, the others may belong to another restore
         part = None if selection.is_whole else {p.target.partition for p in partitions}
         numbers = [n for n in range(facts.partition_count) if part is None or n in part]
         marks = self.admin.watermarks([TopicPartition(facts.name, n) for n in numbers])
@@ -221,7 +225,7 @@ class RestorePlanner:
             yield Conflict(what=ConflictKind.NOT_ALLOWED, why=str(error))
 
     def _cold(self, partitions: Sequence[PartitionPlan]) -> Mapping[SegmentInfo, Thaw]:
-        """Objects that cannot be read now."""
+        """Objects that cannot be read now, with their state."""
         store = self.cold
         if store is None:
             return {}
@@ -230,7 +234,7 @@ class RestorePlanner:
         return {info: state for info, state in zip(infos, states, strict=True) if state is not Thaw.READABLE}
 
     def _footer(self, info: SegmentInfo) -> SegmentFooter | None:
-        """None for one that is gone or damaged: the restore itself will say so, if it needs it."""
+        """None for a segment that is gone or damaged: the restore itself reports it if it needs the segment."""
         if info not in self._footers:
             try:
                 self._footers[info] = self.archive.footer(info.segment)
@@ -240,16 +244,17 @@ class RestorePlanner:
 
 
 def sources_of(archive: Archive, selection: Selection) -> Sequence[SourcePartition]:
-    """By the names of folders alone: nothing is listed. Raises ConfigError as `lives_of` does, StoreUnavailable."""
+    """The selected partitions, by folder names alone: no segments are listed. Raises ConfigError as `lives_of` does,
+    StoreUnavailable."""
     return [source for sources in wanted_of(archive, selection).values() for source in sources]
 
 
 def with_earlier_forks(archive: Archive, selection: Selection) -> Sequence[SourcePartition]:
-    """The same, and of a log that forked the places that hold what was archived before."""
+    """`sources_of`, plus the partitions of the earlier archive paths of each log that forked."""
     wanted = wanted_of(archive, selection)
     found = [source for sources in wanted.values() for source in sources]
     for life in wanted if selection.incarnation is None else ():
-        claim, seen = life.claim, {life.path}  # known where the topic has several places: else no request is made
+        claim, seen = life.claim, {life.path}  # the claim is set if the topic has several incarnations: else no request
         while claim is not None and claim.forked_from not in {"", *seen}:
             before = parse_incarnation(claim.forked_from)
             seen.add(before.path)
@@ -262,8 +267,10 @@ def with_earlier_forks(archive: Archive, selection: Selection) -> Sequence[Sourc
 
 
 def wanted_of(archive: Archive, selection: Selection) -> Mapping[ArchivedIncarnation, Sequence[SourcePartition]]:
-    """Of each topic that is selected the partitions that are, at least one; topics without are left out. Raises as
-    `sources_of`, also when that leaves nothing."""
+    """The selected partitions of each selected topic. Topics without any are left out.
+
+    Raises as `sources_of`, and ConfigError when no partition is left.
+    """
     found: dict[ArchivedIncarnation, Sequence[SourcePartition]] = {}
     stored = []
     for life in lives_of(archive, selection):
@@ -272,13 +279,13 @@ def wanted_of(archive: Archive, selection: Selection) -> Mapping[ArchivedIncarna
         if wanted := [life.source(selection.region, n) for n in numbers if selection.wants(life.topic, n)]:
             found[life] = wanted
     if not found:
-        problem = f"nothing is stored of the partitions that are asked for: {'; '.join(stored)}"
+        problem = f"nothing is stored of the selected partitions: {'; '.join(stored)}"
         raise ConfigError([problem], source="archive")
     return found
 
 
 def lives_of(archive: Archive, selection: Selection) -> Sequence[ArchivedIncarnation]:
-    """One of each topic that is selected. Raises ConfigError with every name of which nothing is stored."""
+    """One incarnation of each selected topic. Raises ConfigError that lists every name of which nothing is stored."""
     stored: dict[str, list[ArchivedIncarnation]] = {}
     for incarnation in archive.segments.incarnations(selection.region):
         if selection.matches(incarnation.topic) and not is_internal(incarnation.topic, ()):
@@ -293,10 +300,10 @@ def lives_of(archive: Archive, selection: Selection) -> Sequence[ArchivedIncarna
         for name in sorted(selection.renaming.names.keys() - stored.keys())
     ]
     chosen = []
-    for topic, lives in sorted(stored.items()):
+    for topic, incarnations in sorted(stored.items()):
         try:
             selection.renaming(topic)
-            chosen.append(_life(archive.control, selection, topic, lives))
+            chosen.append(_incarnation(archive.control, selection, topic, incarnations))
         except (ValueError, DataError) as error:
             problems.append(f"{topic}: {error}")
     if problems:
@@ -304,25 +311,25 @@ def lives_of(archive: Archive, selection: Selection) -> Sequence[ArchivedIncarna
     return chosen
 
 
-def _life(
-    control: ControlStore, selection: Selection, topic: str, lives: Sequence[ArchivedIncarnation]
+def _incarnation(
+    control: ControlStore, selection: Selection, topic: str, incarnations: Sequence[ArchivedIncarnation]
 ) -> ArchivedIncarnation:
-    """Raises ValueError when there is none, or when nothing says which is the last."""
+    """The selected incarnation, or the last one. Raises ValueError when there is none, or the last one is not known."""
     if selection.incarnation is not None:
-        found = [life for life in lives if life.id == selection.incarnation]
+        found = [life for life in incarnations if life.id == selection.incarnation]
         if not found:
-            raise ValueError(f"no life {selection.incarnation!r}; stored are {_named(lives)}")
+            raise ValueError(f"no incarnation {selection.incarnation!r}; stored: {_named(incarnations)}")
         return found[0]
-    if len(lives) == 1:
-        return lives[0]
-    known = {life.incarnation for life in lives} | {
+    if len(incarnations) == 1:
+        return incarnations[0]
+    known = {life.incarnation for life in incarnations} | {
         one for one in control.claimed(selection.region) if one.topic == topic
     }
     ordered, unordered = in_order(
         ArchivedIncarnation(incarnation=one, claim=control.place(selection.region, one.path)) for one in sorted(known)
     )
-    if unordered or ordered[-1].path not in {life.path for life in lives}:
-        raise ValueError(f"which of its lives is the last is not known; choose by --incarnation: {_named(lives)}")
+    if unordered or ordered[-1].path not in {life.path for life in incarnations}:
+        raise ValueError(f"the last incarnation is not known; choose one with --incarnation: {_named(incarnations)}")
     return ordered[-1]
 
 
@@ -336,10 +343,10 @@ def listed_plan(
     checkpoint: Checkpoint | None = None,
     given_up: Sequence[OffsetRange] = (),
 ) -> PartitionPlan:
-    """Of what is stored now, by one listing."""
+    """Plan from what is stored now, with one listing."""
     listed_at = clock.now()
     stored = archive.listing(source)
-    # asked behind the segments: it was written before any of them was stored, so who sees a segment sees it
+    # read after the listing: the start is written before the first segment, so it is visible if any segment is
     begin = archive.control.begin(source)
     return plan_partition(
         source=source,
@@ -354,17 +361,17 @@ def listed_plan(
     )
 
 
-def _telling(partitions: Sequence[PartitionPlan]) -> Sequence[SegmentInfo]:
-    """Whose footers say most of what is to come: of each partition the newest, then the largest of all."""
+def _representative(partitions: Sequence[PartitionPlan]) -> Sequence[SegmentInfo]:
+    """Segments whose footers describe the records best: the newest of each partition, then the largest of all."""
     newest = [p.newest for p in partitions if p.newest is not None]
     others = sorted((i for p in partitions for i in p.infos if i != p.newest), key=lambda i: -i.size_bytes)
     return [*newest, *others][:FOOTERS]
 
 
 def _growth(chosen: Sequence[SegmentInfo], footers: Sequence[SegmentFooter]) -> float:
-    """Bytes of records for one stored byte, as far as is known."""
-    told = {footer.segment for footer in footers}
-    stored = sum(info.size_bytes for info in chosen if info.segment in told)
+    """Bytes of records per stored byte, as far as is known."""
+    known = {footer.segment for footer in footers}
+    stored = sum(info.size_bytes for info in chosen if info.segment in known)
     return sum(footer.raw_bytes for footer in footers) / stored if stored else 1.0
 
 
@@ -373,5 +380,5 @@ def _room_for(footers: Collection[SegmentFooter]) -> Mapping[str, str]:
     return {"max.message.bytes": str(largest)} if largest > DEFAULT_LARGEST_BYTES else {}
 
 
-def _named(lives: Sequence[ArchivedIncarnation]) -> str:
-    return ", ".join(f"{life.id or 'the plain place'!r}" for life in lives)
+def _named(incarnations: Sequence[ArchivedIncarnation]) -> str:
+    return ", ".join(f"{life.id or 'the plain path'!r}" for life in incarnations)

@@ -1,8 +1,8 @@
-"""One source partition on its way: what is planned, what is under way, and what became of it. Its states are values:
+"""The state of one source partition during a restore: its plan, its work in flight and its outcome.
 
-work       Idle ──Deliver──> Waiting, for its turn ──> UnderWay ──done, failed──> Idle
+work       Idle ──Deliver──> WaitingForTurn ──> UnderWay ──done, failed──> Idle
 position   Known ──outcome not known──> AskLater ──> Asking ──> Known; no answer ──> AskLater
-listing    None ──> Listing ──> None
+listing    None ──> RestoreListing ──> None
 ending     None ──> Done, Broken ──destination replaced──> Void
 """
 
@@ -29,12 +29,12 @@ RestorePositions = Mapping[CheckpointKey, Checkpoint | CheckpointConflict]
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """Nothing of it is delivered."""
+    """Nothing is being delivered."""
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingForTurn:
-    """For its turn."""
+    """Ready for delivery, while others use all slots. `since`: when it became ready."""
 
     deliver: Deliver
     since: datetime
@@ -42,7 +42,7 @@ class WaitingForTurn:
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """The delivery works on it."""
+    """In delivery."""
 
 
 Work = Idle | WaitingForTurn | UnderWay
@@ -50,7 +50,7 @@ Work = Idle | WaitingForTurn | UnderWay
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The sequencer knows where it is."""
+    """The sequencer knows the position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class RestoreListing:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """All that is wanted is delivered, or was passed over."""
+    """Everything selected was delivered or passed over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """Its destination is another topic now."""
+    """The destination was replaced by another topic. `was_done`: the partition was complete before that."""
 
     reason: str
     was_done: bool
@@ -95,27 +95,27 @@ Ending = Done | Broken | Void
 
 @dataclass(slots=True, eq=False)
 class RestoringPartition:
-    """One source partition on its way."""
+    """The restore of one source partition."""
 
     plan: PartitionPlan
     assignment: DeliveryTarget
     sequencer: Sequencer
-    moved_at: datetime  # when it last made progress, as much later as it waited for its turn since
+    moved_at: datetime  # time of its last progress, plus the time it waited for a turn since
     records: int = 0
     size_bytes: int = 0
     work: Work = Idle()
     position: RestorePosition = Known()
     listing: RestoreListing | None = None
     ending: Ending | None = None
-    look_at: datetime | None = None  # when it is listed again; None: it is not followed
-    unknowns: int = 0  # outcomes and positions in a row that were not known
+    look_at: datetime | None = None  # time of the next listing; None: the partition is not followed
+    unknowns: int = 0  # consecutive unknown outcomes and positions
     spoiled: dict[Segment, CorruptSegment] = field(default_factory=dict)
-    is_outdated: bool = False  # what is known to be stored: a segment was not there, or not what it says
-    damaged: Segment | None = None  # whose records nothing else held, as far as was known; a listing decides
-    undelivered: Undelivered | None = None  # what is wanted, and arrived behind where the restore had begun
-    recorded: list[OffsetRange] = field(default_factory=list)  # gaps that were passed over, as they were written down
-    missing: list[OffsetRange] = field(default_factory=list)  # the same of gaps that nobody explained
-    unsaid: list[Skipped] = field(default_factory=list)  # of those: what the checkpoint topic does not say yet
+    is_outdated: bool = False  # the listing is out of date: a segment was missing or damaged
+    damaged: Segment | None = None  # segment without a known alternative; the next listing decides
+    undelivered: Undelivered | None = None  # selected offsets before the begin, which may be stored late
+    recorded: list[OffsetRange] = field(default_factory=list)  # recorded gaps that were passed over
+    missing: list[OffsetRange] = field(default_factory=list)  # unrecorded gaps passed over, late segments
+    unsaid: list[Skipped] = field(default_factory=list)  # those not yet written to the checkpoint topic
     given_up: Sequence[OffsetRange] = ()  # passed over by an earlier run of the same restore
 
     @property
@@ -141,7 +141,7 @@ class RestoringPartition:
 
     @property
     def is_at_rest(self) -> bool:
-        """Nothing of it is delivered, listed or asked for."""
+        """No delivery, listing or position request is in flight."""
         return isinstance(self.work, Idle) and isinstance(self.position, Known) and self.listing is None
 
     @property
@@ -158,7 +158,7 @@ class RestoringPartition:
 
     @property
     def failed(self) -> str:
-        """Why it does not go on; empty when it does, or is done."""
+        """Why the partition stopped; empty while it runs, or when it is done."""
         return self.ending.reason if isinstance(self.ending, Broken | Void) else ""
 
     def fail(self, reason: str) -> None:
@@ -169,7 +169,7 @@ class RestoringPartition:
 
     @property
     def share(self) -> float:
-        """How much of it is delivered, about: 0 to 1."""
+        """Approximate share that is delivered, 0 to 1."""
         if self.is_done or self.plan.offsets is None:
             return 1.0
         begin, end = self.plan.next_offset or 0, self.plan.offsets.next_offset
@@ -178,7 +178,7 @@ class RestoringPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOutcome:
-    """What became of one partition."""
+    """The result of one partition."""
 
     source: str
     target: str
@@ -188,16 +188,16 @@ class RestoreOutcome:
     is_done: bool
     failed: str = ""
     corrupt: Sequence[str] = ()
-    recorded: Sequence[Sequence[int]] = ()  # [start, end] of gaps that were passed over, as they were written down
-    missing: Sequence[Sequence[int]] = ()  # the same of gaps that nobody explained, and of what arrived too late
-    given_up: Sequence[Sequence[int]] = ()  # the same of gaps that an earlier run of this restore passed over
-    is_void: bool = False  # the destination is another topic now: nothing that was delivered counts
+    recorded: Sequence[Sequence[int]] = ()  # [start, end] of recorded gaps that were passed over
+    missing: Sequence[Sequence[int]] = ()  # [start, end] of unrecorded gaps passed over, and of late segments
+    given_up: Sequence[Sequence[int]] = ()  # [start, end] of gaps that an earlier run of this restore passed over
+    is_void: bool = False  # the destination was replaced: nothing that was delivered counts
 
     @staticmethod
     def of(partition: RestoringPartition) -> RestoreOutcome:
         wanted, next_offset = partition.plan.offsets, partition.next_offset
         if partition.is_done and wanted is not None:
-            next_offset = min(next_offset, wanted.next_offset)  # a segment is read to its end, which may lie behind it
+            next_offset = min(next_offset, wanted.next_offset)  # the last segment is read to its end
         outcome = RestoreOutcome(
             source=str(partition.plan.source),
             target=str(partition.plan.target),
@@ -215,7 +215,7 @@ class RestoreOutcome:
 
     @property
     def topic(self) -> str:
-        """The destination's name."""
+        """The name of the destination."""
         return self.target.rpartition("/")[0]
 
     @property
@@ -223,11 +223,11 @@ class RestoreOutcome:
         return not self.failed and not self.corrupt and not self.missing and not self.given_up
 
     def void(self, why: str) -> RestoreOutcome:
-        """The destination is not the topic that the records went to."""
+        """The outcome after the destination was replaced."""
         return replace(self, is_void=True, is_done=False, failed=why, records=0, size_bytes=0)
 
     def behind(self, before: RestoreOutcome | None) -> RestoreOutcome:
-        """This one with what an earlier run of the same partition had found."""
+        """Combine with the outcome of an earlier run of the same partition."""
         if before is None:
             return self
         if self.is_void:
@@ -239,7 +239,7 @@ class RestoreOutcome:
             corrupt=_union(before.corrupt, self.corrupt),
             recorded=_union(before.recorded, self.recorded),
             missing=_union(before.missing, self.missing),
-            given_up=before.given_up,  # what it gave up itself is missing
+            given_up=before.given_up,  # gaps that this run passed over are in `missing`
         )
 
 

@@ -1,4 +1,4 @@
-"""What a restore is asked to do, and what came of its preparation: values."""
+"""The request of a restore and the result of its preparation: values."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How a restore goes, apart from what it is about."""
+    """How a restore runs, apart from what it restores."""
 
-    restore_id: str = ""  # the same one goes on where it stood; empty: the selection's own
-    keep: Sequence[str] = ()  # names of functions that say which records stay
-    change: Sequence[str] = ()  # names of functions that change them
-    max_rate: int | None = None  # bytes of records a second
-    follow: timedelta | None = None  # how often to look for new segments; None: what is stored when it begins
+    restore_id: str = ""  # the same id resumes the restore; empty: derived from the selection
+    keep: Sequence[str] = ()  # names of functions that decide which records are kept
+    change: Sequence[str] = ()  # names of functions that change records
+    max_rate: int | None = None  # bytes of records per second
+    follow: timedelta | None = None  # interval of listings for new segments; None: only what is stored at the start
     spark: SparkSettings | None = None  # None: in this process
 
 
@@ -32,20 +32,20 @@ class RestoreRequest:
     selection: Selection
     target: TargetOptions = field(default_factory=TargetOptions)
     options: Options = field(default_factory=Options)
-    dry_run: bool = False  # only say what would be done
-    thaw_days: int | None = None  # ask for objects that are archived (Glacier), to be readable so long, and end
+    dry_run: bool = False  # only report what would be done
+    thaw_days: int | None = None  # request archived (Glacier) objects, readable for this many days, and end
 
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """Nothing was changed, and nothing is to be."""
+    """Nothing was changed, and nothing will be."""
 
     plan: RestorePlan
 
 
 @dataclass(frozen=True, slots=True)
 class Thawing:
-    """So many objects were asked for: in some hours the same restore reads them."""
+    """`objects`: number of objects requested. They become readable after some hours, for the same restore."""
 
     plan: RestorePlan
     objects: int
@@ -53,21 +53,21 @@ class Thawing:
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """No record that is stored lies within what is asked for."""
+    """No stored record lies within the selection."""
 
     plan: RestorePlan
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Something speaks against it, as the plan says: nothing was begun."""
+    """The plan has conflicts that are not accepted: nothing was started."""
 
     plan: RestorePlan
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """To be carried out."""
+    """The plan can be executed."""
 
     plan: RestorePlan
 

@@ -1,4 +1,4 @@
-"""Restoring topics from the archive, put together: what the command and users of Python call.
+"""The restore of topics from the archive: the API of the command and of Python users.
 
 with Restore(load("replicator.toml"), Selection(region="us-east-1", topics=[TopicPattern("sensor.events")])) as restore:
     plan = restore.plan()
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ConflictKind", "Options", "Restore", "RestoreRequest", "Selection", "TargetOptions"]
 
-EMPTY = "no record that is stored lies within the partitions, offsets and times that are asked for"
+EMPTY = "no stored record lies within the selected partitions, offsets and times"
 MARKERS_WITHIN, LOOK_AGAIN = timedelta(seconds=10), timedelta(milliseconds=20)
 
 
@@ -60,7 +60,7 @@ class RestoreStopped(ReplicatorError):
 
 
 class Restore(Closing):
-    """A context manager. One thread."""
+    """A context manager, for one thread."""
 
     def __init__(
         self,
@@ -71,10 +71,11 @@ class Restore(Closing):
         *,
         stop: Stop | None = None,
     ) -> None:
-        """`stop` ends it at any moment: the same restore goes on later. Raises ConfigError."""
+        """`stop` may be set at any time: the same restore resumes later. Raises ConfigError."""
         self._config, self._wishes, self._options = config, wishes or TargetOptions(), options or Options()
         self.stop = stop or Stop()
-        # a restore that was begun in one way is not gone on with in the other: each fences its own processes only
+        # a restore started on Spark cannot be resumed without Spark, nor the reverse: each fences only its own
+        # processes
         self.selection = replace(selection, on_spark=self._options.spark is not None)
         self.id = self._options.restore_id or self.selection.digest
         try:
@@ -112,7 +113,8 @@ class Restore(Closing):
         return replace(plan, warnings=self._warnings(plan))
 
     def _warnings(self, plan: RestorePlan) -> Sequence[str]:
-        """A destination that this file's egress selects goes into the archive as one more topic, and from there on."""
+        """Warn of a destination that this file's egress selects: it would be archived as one more topic, and
+        delivered."""
         egress, own = self._config.egress, self._config.own_topics
         if egress is None:
             return []
@@ -126,9 +128,11 @@ class Restore(Closing):
         ]
 
     def prepare(self, *, dry_run: bool = False, thaw_days: int | None = None) -> Preparation:
-        """Plan it, and see what is to be done then. `dry_run`: change nothing; `thaw_days`: ask for archived objects,
-        if there are any, to be readable so long. Unless either is wanted, an earlier process of this restore is ended.
-        Raises as `take_over`, `plan` and `thaw` do."""
+        """Plan the restore and decide what happens next.
+
+        `dry_run`: change nothing. `thaw_days`: request archived objects, if there are any, readable for this many days.
+        Without either, an earlier process of this restore is fenced first. Raises as `take_over`, `plan` and `thaw`.
+        """
         if not dry_run and thaw_days is None:
             self.take_over()
         plan = self.plan()
@@ -141,19 +145,21 @@ class Restore(Closing):
         return Refused(plan) if plan.refused else Ready(plan)
 
     def is_empty(self, plan: RestorePlan) -> bool:
-        """Nothing is to be restored, and nothing is waited for: a follower waits for what comes."""
+        """Whether there is nothing to restore. False with `follow`, which waits for new segments."""
         return plan.is_empty and self._options.follow is None
 
     def thaw(self, plan: RestorePlan, days: int) -> int:
-        """Ask for every object that cannot be read at once; how many. Raises StoreUnavailable."""
+        """Request every archived object of the plan. Returns their number. Raises StoreUnavailable."""
         keys = [format_key(self._config.s3.prefix, i.segment) for topic in plan.topics for i in topic.frozen]
         for key in keys:
             self._cold.thaw(key, days)
         return len(keys)
 
     def take_over(self) -> None:
-        """End what an earlier process of this restore left open, and that process too, if it still runs: planning need
-        not wait for it then. Raises BrokerUnavailable."""
+        """Abort the open transaction of an earlier process of this restore, and fence that process if it still runs.
+
+        Planning then need not wait for it. Raises BrokerUnavailable.
+        """
         if self._has_begun():
             self._worker.take_over()
 
@@ -163,30 +169,30 @@ class Restore(Closing):
         told: RestoreProgress = lambda _: None,
         told_on_spark: Callable[[int, int], None] = no_progress,
     ) -> Sequence[RestoreOutcome]:
-        """Carry `plan` out. Raises ConfigError when nothing is selected, TargetError when something speaks against it
-        that is not accepted, OwnershipLost when the same restore was begun elsewhere, BrokerUnavailable,
-        StoreUnavailable; on Spark PlanFailed, SparkUnavailable."""
+        """Execute `plan`. Raises ConfigError when nothing is selected, TargetError when a conflict is not accepted,
+        OwnershipLost when the same restore was started elsewhere, BrokerUnavailable, StoreUnavailable; on Spark
+        PlanFailed, SparkUnavailable."""
         if plan.is_empty and self._options.follow is None:
             raise ConfigError([f"{EMPTY}: nothing was created"], source="archive")
         if plan.refused:
-            raise TargetError("this restore would not end well:\n" + "\n".join(objections_text(plan)))
+            raise TargetError("this restore has conflicts:\n" + "\n".join(objections_text(plan)))
         if self._options.follow is not None:
             plan = self._settling.settled(plan, self._clock.now())
         outcomes: dict[str, RestoreOutcome] = {}
         while True:
-            newcomers = self._newcomers(plan)
-            found = self._run(plan, told, told_on_spark, newcomers)
+            new_partitions = self._new_partitions(plan)
+            found = self._run(plan, told, told_on_spark, new_partitions)
             outcomes |= {outcome.source: outcome.behind(outcomes.get(outcome.source)) for outcome in found}
-            if newcomers is None or newcomers.found is None or self.stop.is_set():
+            if new_partitions is None or new_partitions.found is None or self.stop.is_set():
                 return list(outcomes.values())
-            plan = newcomers.found  # carried out from its beginning: what is done is seen by the checkpoints
+            plan = new_partitions.found  # executed from its beginning: the checkpoints show what is done
 
     def _has_begun(self) -> bool:
-        """Some process of this restore was here before, or is."""
+        """Whether a process of this restore ran before, or runs now."""
         topic = self._terms.checkpoint_topic
         return topic in self._worker.admin.describe([topic])
 
-    def _newcomers(self, plan: RestorePlan) -> NewPartitions | None:
+    def _new_partitions(self, plan: RestorePlan) -> NewPartitions | None:
         if self._options.follow is None:
             return None
         worker = self._worker
@@ -204,7 +210,7 @@ class Restore(Closing):
         plan: RestorePlan,
         told: RestoreProgress,
         told_on_spark: Callable[[int, int], None],
-        newcomers: NewPartitions | None,
+        new_partitions: NewPartitions | None,
     ) -> Sequence[RestoreOutcome]:
         ids = self._make_topics(plan)
         ensure_checkpoint_topic(
@@ -217,25 +223,28 @@ class Restore(Closing):
             for partition in topic.partitions
             if partition.target.partition < topic.partition_count
         ]
-        # Which topics are this restore's, before their first record: an aborted transaction leaves offsets behind, and
-        # the next run must not take them for somebody else's records.
+        # Mark the topics as written by this restore before their first record: an aborted transaction leaves offsets
+        # in the log, and the next run must not take them for records of another writer.
         begun = {key.destination_topic for key in self._worker.checkpoints.read()}
         first = {task.plan.target.topic: task for task in reversed(tasks) if task.plan.target.topic not in begun}
         if first:
             self._worker.begin(list(first.values()))
         outcomes = (
-            [RestoreOutcome.of(p) for p in self._worker.carry_out(tasks, told, newcomers.turn if newcomers else _never)]
+            [
+                RestoreOutcome.of(p)
+                for p in self._worker.carry_out(tasks, told, new_partitions.turn if new_partitions else _never)
+            ]
             if self._options.spark is None
             else self._on_spark(tasks, self._options.spark, told_on_spark)
         )
         self._wait_for_markers([task.plan.target for task in tasks])
-        # the last word: whatever was acknowledged is in these topics, if they are still the same
+        # checked last: everything acknowledged is in these topics only if they are still the same
         replaced = TargetTopics(self._worker.admin, ids, self._worker.pool).replaced()
         return [o.void(replaced[o.topic]) if o.topic in replaced else o for o in outcomes]
 
     def sample(self, plan: RestorePlan, count: int) -> Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
-        """The first records of the first partition that has any, and what becomes of each; None: it is left out. Empty
-        when nothing changes them."""
+        """The first records of the first partition that has any, each with its transformed form; None: filtered out.
+        Empty when the restore has no transforms."""
         if not self._options.keep and not self._options.change:
             return []
         return self._worker.sample([partition for partition in plan.partitions if not partition.is_done], count)
@@ -250,17 +259,17 @@ class Restore(Closing):
     ) -> Sequence[RestoreOutcome]:
         def go_on(done: int, total: int) -> None:
             if self.stop.is_set():
-                raise RestoreStopped("stopped before the end; the same restore goes on where this one stood")
+                raise RestoreStopped("stopped before the end; run the same restore again to resume it")
             told(done, total)
 
-        from infra.spark.runner import SparkRunner  # noqa: PLC0415 -- 30 MB that a restore without Spark does not pay for
+        from infra.spark.runner import SparkRunner  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
 
         self.spark = self.spark or SparkRunner(settings)
         work = RestoreTask(for_workers(self._config, "kafka"), replace(self._terms, follow=None))
         return [outcome_of(answer) for answer in self.spark.run([*map(row_of, tasks)], work, progress=go_on)]
 
     def _make_topics(self, plan: RestorePlan) -> Mapping[str, str]:
-        """All of them before the first record. Their ids."""
+        """Create every missing destination before the first record. Returns the topic ids by name."""
         for topic in plan.topics:
             if topic.facts is None and topic.destination not in self._made:
                 with durable(Step.CREATE_TOPIC):
@@ -271,7 +280,7 @@ class Restore(Closing):
                         configs=topic.configs,
                     )
                 if not is_new and (self.selection.is_whole or self._holds_records(topic)):
-                    raise TargetError(f"{topic.destination} was created by somebody else meanwhile: plan again")
+                    raise TargetError(f"{topic.destination} was created by another client in the meantime: plan again")
                 self._made.add(topic.destination)
         names = [topic.destination for topic in plan.topics]
         found = {name: facts.topic_id for name, facts in self._worker.admin.describe(names).items()}
@@ -282,12 +291,12 @@ class Restore(Closing):
         return found
 
     def _holds_records(self, topic: TopicPlan) -> bool:
-        """Where this restore will write. Others may share the topic, each with its own partitions."""
+        """Whether a partition that this restore writes holds records. Other restores may write other partitions."""
         marks = self._worker.admin.watermarks([p.target for p in topic.partitions])
         return any(mark.high > mark.low for mark in marks.values())
 
     def _wait_for_markers(self, targets: Sequence[TopicPartition]) -> None:
-        """The answer to a commit may come before its marker is in the log; whoever reads now should see everything."""
+        """Wait until readers see every record: a commit may be answered before its marker is in the log."""
         deadline = Deadline(MARKERS_WITHIN)
         while not deadline.expired and not self.stop.is_set():
             ends = self._worker.admin.ends(targets)
@@ -301,7 +310,7 @@ def _never() -> bool:
 
 
 def objections_text(plan: RestorePlan) -> list[str]:
-    """One line for each, with what to do."""
+    """One line for each conflict, with what to do."""
     return [
         f"  {o.what}: {o.why}"
         + (f"; or --accept {o.what}: {ACCEPTED[o.what]}" if o.what in ACCEPTED and not o.accepted else "")

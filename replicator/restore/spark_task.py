@@ -1,13 +1,14 @@
-"""Partitions of a restore as tasks of Spark: one each, and only what became of it comes back.
+"""Runs a restore as Spark tasks: one partition each. A task returns only its outcome.
 
-Spark may run a task twice at the same time: it took the first attempt for lost, or for slow (`spark.speculation`). The
-later attempt takes the partition's transactional id, so that the earlier one can write nothing more. That is no failure
-of the earlier one: as an exception Spark would count it, begin a third attempt which ends the second, and so on until
-the job fails; as an answer Spark would take it for the partition's, and end the attempt that does the work. It waits:
+Spark may run a task twice at the same time: it assumed the first attempt lost, or slow (`spark.speculation`). The later
+attempt takes over the partition's transactional id, so that the earlier one can no longer write. The earlier one
+neither fails nor returns. If it raised, Spark would count a failure and start a third attempt, which fences the second,
+and so on until the job fails. If it returned, Spark would take its result for the partition's and end the attempt that
+does the work. So it waits:
 
-    superseded ─> the position moves ─────────────────> Spark ends this attempt when the other has answered
-        ^             └ stands still for long ─> take the id back, and go on where the other one stood
-        └ superseded again: twice as patient
+    superseded ─> the position moves ────────────> Spark ends this attempt when the other one has returned
+        ^             └ no progress for long ─> take the id back, and resume at the position of the other
+        └ superseded again: wait twice as long
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from replicator.restore.worker import PartitionTask, RestoreSettings, RestoreWor
 
 log = logging.getLogger(__name__)
 
-# Without progress of the attempt that has taken over: longer than a healthy one needs from checkpoint to checkpoint.
+# Limit without progress of the attempt that took over: longer than the time between two checkpoints of a healthy one.
 PATIENCE = timedelta(minutes=1)
 LOOK = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreTask:
-    """What a worker of Spark does with a row: the partition from its position to its end, whoever began it. It is
-    pickled, credentials written in the configuration with it."""
+    """Runs on a Spark worker: restores the partition of a row from its position to its end, whichever attempt began it.
+    It is pickled together with the configuration, which includes credentials."""
 
     config: Config
     terms: RestoreSettings
@@ -53,12 +54,12 @@ class RestoreTask:
             except OwnershipLost as error:
                 log.warning("attempt_superseded", extra={log_fields.REASON: str(error)})
                 self._wait_while_it_moves(row, patience)
-                patience *= 2  # two attempts that are both slow must not take it from each other for ever
+                patience *= 2  # two slow attempts must not fence each other forever
 
     def _wait_while_it_moves(self, row: str, patience: timedelta) -> None:
-        """Returns when the position of the partition has stood still for `patience`."""
-        said = json.loads(row)
-        key = CheckpointKey(parse_source(said["source"]), said["topic"])
+        """Return when the position of the partition has not moved for `patience`."""
+        fields = json.loads(row)
+        key = CheckpointKey(parse_source(fields["source"]), fields["topic"])
         consumer = self.config.cluster.properties("consumer")
         last, left, stop = None, Deadline(patience), Stop()
         with closing(KafkaCheckpointStore(consumer, self.terms.checkpoint_topic)) as checkpoints:
@@ -73,9 +74,9 @@ class RestoreTask:
                 stop.wait(min(LOOK, left.left))
 
     def _carried_out(self, row: str) -> str:
-        said = json.loads(row)
-        source = parse_source(said["source"])
-        target = TopicPartition(said["topic"], source.partition)
+        fields = json.loads(row)
+        source = parse_source(fields["source"])
+        target = TopicPartition(fields["topic"], source.partition)
         stop = Stop()
         with ExitStack() as opened:
             worker = RestoreWorker(
@@ -86,22 +87,22 @@ class RestoreTask:
                 opened,
             )
             worker.take_over()
-            # listed here: no name of a segment passes through the driver
+            # listed on the worker: no segment names pass through the driver
             plan = listed_plan(worker.archive, source, target, wanted=self.terms.scope.offsets, clock=SystemClock())
-            task = PartitionTask(plan=plan, topic_id=said["topic_id"], clamp=said["clamp"])
+            task = PartitionTask(plan=plan, topic_id=fields["topic_id"], clamp=fields["clamp"])
             (partition,) = worker.carry_out([task])
         return json.dumps(asdict(RestoreOutcome.of(partition)))
 
 
 def row_of(task: PartitionTask) -> str:
     plan = task.plan
-    said = {
+    fields = {
         "source": str(plan.source),
         "topic": plan.target.topic,
         "topic_id": task.topic_id,
         "clamp": task.clamp,
     }
-    return json.dumps(said)
+    return json.dumps(fields)
 
 
 def outcome_of(answer: str) -> RestoreOutcome:

@@ -1,7 +1,7 @@
-"""The topics that a restore writes to: whether they are still those that it began with.
+"""Checks that the topics that a restore writes to are still the ones that it started with.
 
-A producer goes on across deletion and creation, into the new topic, and hears nothing of it. Ids of topics never
-return: one that is the same at the end was the same all the time, and holds everything that was acknowledged.
+When a topic is deleted and created again, a producer continues into the new topic without an error. Topic ids are never
+reused: a topic whose id is the same at the end was the same all the time, and holds everything that was acknowledged.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LOOK = timedelta(seconds=3)
 
 @dataclass(slots=True)
 class TargetTopics:
-    """`turn` is one thread's, and never waits; the questions run on `pool`."""
+    """`turn` is called on one thread and never blocks; requests run on `pool`."""
 
     admin: ClusterAdmin
-    ids: Mapping[str, str]  # by name, as it began; empty: brokers have none, and only a deletion shows
+    ids: Mapping[str, str]  # by name, at the start; empty: the broker has no topic ids, and only a deletion is detected
     pool: Executor
     _replaced: Mapping[str, str] = field(default_factory=dict)
     _lookup: Lookup[Mapping[str, str]] = field(init=False)
@@ -35,7 +35,7 @@ class TargetTopics:
         self._lookup = Lookup(self.pool)
 
     def turn(self, now: datetime) -> Mapping[str, str]:
-        """By name, what became of those that are other ones now, as of the last answer."""
+        """Why each replaced topic, by name, is another one now; as of the last answer."""
         if self._lookup.due_at is None:
             self._lookup.due_at = now + LOOK
         match self._lookup.take_in():
@@ -44,13 +44,13 @@ class TargetTopics:
                     self._lookup.ask(self.replaced)
             case Answer(value=replaced):
                 self._replaced, self._lookup.due_at = replaced, now + LOOK
-            case Failed(error=error):  # no answer, which says nothing
+            case Failed(error=error):  # no answer: nothing is known
                 self._lookup.due_at = now + LOOK
                 log.warning("destinations_not_seen", extra={log_fields.ERROR: str(error)})
         return self._replaced
 
     def replaced(self) -> Mapping[str, str]:
-        """The same as of now. Raises BrokerUnavailable, TargetError."""
+        """As `turn`, as of now; blocks. Raises BrokerUnavailable, TargetError."""
         found = self.admin.describe(self.ids.keys())
         answer: dict[str, str] = {}
         for name, topic_id in self.ids.items():
@@ -65,6 +65,6 @@ class TargetTopics:
 
 
 _AND_SO = (
-    ": what it had delivered is gone, and what the topic holds now is no restored topic. Find out who does that, then "
-    "begin another restore, by --id"
+    ": what it had delivered is gone, and the topic does not hold the restored records. Find out who replaced it, then "
+    "start another restore with --id"
 )

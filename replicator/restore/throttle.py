@@ -1,4 +1,4 @@
-"""How fast runs may leave: so many bytes a second, over all partitions."""
+"""Limits the rate of a restore in bytes per second, over all partitions."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from formats.coverage import SegmentSlice
 from infra.archive.run_reader import RunReader, SegmentRun
 from infra.runtime.lifecycle import Stop
 
-BURST_SECONDS = 1.0  # what was not used is not saved up for longer
+BURST_SECONDS = 1.0  # unused rate is saved up for at most this long
 
 
 @dataclass(slots=True)
 class Throttle:
-    """Safe to call from several threads: they share the rate."""
+    """Safe to call from several threads, which share the rate."""
 
     bytes_per_second: int
     stop: Stop
@@ -29,7 +29,7 @@ class Throttle:
         self._paid_until = self.monotonic()
 
     def pay(self, size_bytes: int) -> None:
-        """Returns when so many bytes may go; at once when told to stop."""
+        """Block until `size_bytes` may be sent, or until `stop` is set."""
         with self._lock:
             now = self.monotonic()
             self._paid_until = max(self._paid_until, now - BURST_SECONDS) + size_bytes / self.bytes_per_second
@@ -40,7 +40,7 @@ class Throttle:
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReader:
-    """A reader of pieces, not faster than `throttle`."""
+    """A `RunReader` that reads no faster than `throttle` allows."""
 
     reader: RunReader
     throttle: Throttle

@@ -1,7 +1,7 @@
-"""Carrying partitions of a restore out: in the process that planned it, or one partition each in tasks of Spark.
+"""Restores partitions: in the process that planned the restore, or one partition per Spark task.
 
-Whoever carries a partition out takes its transactional id from whoever had it before, and reads the position then: a
-second attempt of a task, or a task that was thought lost, can write nothing any more.
+A worker fences the earlier owner of its transactional id before it reads the position: an earlier attempt of a task, or
+a task that was assumed lost, can no longer write.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from replicator.restore.throttle import Throttle, ThrottledReader
 from replicator.services.archive import open_archive
 
 BATCH_RECORDS = 10_000
-# smaller than those of ingress: a restore has to fit beside what runs already, in 400 MB
+# smaller than in ingress: a restore has to fit beside running services, in 400 MB
 WIDTH, RUN_BYTES, PRODUCER_BYTES, ROUND_RECORDS = 2, 4 << 20, 16 << 20, 50_000
 TRANSACTION_TIMEOUT = timedelta(seconds=30)
 TAKE_OVER_WITHIN = timedelta(seconds=60)
@@ -50,20 +50,20 @@ RestoreProgress = Callable[[Sequence[RestoringPartition]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreSettings:
-    """How partitions are carried out; the same for all of a restore. Can be pickled."""
+    """How partitions are restored; the same for a whole restore. Can be pickled."""
 
     checkpoint_topic: str
     scope: RecordFilter
-    keep: Sequence[str] = ()  # names of functions that say which records stay
-    change: Sequence[str] = ()  # names of functions that change them
-    max_rate: int | None = None  # bytes of records a second
+    keep: Sequence[str] = ()  # names of functions that decide which records are kept
+    change: Sequence[str] = ()  # names of functions that change records
+    max_rate: int | None = None  # bytes of records per second
     follow: timedelta | None = None
     skip_missing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionTask:
-    """One partition, and where it goes."""
+    """One partition and its destination."""
 
     plan: PartitionPlan
     topic_id: str
@@ -71,7 +71,7 @@ class PartitionTask:
 
 
 class RestoreWorker:
-    """A context manager's resources are `opened`. One thread."""
+    """For one thread. Resources are closed by the owner of `opened`."""
 
     def __init__(
         self, config: Config, terms: RestoreSettings, transactional_id: str, stop: Stop, opened: ExitStack
@@ -97,8 +97,10 @@ class RestoreWorker:
         return self._checkpoints
 
     def take_over(self) -> TransactionalWriter:
-        """End what an earlier process left open, and that process too, if it still runs or comes back: what is read
-        then holds. The checkpoint topic exists. Raises BrokerUnavailable."""
+        """Abort the open transaction of an earlier process and fence that process, even if it runs again later.
+
+        Positions read afterwards are final. The checkpoint topic has to exist. Raises BrokerUnavailable.
+        """
         if self._writer is None:
             writer = TransactionalWriter(
                 self._config.cluster.properties("producer"),
@@ -114,8 +116,8 @@ class RestoreWorker:
         return self._writer
 
     def begin(self, tasks: Sequence[PartitionTask]) -> None:
-        """Write down that a restore begins there, one checkpoint for each task, by the writer that a successor fences.
-        Raises OwnershipLost, BrokerUnavailable."""
+        """Write a first checkpoint for each task, with the producer that a successor fences. Raises OwnershipLost,
+        BrokerUnavailable."""
         at = self._clock.now()
         runs = [
             TargetRun(
@@ -138,8 +140,8 @@ class RestoreWorker:
         told: RestoreProgress = lambda _: None,
         until: Callable[[], bool] = lambda: False,
     ) -> Sequence[RestoringPartition]:
-        """Until they are over, told to stop, or `until` says so. Raises OwnershipLost when another process carries them
-        out now, CheckpointConflict, BrokerUnavailable, StoreUnavailable."""
+        """Restore `tasks` until they have ended, `stop` is set or `until` returns True. Raises OwnershipLost when
+        another process took them over, CheckpointConflict, BrokerUnavailable, StoreUnavailable."""
         writer = self.take_over()
         positions = self.checkpoints.read()
         given_up = self.checkpoints.skipped()
@@ -164,15 +166,15 @@ class RestoreWorker:
                 begun = positions.get(task.plan.key)
                 if isinstance(begun, CheckpointConflict):
                     raise begun
-                _same_life(task, begun)
+                _require_same_topic(task, begun)
                 passed = [one.offsets for one in given_up if one.key == task.plan.key]
                 restorer.begin(task.plan, task.topic_id, clamp=task.clamp, begun=begun, given_up=passed)
-            return _beside(delivery, restorer)
+            return _run_beside(delivery, restorer)
 
     def sample(
         self, plans: Sequence[PartitionPlan], count: int
     ) -> Sequence[tuple[Mapping[str, Any], Mapping[str, Any] | None]]:
-        """See Restore."""
+        """See `Restore.sample`."""
         for plan in plans:
             pieces = [SegmentSlice.rest(i.segment, i.segment.offsets.start) for i in plan.left[:1]]
             reader = SegmentRunReader(self.archive, count, RUN_BYTES, scope=self._terms.scope)
@@ -184,9 +186,10 @@ class RestoreWorker:
         return []
 
     def _delivery(self, writer: TransactionalWriter, opened: ExitStack, tasks: Sequence[PartitionTask]) -> Delivery:
-        reading = ThreadPoolExecutor(1, "read")  # another one takes 30 MB, and two cores are busy without it
+        reading = ThreadPoolExecutor(1, "read")  # a second thread takes 30 MB, and two cores are busy without it
         opened.callback(reading.shutdown, wait=False, cancel_futures=True)
-        # a segment that was merged since the plan was made may reach behind it; a follower wants that, too
+        # a segment that was merged since the plan was made may extend beyond it; with `follow` that part is restored,
+        # too
         planned = {} if self._terms.follow is not None else {t.plan.source: t.plan.last_offset for t in tasks}
         reader: RunReader = SegmentRunReader(
             self.archive,
@@ -213,17 +216,17 @@ class RestoreWorker:
         )
 
 
-def _same_life(task: PartitionTask, begun: Checkpoint | None) -> None:
-    """The plan looked, too; but that may be a while ago."""
+def _require_same_topic(task: PartitionTask, begun: Checkpoint | None) -> None:
+    """Raise TargetError if the destination was created again. The plan checked this, but perhaps a while ago."""
     if begun is not None and task.topic_id and begun.destination_topic_id not in ("", task.topic_id):
         raise TargetError(
             f"{task.plan.target.topic} was created again since this restore began there (topic id {task.topic_id}, it "
-            f"was {begun.destination_topic_id}): begin another, by --id"
+            f"was {begun.destination_topic_id}): start another one with --id"
         )
 
 
-def _beside(delivery: Delivery, restorer: Restorer) -> Sequence[RestoringPartition]:
-    """`restorer` here, `delivery` on a thread of its own; what fails there is raised here."""
+def _run_beside(delivery: Delivery, restorer: Restorer) -> Sequence[RestoringPartition]:
+    """Run `restorer` on this thread and `delivery` on another. An exception of either is raised here."""
     failure: list[BaseException] = []
 
     def deliver() -> None:

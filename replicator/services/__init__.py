@@ -1,1 +1,1 @@
-"""The services, built of their parts."""
+"""Builds the services from their parts."""

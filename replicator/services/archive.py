@@ -17,10 +17,10 @@ from replicator.services.wiring import archive_objects
 def archive_in(
     objects: ObjectStore, config: Config, on_malformed: Callable[[MalformedKey], None] = lambda _: None
 ) -> Archive:
-    """In this store. Raises ConfigError when its format is not installed."""
+    """The archive in `objects`. Raises ConfigError when its segment format is not installed."""
     return Archive.of(objects, config.s3.prefix, load(config.format, config.format_options), on_malformed=on_malformed)
 
 
 def open_archive(config: Config, stop: Stop, opened: ExitStack) -> Archive:
-    """Its clients are closed with `opened`. Raises ConfigError."""
+    """The archive of `config`. Its clients are closed with `opened`. Raises ConfigError."""
     return archive_in(archive_objects(config.s3, stop, opened), config)

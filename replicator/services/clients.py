@@ -1,4 +1,4 @@
-"""What commands ask and change: this region's cluster, its bucket and its checkpoint topic, each opened when needed."""
+"""Clients of the commands: this region's cluster, bucket and checkpoint topic, each opened on first use."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from replicator.config import Config, IngressSettings
 
 THREADS = 16
-ATTEMPTS = 6  # of a request, some five seconds: somebody waits for the answer
+ATTEMPTS = 6  # of a request, about five seconds: a user waits for the answer
 
 
 class Clients:
-    """A context manager: what was opened is closed at its end. One thread."""
+    """A context manager that closes the opened clients at its end. For one thread."""
 
     def __init__(self, config: Config) -> None:
         set_up_logs(config)
@@ -55,14 +55,14 @@ class Clients:
     def ingress(self) -> IngressSettings:
         """Raises ConfigError when the file has none."""
         if self.config.ingress is None:
-            problem = "ingress: missing; this command is about what is delivered here"
+            problem = "ingress: missing; this command needs the delivery settings"
             raise ConfigError([problem], source=self.config.source)
         return self.config.ingress
 
     @cached_property
     def pool(self) -> ThreadPoolExecutor:
         pool = ThreadPoolExecutor(THREADS, "ask")
-        self._opened.callback(pool.shutdown, wait=False, cancel_futures=True)  # after an error the rest is of no use
+        self._opened.callback(pool.shutdown, wait=False, cancel_futures=True)  # after an error the rest is not needed
         return pool
 
     @cached_property
@@ -89,7 +89,7 @@ class Clients:
 
     @cached_property
     def archive(self) -> Archive:
-        """For those that read segments."""
+        """For commands that read segments."""
         from replicator.services.archive import archive_in
 
         return archive_in(self.objects, self.config)
@@ -114,7 +114,7 @@ class Clients:
 
     @cached_property
     def checkpoints(self) -> CheckpointStore:
-        """Nothing is said by a topic that does not exist yet."""
+        """Empty if the checkpoint topic does not exist yet."""
         from infra.kafka.internal_topics.checkpoint_store import KafkaCheckpointStore
 
         topic = self.ingress.checkpoint_topic
@@ -126,7 +126,7 @@ class Clients:
 
     @cached_property
     def editor(self) -> CheckpointEditor:
-        """Makes the topic if it does not exist yet, as ingress would."""
+        """Creates the checkpoint topic if it does not exist yet, as ingress does."""
         from infra.kafka.internal_topics.checkpoint_editor import KafkaCheckpointEditor
         from infra.kafka.internal_topics.ensure import ensure_internal_topics
 
@@ -143,7 +143,7 @@ class Clients:
         return editor
 
     def claim(self, partitions: Collection[TopicPartition]) -> AbstractContextManager[None]:
-        """Takes the place of ingress for as long as it lasts."""
+        """Own `partitions` in place of ingress while the context is open."""
         from infra.kafka.consumer.placement_claim import KafkaClaim
 
         return KafkaClaim(self.config.cluster.properties("consumer"), group_id=self.ingress.group_id).held(partitions)

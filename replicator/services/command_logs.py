@@ -1,6 +1,6 @@
-"""Logs of a command that ends by itself."""
+"""Logging of commands that end by themselves."""
 
-# ruff: noqa: PLC0415  -- `--help` loads no logging of ours
+# ruff: noqa: PLC0415  -- `--help` does not load the logging module
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def set_up_logs(settings: Config) -> None:
-    """Of a command that ends by itself: what somebody at a terminal should know, unless the file says otherwise."""
+    """Log warnings as text, for a user at a terminal, unless the configuration says otherwise."""
     from infra.runtime.logs import configure
 
     configure(settings.log.level or "warning", settings.log.format or "text")

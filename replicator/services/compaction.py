@@ -1,4 +1,4 @@
-"""Compaction, put together: what users of Python call, and what a Spark worker carries out.
+"""Compaction: the Python API, and the task that a Spark worker runs.
 
 with Compaction(load("replicator.toml")) as compaction:
     for report in compaction.compact("sensor.events", partitions=[0, 1]):
@@ -49,9 +49,10 @@ SHUTDOWN = timedelta(seconds=10)
 
 
 class Compaction(Closing):
-    """Merges and cleans by the jobs of a configuration. A context manager: Spark runs from the first plan to the end.
+    """Runs the compaction jobs of a configuration. A context manager: Spark runs from the first plan to the end.
 
-    One thread. `execute` replaces Spark: plans in, outcomes out."""
+    For one thread. `execute` replaces Spark: it maps plans to outcomes.
+    """
 
     def __init__(
         self,
@@ -61,7 +62,7 @@ class Compaction(Closing):
         progress: Progress = no_progress,
         stop: Stop | None = None,
     ) -> None:
-        """`stop` ends what runs, at any moment: nothing is lost by it. Raises ConfigError when the file has no
+        """`stop` may be set at any time without loss of data. Raises ConfigError when the configuration has no
         [compaction]."""
         if config.compaction is None:
             raise ConfigError(["compaction: missing; add a [[compaction.jobs]]"], source=config.source)
@@ -81,7 +82,7 @@ class Compaction(Closing):
         self.heartbeats = HeartbeatStore(objects, config.s3.prefix, config.region)
         self._execute = execute or self._on_spark
         self._spark: SparkRunner | None = None
-        self._is_proven = False  # that the bucket honours conditional writes
+        self._is_proven = False  # whether the bucket is known to honour conditional writes
 
     def compact(
         self,
@@ -92,9 +93,11 @@ class Compaction(Closing):
         jobs: Sequence[CompactionJob] | None = None,
         dry_run: bool = False,
     ) -> list[CompactionReport]:
-        """Run `jobs` (default: all) now, one after the other, or that part of them. Raises LeaseTaken when another
-        process is at it, PlanFailed or SparkUnavailable when Spark cannot go on, StoreUnavailable, CompactionStopped,
-        and ConfigError when the bucket lets objects be overwritten."""
+        """Run `jobs` (default: all) now, one after the other, restricted to a topic, partitions or a level.
+
+        Raises LeaseTaken when another process compacts the region, PlanFailed or SparkUnavailable when Spark cannot
+        continue, StoreUnavailable, CompactionStopped, and ConfigError when the bucket lets objects be overwritten.
+        """
         selection = JobSelection(
             topics=frozenset({topic} if topic else ()), partitions=frozenset(partitions), level=level
         )
@@ -121,7 +124,7 @@ class Compaction(Closing):
         return reports
 
     def jobs(self, names: Sequence[str] | None) -> list[CompactionJob]:
-        """Those of these names, or all. Raises ConfigError for a name that no job has."""
+        """The jobs with these names; default: all. Raises ConfigError for an unknown name."""
         known = {job.name: job for job in self.settings.jobs}
         unknown = [name for name in names or () if name not in known]
         if unknown:
@@ -131,7 +134,7 @@ class Compaction(Closing):
 
     @property
     def spark(self) -> SparkRunner | None:
-        """What carries the plans out, once there was one."""
+        """The runner of the plans; None before the first plan."""
         return self._spark
 
     def close(self) -> None:
@@ -157,7 +160,7 @@ class Compaction(Closing):
 
 
 def spark_settings(config: Config) -> SparkSettings:
-    """As [compaction] says; Spark is one for all that runs on it."""
+    """The Spark settings of [compaction], which apply to everything that runs on Spark."""
     chosen = config.compaction
     if chosen is None:
         return SparkSettings()
@@ -165,7 +168,7 @@ def spark_settings(config: Config) -> SparkSettings:
 
 
 def build_scheduler(config: Config, names: Sequence[str] | None = None) -> Service:
-    """Runs each job by its cron, one at a time, until it is stopped. Raises ConfigError."""
+    """A service that runs each job on its cron schedule, one at a time, until it is stopped. Raises ConfigError."""
     around = ServiceContext(config)
     with around.building():
         compaction = Compaction(config, stop=around.stop)
@@ -189,12 +192,13 @@ def build_scheduler(config: Config, names: Sequence[str] | None = None) -> Servi
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
-    """What a worker does with a row. It is pickled, credentials written in the configuration with it."""
+    """Runs on a Spark worker: executes the plan of a row. It is pickled together with the configuration, which includes
+    credentials."""
 
     config: Config
     job: CompactionJob
-    writer: str  # what the footers name: workers may have our modules without knowing their version
-    run: str  # one set of clients for each run, in each process
+    writer: str  # name of the writer in footers: a worker may have the modules without their version
+    run: str  # id of the run: each process has one set of clients per run
 
     def __call__(self, row: str) -> str:
         worker = _workers.get(self.run)
@@ -208,13 +212,13 @@ _workers: dict[str, Worker] = {}
 
 
 def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, opened: ExitStack) -> Worker:
-    """Its clients are closed with `opened`, or with the process."""
+    """A worker whose clients are closed with `opened`, or with the process."""
     settings = replace(config.s3, storage_class=job.storage_class or config.s3.storage_class)
     archive = Archive.of(archive_objects(settings, stop, opened), settings.prefix, merged_format(config, job))
     return Worker(
         merger=Merger(
             archive=archive,
-            # what stands at the output's key may be thinner: nothing is deleted but what it is proved to hold
+            # an object already at the output's key may hold fewer records: only what it is proved to hold is deleted
             uploader=Uploader(archive, source_compacted=lambda _: True),
             row_group_bytes=job.row_group_size,
             writer=writer,
@@ -225,7 +229,7 @@ def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, op
 
 
 def merged_format(config: Config, job: CompactionJob) -> SegmentFormat:
-    """The configured format; Parquet with larger row groups and more compression than egress takes time for."""
+    """The configured format; Parquet with larger row groups and a higher compression level than in egress."""
     options = dict(config.format_options)
     if config.format == "parquet":
         options |= {"row_group_bytes": job.row_group_size, "row_group_records": job.batch_size}
@@ -248,7 +252,7 @@ def copies_of(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack
 
 
 def in_process(config: Config, opened: ExitStack) -> Execute:
-    """Without Spark: every plan in this process, one after the other."""
+    """Execute plans without Spark: in this process, one after the other."""
     stop = Stop()
 
     def run(rows: Sequence[str], job: CompactionJob) -> list[str]:

@@ -1,4 +1,4 @@
-"""Egress, built of its parts: this region's topics into the archive."""
+"""Builds egress from its parts: this region's topics into the archive."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from replicator.services.wiring import START_PATIENCE, ServiceContext, program
 
 log = logging.getLogger(__name__)
 
-LONGEST_LINGER = timedelta(milliseconds=100)  # of a poll of the source: uploads that end wait for it
+LONGEST_LINGER = timedelta(milliseconds=100)  # of a poll of the source: finished uploads wait for it
 
 
 def build_egress(config: Config) -> Service:
-    """This region's topics → the archive. Raises ConfigError, BrokerUnavailable."""
+    """A service that archives this region's topics. Raises ConfigError, BrokerUnavailable."""
     if config.egress is None:
         raise ConfigError(["egress: missing; add [egress] with at least one topic"], source=config.source)
     settings, around = config.egress, ServiceContext(config)
@@ -47,7 +47,7 @@ def build_egress(config: Config) -> Service:
         archive = archive_in(objects, config)
         properties = refreshed(config.cluster.properties("consumer"), settings.topic_refresh_interval)
         isolation = properties.get("isolation.level", "read_committed")
-        # one budget: what the client fetched, the records being gathered and encoded, the encoded that wait
+        # one budget for fetched messages, records being collected and encoded, and encoded segments that wait
         budget = settings.memory_budget
         cluster_id = admin.cluster_id()
         consumer = KafkaSourceConsumer(
@@ -128,7 +128,7 @@ def build_egress(config: Config) -> Service:
 
 
 def open_spool(settings: EgressSettings) -> Spool:
-    """Raises ConfigError."""
+    """The spool for encoded segments. Raises ConfigError if its directory cannot be used."""
     try:
         return Spool(settings.spool_dir, settings.memory_budget // 8)
     except OSError as error:
@@ -136,7 +136,7 @@ def open_spool(settings: EgressSettings) -> Spool:
 
 
 def _linger(settings: EgressSettings) -> timedelta:
-    """A twentieth of what the archive may be behind."""
+    """A twentieth of the shortest maximum segment age, limited by `LONGEST_LINGER`."""
     return min(min(rule.settings.max_segment_age for rule in settings.topics) / 20, LONGEST_LINGER)
 
 

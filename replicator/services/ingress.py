@@ -1,4 +1,4 @@
-"""Ingress, built of its parts: an archive into this region's topics.
+"""Builds ingress from its parts: an archive into this region's topics.
 
 service = build_ingress(load(Path("replicator.toml")))
 service.start(); …; service.stop(); service.join(timedelta(seconds=30))
@@ -46,15 +46,15 @@ log = logging.getLogger(__name__)
 
 MIB = 1024 * 1024
 RUN_BYTES = 8 * MIB
-DELIVERY_WIDTH = 8  # pieces read and produced at a time
-ROUND_RECORDS = 50_000  # of a backlog, in one transaction: below 10,000 they cost throughput
+DELIVERY_WIDTH = 8  # segment slices read and produced at a time
+ROUND_RECORDS = 50_000  # records of a backlog in one transaction: fewer than 10,000 cost throughput
 PRODUCER_BYTES = 64 * MIB
-OPEN_TRANSACTION = timedelta(seconds=10)  # beyond its timeout, for the broker to end it
+OPEN_TRANSACTION = timedelta(seconds=10)  # added to the transaction timeout, for the broker to abort it
 
 
 def build_ingress(config: Config, *, take_over: str = "") -> Service:
-    """An archive → this region's topics. `take_over`: the consumer group that this one replaces. Raises ConfigError,
-    BrokerUnavailable, TargetError."""
+    """A service that delivers an archive to this region's topics. `take_over`: the consumer group that this one
+    replaces. Raises ConfigError, BrokerUnavailable, TargetError."""
     problems = [f"{name}: missing" for name in ("ingress", "sqs") if getattr(config, name) is None]
     if config.ingress is None or config.sqs is None:
         raise ConfigError(problems, source=config.source)
@@ -154,7 +154,7 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
             config.s3.prefix,
             frozenset(s.region for s in settings.sources),
             controller.wants,
-            min(config.sqs.wait, max(settings.shutdown_timeout / 2, timedelta(seconds=1))),  # a stop waits for it
+            min(config.sqs.wait, max(settings.shutdown_timeout / 2, timedelta(seconds=1))),  # a shutdown waits for it
             around.metrics,
             around.health,
             around.stop,
@@ -168,7 +168,7 @@ def _writer(config: Config, settings: IngressSettings) -> TargetWriter:
     properties = config.cluster.properties("producer")
     if settings.delivery == "at-least-once":
         return AtLeastOnceWriter(properties, checkpoint_topic=settings.checkpoint_topic, memory_bytes=PRODUCER_BYTES)
-    # with a name of its own a process that comes back ends its last transaction at once; else that takes the timeout
+    # with a fixed id a restarted process aborts its last transaction at once; otherwise that takes the timeout
     instance = config.cluster.properties("consumer").get("group.instance.id", "")
     return TransactionalWriter(
         properties,
@@ -181,7 +181,7 @@ def _writer(config: Config, settings: IngressSettings) -> TargetWriter:
 
 
 class _MalformedKeys:
-    """Counts and names keys below our prefix that are no segment's, each once. Safe to call from several threads."""
+    """Counts and logs keys below the prefix that are not segment keys, each once. Safe to call from several threads."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -1,4 +1,4 @@
-"""Retention and garbage collection, put together: what users of Python call, and the command.
+"""Retention and garbage collection: the API of the command and of Python users.
 
 with Retention(load("replicator.toml")) as retention:
     report = retention.collect(dry_run=True)
@@ -26,10 +26,10 @@ from replicator.services.wiring import ARCHIVE_THREADS, archive_objects, require
 
 
 class Retention(Closing):
-    """Removes what a configuration does not want kept. A context manager; one thread."""
+    """Removes segments that a configuration does not keep. A context manager, for one thread."""
 
     def __init__(self, config: Config, *, stop: Stop | None = None) -> None:
-        """`stop` ends what runs, at any moment: nothing is lost by it. Raises ConfigError when the file has no
+        """`stop` may be set at any time without loss of data. Raises ConfigError when the configuration has no
         [retention]."""
         if config.retention is None:
             problem = 'retention: missing; add a [retention.topics."name"], with what is to be kept of it'
@@ -46,9 +46,11 @@ class Retention(Closing):
         self._control = ControlStore(objects, config.s3.prefix)
 
     def collect(self, topics: Collection[str] = (), *, dry_run: bool = False, allow_large: bool = False) -> GcReport:
-        """Remove what is too old or too much, of these topics or of all, and abort abandoned uploads. Raises
-        LeaseTaken, StoreUnavailable when not everything could be listed, and ConfigError when the bucket lets objects
-        be overwritten; then nothing was removed."""
+        """Remove segments beyond the age and size limits of `topics` (default: all), and abort abandoned uploads.
+
+        Raises LeaseTaken, StoreUnavailable when a listing failed, and ConfigError when the bucket lets objects be
+        overwritten; in these cases nothing was removed.
+        """
         if not dry_run:
             require_conditional_writes(self._config.s3, self._config.region, self.stop)
         with ThreadPoolExecutor(ARCHIVE_THREADS, "copies") as pool:
@@ -70,8 +72,11 @@ class Retention(Closing):
                 return collector.run(lease, topics, allow_large=allow_large)
 
     def clean(self, topics: Collection[str] = (), *, dry_run: bool = False) -> CleaningReport:
-        """Delete what larger segments are proved to hold, whatever the jobs of compaction say; of topics without a
-        rule, too: no record is removed by it. Here, one after the other, without Spark. Raises as `collect` does."""
+        """Delete segments whose records are proved to be in larger segments; no record is removed.
+
+        Applies to topics without a retention rule, too, and independently of the compaction jobs. Runs in this process,
+        one plan after the other, without Spark. Raises as `collect` does.
+        """
         job = CompactionJob(name="gc", max_level=HIGHEST_LEVEL - 1, delete_grace=self.settings.delete_grace)
         compactor = Compactor(
             region=self.region,

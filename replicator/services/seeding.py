@@ -1,5 +1,5 @@
-"""Where delivery of source partitions is to go on: as an offset, a time, a consumer group or the checkpoints of another
-replicator say."""
+"""Positions where delivery of source partitions continues: from an offset, a time, a consumer group or the checkpoints
+of another replicator."""
 
 from __future__ import annotations
 
@@ -28,45 +28,45 @@ class AtOffset:
 
 @dataclass(frozen=True, slots=True)
 class AtTime:
-    """The smallest archived offset whose record is stamped at or after `at`."""
+    """The smallest archived offset whose record has a timestamp at or after `at`."""
 
     at: datetime
 
 
 @dataclass(frozen=True, slots=True)
 class OfGroup:
-    """What a consumer group of the source's cluster has committed."""
+    """The committed offsets of a consumer group of the source cluster."""
 
     group_id: str
-    cluster: Config  # of the source's region
+    cluster: Config  # configuration of the source's region
 
 
 @dataclass(frozen=True, slots=True)
 class OfAncestor:
-    """What the Go replicator's checkpoint topic, in this cluster, says."""
+    """The positions in the Go replicator's checkpoint topic, in this cluster."""
 
     topic: str
 
 
 @dataclass(frozen=True, slots=True)
 class OfConnect:
-    """What MirrorMaker 2's Kafka Connect offsets topic, in this cluster, says."""
+    """The positions in MirrorMaker 2's Kafka Connect offsets topic, in this cluster."""
 
     topic: str
-    alias: str  # of the source's cluster there
+    alias: str  # of the source cluster in that topic
 
 
 PositionOrigin = AtOffset | AtTime | OfGroup | OfAncestor | OfConnect
 
 
 def may_lead(origin: PositionOrigin) -> bool:
-    """Whether a position may lie beyond the end of the archive: another program's may, which reads the topic itself."""
+    """Whether a position may lie beyond the end of the archive: possible for programs that read the topic itself."""
     return not isinstance(origin, AtOffset | AtTime)
 
 
 def positions(clients: Clients, name: SourceName, origin: PositionOrigin) -> Mapping[SourcePartition, int]:
-    """Next offsets, of the partitions of `name` that `origin` says something of. Raises TargetError for a topic that is
-    not there, and what store and clusters raise."""
+    """Next offsets of the partitions of `name` for which `origin` has a position. Raises TargetError for a topic that
+    does not exist, and what store and clusters raise."""
     match origin:
         case AtOffset(offset=offset):
             return dict.fromkeys(_archived(clients, name), offset)
@@ -75,11 +75,11 @@ def positions(clients: Clients, name: SourceName, origin: PositionOrigin) -> Map
         case OfGroup(group_id=group_id, cluster=cluster):
             return _committed(name, group_id, cluster)
         case OfAncestor(topic=topic):
-            from formats.messages.foreign_positions import ancestor_positions  # noqa: PLC0415 -- as few as use it
+            from formats.messages.foreign_positions import ancestor_positions  # noqa: PLC0415 -- rarely used
 
             return _foreign(clients, name, topic, name.region, ancestor_positions)
         case OfConnect(topic=topic, alias=alias):
-            from formats.messages.foreign_positions import connect_positions  # noqa: PLC0415 -- the same
+            from formats.messages.foreign_positions import connect_positions  # noqa: PLC0415 -- rarely used
 
             return _foreign(clients, name, topic, alias, connect_positions)
         case _:
@@ -87,14 +87,14 @@ def positions(clients: Clients, name: SourceName, origin: PositionOrigin) -> Map
 
 
 def _archived(clients: Clients, name: SourceName) -> Sequence[SourcePartition]:
-    """The partition named, or every one that the archive has."""
+    """The partition of `name`, or every one in the archive."""
     if name.partition is not None:
         return [name.at(name.partition)]
     return [name.at(partition) for partition in clients.archive.segments.partitions(name.region, name.path)]
 
 
 def _at_time(clients: Clients, name: SourceName, at: datetime) -> Mapping[SourcePartition, int]:
-    from infra.archive.offset_for_time import TimeFinder  # noqa: PLC0415 -- it loads what reads segments
+    from infra.archive.offset_for_time import TimeFinder  # noqa: PLC0415 -- loads the segment readers
 
     finder = TimeFinder(clients.archive, clients.pool)
     times = {source: finder.next_offset(source, at) for source in _archived(clients, name)}
@@ -118,7 +118,7 @@ def _foreign(
     region: str,
     read: Callable[[list[Record]], Mapping[ForeignPartition, int]],
 ) -> Mapping[SourcePartition, int]:
-    from infra.kafka.internal_topics.whole_topic import read_whole  # noqa: PLC0415 -- it loads the client
+    from infra.kafka.internal_topics.whole_topic import read_whole  # noqa: PLC0415 -- loads the Kafka client
 
     if topic not in clients.admin.describe([topic]):
         raise TargetError(f"there is no topic {topic} in this cluster")

@@ -1,4 +1,4 @@
-"""Sync, built of its parts: this region's archive into another bucket."""
+"""Builds sync from its parts: this region's archive into another bucket."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from replicator.config import Config
 from replicator.services.wiring import ServiceContext
 
 SYNC_SHUTDOWN = timedelta(seconds=10)
-SYNC_COMPARED = 200  # objects of a round of the service: comparing one may mean to read it, at both ends
+SYNC_COMPARED = 200  # objects compared per round of the service: a comparison may read the object in both buckets
 
 
 def build_sync(config: Config, *, once: Callable[[SyncResult], None] | None = None) -> Service:
-    """This region's archive → another bucket, until it is stopped; or one round, whose result goes to `once`. Raises
-    ConfigError."""
+    """A service that copies this region's archive to another bucket until it is stopped; with `once`, one round, whose
+    result is passed to `once`. Raises ConfigError."""
     if config.sync is None:
         raise ConfigError(["sync: missing; add [sync.destination]"], source=config.source)
     settings, around = config.sync, ServiceContext(config)
@@ -52,7 +52,7 @@ def build_sync(config: Config, *, once: Callable[[SyncResult], None] | None = No
 
 
 def _once(sync: BucketSync, stop: Stop) -> SyncResult:
-    """Raises StoreUnavailable when a listing or copies failed, each a line of the log, or when it was stopped."""
+    """Run one round. Raises StoreUnavailable when a listing or copies failed, each logged, or when it was stopped."""
     result = sync.once()
     if result.failed or stop.is_set():
         what = f"{result.failed} objects could not be copied" if result.failed else "stopped before the end"

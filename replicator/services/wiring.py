@@ -1,4 +1,4 @@
-"""What whatever we build stands in: clock, stop signals, metrics, health, and the clients of buckets and queues."""
+"""What every service is built with: clock, stop signals, metrics, health, and the clients of buckets and queues."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadl
 PROBE_TIMEOUT = timedelta(seconds=10)
 ARCHIVE_THREADS = 8
 ONCE = RetryPolicy(attempts=8, is_once=True)
-"""Of work that can be done another time: a minute or so for what may pass, nothing for what an operator repairs."""
+"""For work that can be repeated later: retries transient errors for about a minute, others not at all."""
 
 
 class ServiceContext:
-    """What every service has: clock, stop signals, metrics, health, one HTTP port, and things to close."""
+    """The parts that every service has: clock, stop signals, metrics, health, one HTTP port, and resources to close."""
 
     def __init__(self, config: Config) -> None:
         self.clock = SystemClock()
@@ -61,12 +61,12 @@ class ServiceContext:
                 config.metrics.listen, self.metrics.registry, self.health, clock=self.clock, metrics=self.metrics
             )
             self.resources.callback(server.close)
-            # the port is news when it was left to the system
+            # logged because the system may have chosen the port
             log.info("listening", extra={log_fields.ADDRESS: server.address})
 
     @contextmanager
     def building(self) -> Iterator[None]:
-        """Closes what was opened already when the rest cannot be built."""
+        """Close the resources opened so far if the block raises."""
         try:
             yield
         except BaseException:
@@ -75,19 +75,22 @@ class ServiceContext:
 
     def pool(self, threads: int, name: str) -> ThreadPoolExecutor:
         pool = ThreadPoolExecutor(threads, name)
-        self.resources.callback(pool.shutdown, wait=False, cancel_futures=True)  # one may hang in a request
+        self.resources.callback(pool.shutdown, wait=False, cancel_futures=True)  # a thread may hang in a request
         return pool
 
     def objects(
         self, settings: S3Settings, threads: int, *, once: bool = False, writes_as: str | None = None
     ) -> ObjectStore:
-        """`once`: for work that ends by itself, which fails by what a service waits for. `writes_as`: the region that
-        objects are put for. Raises ConfigError when the bucket would let them be overwritten; a bucket that does not
-        answer now is asked before the first put."""
+        """The bucket, with retries and metrics.
+
+        `once`: for work that ends by itself and fails where a service would wait. `writes_as`: the region that objects
+        are put for. Raises ConfigError when the bucket lets objects be overwritten; a bucket that does not answer now
+        is probed before the first put.
+        """
         store: ObjectStore = s3_store(settings, threads, self.resources, once=once)
         policy = ONCE if once else RetryPolicy()
         if writes_as is not None and settings.conditional_writes == "probe":
-            # one attempt and little patience: a start does not wait for a bucket that is away
+            # one attempt with a short timeout: a start does not wait for an unavailable bucket
             asked = s3_store(settings, 1, self.resources, once=True, read_timeout=PROBE_TIMEOUT)
             key = probe_key(settings.prefix, writes_as)
             store = proven = ProvenObjectStore(store, partial(asked.problem_of_conditional_writes, key))
@@ -122,12 +125,12 @@ class ServiceContext:
 def s3_store(
     settings: S3Settings, threads: int, resources: ExitStack, *, once: bool = False, **client_options: Any
 ) -> S3ObjectStore:
-    """The bucket, without retries but the client's own; with `once` without those, too. `client_options`: as of
+    """The bucket, with only the retries of the client; with `once`, without those, too. `client_options`: as for
     `make_s3_client`."""
     client = _s3_client(settings, threads, resources, once=once, **client_options)
     options = S3PutOptions(
         storage_class=settings.storage_class or "",
-        # the control plane is read all the time, and an archive's class may not let it be read at all
+        # control objects are read often, and an archive storage class may prevent reads
         keeps_default_class=partial(is_control_key, settings.prefix),
         sse=settings.sse or "",
         kms_key_id=settings.kms_key_id or "",
@@ -136,12 +139,12 @@ def s3_store(
 
 
 def s3_uploads(settings: S3Settings, resources: ExitStack) -> S3Uploads:
-    """Those of the bucket that nobody completed, without retries but the client's own."""
+    """The incomplete multipart uploads of the bucket, with only the retries of the client."""
     return S3Uploads(_s3_client(settings, 1, resources), settings.bucket)
 
 
 def s3_cold(settings: S3Settings, stop: Stop, resources: ExitStack) -> ColdStore:
-    """Its objects that cannot be read at once; a request is given up as `archive_objects` does."""
+    """The bucket's objects that cannot be read at once, retried as in `archive_objects`."""
     store = S3Cold(_s3_client(settings, ARCHIVE_THREADS, resources, once=True), settings.bucket)
     return RetryingColdStore(store, stop=stop, policy=ONCE)
 
@@ -150,7 +153,7 @@ def _s3_client(
     settings: S3Settings, threads: int, resources: ExitStack, *, once: bool = False, **options: Any
 ) -> S3Client:
     client = make_s3_client(
-        attempts=1 if once else ATTEMPTS,  # the client asks an unknown host again, too
+        attempts=1 if once else ATTEMPTS,  # the client also retries unknown hosts
         endpoint_url=settings.endpoint_url,
         region_name=settings.region_name,
         credentials=_credentials(settings),
@@ -162,13 +165,13 @@ def _s3_client(
 
 
 def archive_objects(settings: S3Settings, stop: Stop, resources: ExitStack) -> ObjectStore:
-    """For work that can be done another time: a request is given up as `ONCE` says."""
+    """The bucket for work that can be repeated later: retried as `ONCE` says."""
     return RetryingObjectStore(s3_store(settings, ARCHIVE_THREADS, resources, once=True), stop=stop, policy=ONCE)
 
 
 def require_conditional_writes(settings: S3Settings, region: str, stop: Stop) -> None:
-    """Before something is put for `region` by work that can be done another time. Raises ConfigError when the bucket
-    would let it be overwritten, and StoreUnavailable."""
+    """Check the bucket before work that can be repeated later puts objects for `region`. Raises ConfigError when the
+    bucket lets objects be overwritten, and StoreUnavailable."""
     if settings.conditional_writes == "assume":
         return
     with ExitStack() as opened:
@@ -184,12 +187,12 @@ def _refuse(problem: str) -> None:
 
 
 def program() -> str:
-    """As footers name the writer of a segment."""
+    """The writer's name in segment footers."""
     return f"kafka-segment-replicator {version('kafka-segment-replicator')}"
 
 
 def for_workers(config: Config, *needed: str) -> Config:
-    """What is pickled for tasks of Spark: no more than the archive and the sections `needed`."""
+    """The configuration that is pickled for Spark tasks: the archive and the sections `needed`, no more."""
     sections = {"kafka", "egress", "sqs", "ingress", "sync", "compaction", "retention"}
     left_out: dict[str, Any] = dict.fromkeys(sections - set(needed))
     return replace(config, **left_out)
@@ -205,4 +208,4 @@ def _credentials(settings: AwsSettings) -> AwsCredentials | None:
     )
 
 
-START_PATIENCE = timedelta(seconds=30)  # of a service for a cluster that may be starting, too
+START_PATIENCE = timedelta(seconds=30)  # how long a service waits for a cluster that may be starting, too

@@ -1,4 +1,4 @@
-"""The archive as a source of Spark: `spark.read.format("segments")`. See docs/spark-source.md."""
+"""The archive as a Spark data source: `spark.read.format("segments")`. See docs/spark-source.md."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["SegmentsSource", "register"]
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when it is asked for: a part of the package needs no other."""
+    """Import a public name on first use, so that a module of the package does not load the others."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

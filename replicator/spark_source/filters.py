@@ -1,5 +1,7 @@
-"""What Spark's filters say of a place in the archive, of offsets and of times. Only for reading less: what they leave
-may hold more than they want, never less."""
+"""Applies Spark's pushed filters to source partitions, offsets and timestamps.
+
+They only reduce what is read: the result may hold more records than match, never fewer.
+"""
 
 from __future__ import annotations
 
@@ -29,16 +31,16 @@ from formats.read_splits import ArchiveQuery
 from formats.records.milliseconds import EPOCH
 from formats.segment import SourcePartition
 
-PLACE = frozenset({"topic", "partition", "incarnation"})  # the same for each record of a source partition
+PLACE = frozenset({"topic", "partition", "incarnation"})  # constant for all records of a source partition
 
-_MICROS = 1_000  # in a millisecond
+_MICROS = 1_000  # microseconds in a millisecond
 
 
 def admits(condition: Filter, source: SourcePartition) -> bool:
-    """False when `condition` holds for no record of `source`."""
+    """Whether `condition` may hold for a record of `source`. False only if it holds for none."""
     match condition:
         case Not(child):
-            # The opposite of a column that is never null; of another column nothing is known.
+            # The negation is exact for a column that is never null; of other columns nothing is known.
             return _column(child) not in PLACE or not admits(child, source)
         case _ if _column(condition) not in PLACE:
             return True
@@ -68,7 +70,7 @@ def admits(condition: Filter, source: SourcePartition) -> bool:
 
 
 def narrowed(wanted: ArchiveQuery, conditions: Iterable[Filter]) -> ArchiveQuery:
-    """What is left of `wanted` where all of `conditions` hold."""
+    """`wanted`, restricted to where all of `conditions` may hold."""
     for condition in conditions:
         match _column(condition):
             case "offset":
@@ -77,19 +79,19 @@ def narrowed(wanted: ArchiveQuery, conditions: Iterable[Filter]) -> ArchiveQuery
                 wanted = replace(wanted, stamps=wanted.stamps.cut(_span(condition)))
             case "timestamp":
                 micros = _span(condition)
-                millis = IntRange(-(-micros.low // _MICROS), micros.high // _MICROS)  # inwards: stamps are whole
+                millis = IntRange(-(-micros.low // _MICROS), micros.high // _MICROS)  # rounded inwards
                 wanted = replace(wanted, stamps=wanted.stamps.cut(millis if micros.is_bounded else IntRange()))
     return wanted
 
 
 def _column(condition: Filter) -> str:
-    """Whole, or empty: the opposite of another filter, or of a part of a column."""
+    """The column of a filter; empty for a negated filter or one on a nested field."""
     path: tuple[str, ...] = getattr(condition, "attribute", ())
     return path[0] if len(path) == 1 else ""
 
 
 def _span(condition: Filter) -> IntRange:
-    """Of the numbers that fulfil it; times are microseconds."""
+    """The range of numbers that fulfil the filter; times are microseconds."""
     match condition:
         case EqualTo(_, value) | EqualNullSafe(_, value) if value is not None:
             return IntRange(_number(value), _number(value))
@@ -107,7 +109,7 @@ def _span(condition: Filter) -> IntRange:
 
 
 def _number(value: Any) -> int:
-    """Raises TypeError for a value that no such column is compared with."""
+    """The value as a number. Raises TypeError if it is neither a whole number nor a time."""
     if isinstance(value, datetime):
         return (value - EPOCH) // timedelta(microseconds=1)
     if isinstance(value, int):

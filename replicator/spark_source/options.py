@@ -1,4 +1,4 @@
-"""The options of `spark.read.format("segments")`, as text in and typed values out; every problem at once."""
+"""Parses the options of `spark.read.format("segments")`; reports every problem at once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CONFIG, REGION, TOPIC, PARTITION, INCARNATION = "config", "region", "topic", "pa
 OFFSETS, FROM, UNTIL, MAX_BYTES = "offsets", "from", "until", "maxPartitionBytes"
 NAMES = (CONFIG, REGION, TOPIC, PARTITION, INCARNATION, OFFSETS, FROM, UNTIL, MAX_BYTES)
 
-DEFAULT_MAX_BYTES = 128 * MIB  # what Spark puts into one partition of its own file formats
+DEFAULT_MAX_BYTES = 128 * MIB  # Spark's default for its file formats
 SOURCE = "segments"
 
 _OFFSETS = re.compile(r"([0-9]{1,19})?-([0-9]{1,19})?")
@@ -38,7 +38,8 @@ class ReadOptions:
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
-    """Names in any case, as Spark has them. Raises ConfigError; also for the configuration it names."""
+    """Parse options, whose names are case-insensitive as in Spark. Raises ConfigError, also for the configuration
+    file."""
     known = {name.lower(): name for name in NAMES}
     problems = [
         f"no option {name!r}{suggestion(name, NAMES) or '; there are: ' + ', '.join(NAMES)}"
@@ -55,7 +56,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
             return default
 
     if CONFIG not in texts:
-        problems.append(f"{CONFIG}: missing: the path of a replicator.toml, which says where the archive is")
+        problems.append(f"{CONFIG}: missing: the path of a replicator.toml, which names the archive")
     stamps = IntRange(low=value(FROM, _first_ms, IntRange().low), high=value(UNTIL, _first_ms, IntRange().high + 1) - 1)
     wanted = ArchiveQuery(
         region=value(REGION, _region, ""),

@@ -1,4 +1,4 @@
-"""Records as rows of a table, the shape in which Spark sees the archive: where they come from, and what they hold."""
+"""Converts records to the rows of the Spark table: the source partition and the fields of a record."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ TABLE = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
         pa.field("partition", pa.int32(), nullable=False),
-        pa.field("incarnation", pa.string(), nullable=False),  # empty: the plain place
+        pa.field("incarnation", pa.string(), nullable=False),  # empty: the plain path
         pa.field("offset", pa.int64(), nullable=False),
-        pa.field("timestamp", pa.timestamp("us", tz="UTC")),  # null when microseconds cannot say it
+        pa.field("timestamp", pa.timestamp("us", tz="UTC")),  # null if it is out of range for microseconds
         pa.field("timestamp_ms", pa.int64(), nullable=False),
         pa.field("timestamp_type", pa.int8(), nullable=False),
         pa.field("key", pa.binary()),
@@ -26,7 +26,7 @@ TABLE = pa.schema(
     ]
 )
 
-_LARGEST_MS = (2**63 - 1) // 1_000  # some 292,000 years before and after 1970
+_LARGEST_MS = (2**63 - 1) // 1_000  # about 292,000 years before and after 1970
 
 
 def table_of(batch: pa.RecordBatch, source: SourcePartition) -> pa.RecordBatch:

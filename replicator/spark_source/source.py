@@ -1,10 +1,10 @@
-"""The archive as a source of Spark's: its records as rows, without a Kafka in sight. See docs/spark-source.md.
+"""The archive as a Spark data source: its records as rows, without Kafka. See docs/spark-source.md.
 
 register(spark)
 flights = spark.read.format("segments").option("config", "replicator.toml").option("topic", "flights").load()
 
-    driver     options, filters ──> listings ──> stretches, a Spark partition each
-    executor   stretch ──> segments, by clients of its own ──> Arrow batches ──> Spark
+    driver     options, filters ──> listings ──> read splits, one Spark partition each
+    executor   read split ──> segments, with clients of its own ──> Arrow batches ──> Spark
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from replicator.spark_source.rows import table_of
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-# As `replicator.spark_source.rows.TABLE`, in Spark's words.
+# `replicator.spark_source.rows.TABLE` as a Spark schema.
 COLUMNS = (
     "topic STRING NOT NULL, partition INT NOT NULL, incarnation STRING NOT NULL, offset BIGINT NOT NULL, "
     "timestamp TIMESTAMP, timestamp_ms BIGINT NOT NULL, timestamp_type TINYINT NOT NULL, key BINARY, value BINARY, "
@@ -54,27 +54,27 @@ log = logging.getLogger(__name__)
 
 
 def register(spark: SparkSession) -> None:
-    """Make `spark.read.format("segments")` known to this session.
+    """Register `spark.read.format("segments")` with this session.
 
-    On a local master without PYSPARK_PYTHON, Spark's Python processes are from now on of the Python that calls this:
-    the `python3` that Spark would take may have none of our packages.
+    On a local master without PYSPARK_PYTHON, Spark's Python workers then use the interpreter that calls this: the
+    `python3` that Spark would start may lack our packages.
     """
     context = spark.sparkContext
     if str(context.master).startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         context.pythonExec = sys.executable
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # else Spark refuses a source that can take them
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # else Spark refuses a source with pushFilters
     spark.dataSource.register(SegmentsSource)
 
 
 class SegmentsSource(DataSource):
-    """Made anew in each of Spark's Python processes that plan a read."""
+    """Created in each of Spark's Python processes that plan a read."""
 
     @classmethod
     def name(cls) -> str:
         return SOURCE
 
     def schema(self) -> str:
-        """Called by `load`, which is where a wrong option is to be refused. Raises ConfigError."""
+        """Called by `load`, so that a wrong option fails there. Raises ConfigError."""
         parse_options(self.options)
         return COLUMNS
 
@@ -83,7 +83,7 @@ class SegmentsSource(DataSource):
 
 
 class SegmentsReader(DataSourceReader):
-    """Plans on the driver, is pickled (credentials of [s3] with it), and reads on executors."""
+    """Plans on the driver, is pickled (with the credentials of [s3]), and reads on executors."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._config = for_workers(options.config)
@@ -92,7 +92,7 @@ class SegmentsReader(DataSourceReader):
         self._conditions: list[Filter] = []
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802, Spark's name
-        """They make us read less; Spark still looks at each row that is left."""
+        """Use the filters to read less. All are returned, so that Spark still applies them to each row."""
         self._conditions = filters
         self._wanted = narrowed(self._wanted, filters)
         return filters
@@ -102,35 +102,35 @@ class SegmentsReader(DataSourceReader):
         with _archive(self._config) as archive, ThreadPoolExecutor(ARCHIVE_THREADS) as pool:
             sources = list(_sources(archive.segments, self._wanted, self._conditions))
             return [
-                InputPartition(stretch)
+                InputPartition(split)
                 for source, infos in zip(sources, pool.map(archive.segments.list, sources), strict=True)
-                for stretch in self._stretches(archive.control, source, infos)
+                for split in self._splits(archive.control, source, infos)
             ]
 
-    def _stretches(
+    def _splits(
         self, control: ControlStore, source: SourcePartition, infos: Sequence[SegmentInfo]
     ) -> Iterator[ReadSplit]:
         within = self._wanted.offset_range
         if within is None:
             return
         steps = list(parts((info.segment for info in infos), within))
-        _tell_of_gaps(control, source, [step.offsets for step in steps if isinstance(step, Gap)])
+        _warn_of_gaps(control, source, [step.offsets for step in steps if isinstance(step, Gap)])
         sizes = {info.segment: info.size_bytes for info in infos}
         found = (step for step in steps if isinstance(step, SegmentSlice))
         yield from read_splits(source, found, sizes, self._max_bytes)
 
     def read(self, partition: InputPartition) -> Iterator[RecordBatch]:
-        stretch = partition.value
-        if not isinstance(stretch, ReadSplit):
-            return  # Spark's own, when there is none of ours
+        split = partition.value
+        if not isinstance(split, ReadSplit):
+            return  # the empty partition that Spark adds if the plan has none
         with _archive(self._config) as archive:
             reader = SplitReader(archive, RecordFilter(stamps=self._wanted.stamps))
-            for batch in reader.batches(stretch):
-                yield table_of(batch, stretch.source)
+            for batch in reader.batches(split):
+                yield table_of(batch, split.source)
 
 
 def _sources(store: SegmentStore, wanted: ArchiveQuery, conditions: Sequence[Filter]) -> Iterator[SourcePartition]:
-    """Those that are archived and wanted. Raises ConfigError for a topic, named or matched, of which nothing is."""
+    """The archived partitions that the query selects. Raises ConfigError for a topic of which nothing is archived."""
     for topic, partitions in _archived(store, wanted).items():
         for partition in partitions:
             source = wanted.at(topic, partition)
@@ -140,7 +140,7 @@ def _sources(store: SegmentStore, wanted: ArchiveQuery, conditions: Sequence[Fil
 
 
 def _archived(store: SegmentStore, wanted: ArchiveQuery) -> Mapping[str, Sequence[int]]:
-    """The wanted topics, each with the partitions it has in the archive."""
+    """The selected topics, each with its partitions in the archive."""
     names = [pattern.text for pattern in wanted.topics]
     if not names or any(pattern.is_expression for pattern in wanted.topics):
         listed = _listed(store, wanted)
@@ -156,12 +156,12 @@ def _archived(store: SegmentStore, wanted: ArchiveQuery) -> Mapping[str, Sequenc
 
 
 def _listed(store: SegmentStore, wanted: ArchiveQuery) -> list[str]:
-    """Topics that have the wanted incarnation."""
+    """Topics that have the selected incarnation in the archive."""
     return [one.topic for one in store.incarnations(wanted.region) if one.id == wanted.incarnation]
 
 
-def _tell_of_gaps(control: ControlStore, source: SourcePartition, gaps: Sequence[OffsetRange]) -> None:
-    """Of those that nobody recorded: egress did, where the source had lost the offsets itself."""
+def _warn_of_gaps(control: ControlStore, source: SourcePartition, gaps: Sequence[OffsetRange]) -> None:
+    """Warn of gaps that are not recorded. Egress records those where the source itself lost the offsets."""
     if not gaps:
         return
     recorded = control.gap_ranges(source)
@@ -173,12 +173,12 @@ def _tell_of_gaps(control: ControlStore, source: SourcePartition, gaps: Sequence
             log_fields.PARTITION: source.partition,
         }
         offsets = {log_fields.COUNT: len(unknown), log_fields.START: unknown[0].start, log_fields.END: unknown[-1].end}
-        _without_logging()
+        _format_warnings()
         log.warning("archive_gaps", extra=fields | offsets)
 
 
-def _without_logging() -> None:
-    """Nobody sets logging up in Spark's Python processes: a warning would come without its fields."""
+def _format_warnings() -> None:
+    """Format warnings with their fields: logging is not set up in Spark's Python processes."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(TextFormatter())
 

@@ -1,1 +1,1 @@
-"""How replication stands, read from the bucket and the clusters alone: it can be asked when every process is dead."""
+"""The state of replication, read from the bucket and the clusters alone: it works when no process runs."""

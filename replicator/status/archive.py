@@ -1,4 +1,4 @@
-"""What the archive covers of each partition, by one listing for each place of a topic."""
+"""The offsets of each partition that the archive covers, with one listing for each archive path of a topic."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from infra.archive.segments import SegmentStore
 
 @dataclass(slots=True)
 class ArchivedPartition:
-    """Of one partition."""
+    """The archived offsets of one partition."""
 
     runs: list[OffsetRange] = field(default_factory=list)
-    waits_since: datetime | None = None  # when the first segment was stored that reaches the position asked about
+    waits_since: datetime | None = None  # when the first segment at or beyond the given position was stored
 
     @property
     def extent(self) -> Extent:
@@ -26,16 +26,18 @@ class ArchivedPartition:
 
 
 def extents(store: SegmentStore, places: Iterable[tuple[str, str]], pool: Executor) -> Mapping[SourcePartition, Extent]:
-    """See `archived`."""
+    """The extent of every partition, as `archived` without positions."""
     return {source: found.extent for source, found in archived(store, places, {}, pool).items()}
 
 
 def archived(
     store: SegmentStore, places: Iterable[tuple[str, str]], positions: Mapping[SourcePartition, int], pool: Executor
 ) -> Mapping[SourcePartition, ArchivedPartition]:
-    """Of every partition stored in these places, (region, place) each; the places are listed side by side. `positions`:
-    next offsets, 0 where there is none. Memory is that of the runs, not of the segments. Raises what the store
-    raises."""
+    """The archived offsets of every partition stored below `places`, each (region, archive path); listed in parallel.
+
+    `positions`: next offsets; 0 for partitions that it does not contain. Memory grows with the runs of offsets, not
+    with the segments. Raises what the store raises.
+    """
     wanted = list(dict.fromkeys(places))
     found: dict[SourcePartition, ArchivedPartition] = {}
     for answer in pool.map(lambda where: _archived(store, where[0], where[1], positions), wanted):
@@ -50,7 +52,7 @@ def _archived(
     for info in store.walk(region, place):
         source, offsets = info.segment.source, info.segment.offsets
         known = found.setdefault(source, ArchivedPartition())
-        join_to_last(known.runs, offsets)  # within a level they are listed in order
+        join_to_last(known.runs, offsets)  # within a level segments are listed in order
         if offsets.end >= positions.get(source, 0):
             known.waits_since = min(known.waits_since or info.stored_at, info.stored_at)
     return found

@@ -1,4 +1,4 @@
-"""How compaction stands: by its configuration, its lease and what it found bad in the bucket."""
+"""The state of compaction: jobs, lease, and segments in quarantine."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ class JobStatus:
     region: str
     cron: str | None
     timezone: str
-    next_at: datetime | None  # UTC; None: only by hand, or nobody is there to run it
+    next_at: datetime | None  # UTC; None: run by hand only, or no process runs it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionStatus:
     jobs: Sequence[JobStatus]
-    processes: Sequence[Heartbeat]  # that run jobs by the clock
+    processes: Sequence[Heartbeat]  # that run jobs on their schedule
     running: Mapping[str, Lease]  # by region
     quarantined: Mapping[Segment, Quarantined]
 
     @property
     def problems(self) -> Sequence[str]:
         return [
-            f"{segment} is not what it says ({found.reason}); restore it from a copy of the bucket, or delete it there"
+            f"{segment} is corrupt ({found.reason}); restore it from a copy of the bucket, or delete it there"
             for segment, found in sorted(self.quarantined.items())
         ]
 
@@ -49,7 +49,8 @@ def look(
     is_dead: Callable[[str], bool],
     next_run: Callable[[CompactionJob, datetime], datetime | None],
 ) -> CompactionStatus:
-    """Raises StoreUnavailable, and ConfigError for a cron that is none. `is_dead`: whether an owner is known to be."""
+    """Read the state. `is_dead`: whether an owner is known to be dead. Raises StoreUnavailable, and ConfigError for an
+    invalid cron expression."""
     alive = [one for one in heartbeats.all() if one.until > now and not is_dead(one.owner)]
     by_the_clock = {name for one in alive for name in one.jobs}
     regions = {job.region or region for job in settings.jobs}

@@ -1,4 +1,4 @@
-"""How the archive of this region's topics stands."""
+"""The state of the archive of this region's topics."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ class EgressPartitionStatus:
     ends: LogEnds
     committed: int | None
     archive_end: int | None
-    open_since: datetime | None  # of the oldest open transaction, when there is one and its record could be read
+    open_since: datetime | None  # of the oldest open transaction, if its first record could be read
     recorded_gaps: int
-    proof: Proof | None  # by `verify`; None: never, as far as it left word
+    proof: Proof | None  # recorded by `verify`; None: none is recorded
     problems: tuple[str, ...]
 
     @property
     def is_open(self) -> bool:
-        """A transaction is open: nothing from `ends.stable` on can be archived yet."""
+        """Whether a transaction is open: nothing from `ends.stable` on can be archived yet."""
         return self.ends.stable < self.ends.high
 
     @property
     def lag(self) -> int:
-        """Offsets in the log that are not archived for certain."""
+        """Offsets in the log that are not known to be archived."""
         done = self.committed if self.committed is not None else self.archive_end
         return max(self.ends.high - max(self.ends.low if done is None else done, self.ends.low), 0)
 
@@ -65,7 +65,7 @@ class EgressStatus:
     group_id: str
     group: GroupFacts
     partitions: tuple[EgressPartitionStatus, ...]
-    topics: Mapping[str, str]  # topic -> why none of it can be archived
+    topics: Mapping[str, str]  # topic -> why it cannot be archived
 
     @property
     def problems(self) -> list[str]:
@@ -78,7 +78,7 @@ class EgressStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressSources:
-    """Where the answers come from."""
+    """What the state is read from."""
 
     region: str
     settings: EgressSettings
@@ -91,7 +91,7 @@ class EgressSources:
     proofs: ProofStore
 
     def look(self, now: datetime, pool: Executor) -> EgressStatus:
-        """Raises StoreUnavailable, BrokerUnavailable, TargetError."""
+        """Read the state. Raises StoreUnavailable, BrokerUnavailable, TargetError."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
         cluster_id = pool.submit(self.admin.cluster_id)
         gap_sources = pool.submit(self.control.gap_sources, self.region)
@@ -99,7 +99,8 @@ class EgressSources:
         claimed = self.control.places(self.region)
         topics, refused = describe_each(self.admin, self._names())
         partitions = [TopicPartition(n, p) for n, f in topics.items() for p in range(f.partition_count)]
-        # first: where the group is refused, the client asks for its offsets until time is up, and says no reason
+        # awaited first: if access to the group is denied, the client retries its offsets until timeout, without a
+        # reason
         members = group.result().members
         committed = pool.submit(self.groups.committed, self.settings.group_id, partitions)
         claims = dict(zip(topics, pool.map(lambda name: self.control.place(self.region, name), topics), strict=True))
@@ -142,8 +143,8 @@ class EgressSources:
             sources = [SourcePartition.of(self.region, lives[name], p) for p in range(facts.partition_count)]
             if claims[name] is None and any(source in archived for source in sources):
                 held[name] = (
-                    "segments lie in its place of the archive, and no place object says of which life of the topic "
-                    f"they are; if they are of the one that is there now: replicator adopt {name}"
+                    "its archive path holds segments, and no place object names the incarnation of the topic that they "
+                    f"belong to; if it is the current one: replicator adopt {name}"
                 )
             for source in sources:
                 partition = TopicPartition(name, source.partition)
@@ -153,7 +154,7 @@ class EgressSources:
                 settled = settled_below(commit, is_worked_on=members > 0)
                 extent, known = archived.get(source, Extent()), gaps.get(source, ())
                 if settled is not None and holes(extent, known, settled):
-                    extent, known = self._again(source)  # merged, or removed by retention, since it was listed?
+                    extent, known = self._again(source)  # merged or removed by retention since the listing?
                 rows.append(
                     judged(
                         source,
@@ -173,8 +174,8 @@ class EgressSources:
         return EgressStatus(group_id=self.settings.group_id, group=group.result(), partitions=tuple(rows), topics=held)
 
     def _names(self) -> Collection[str]:
-        """Of topics that are selected. A listing leaves out what the principal may not describe: what the file names is
-        asked for by name, which tells a refusal from an absence."""
+        """Names of the selected topics. A listing omits topics that the principal may not describe: topics that the
+        configuration names are described by name, which distinguishes a denial from absence."""
         by_name = {rule.pattern.text for rule in self.settings.topics if not rule.pattern.is_expression}
         return select({*self.admin.topics(), *by_name}, self.settings.topics, self.own_topics)
 
@@ -182,27 +183,28 @@ class EgressSources:
         return unresolved(self.control.forks(source), self.control.gaps(source), archived.runs)
 
     def _again(self, source: SourcePartition) -> tuple[Extent, Sequence[OffsetRange]]:
-        """Segments first: a gap is written down before anything of it is removed."""
+        """List again, segments before gaps: a gap is recorded before its segments are removed."""
         found = joined(info.segment.offsets for info in self.store.list(source))
         return found, self.control.gap_ranges(source)
 
 
 def _is_of(committed: Committed, life: str, topic_id: str) -> bool:
-    """Not of a topic that had this name before, nor of the place of the archive before a fork."""
+    """Whether the commit is of this incarnation, not of an earlier topic of this name or of the archive path before a
+    fork."""
     note = read_commit_metadata(committed)
     return note is None or not note.life or not topic_id or note.life == life
 
 
 def settled_below(committed: Committed | None, *, is_worked_on: bool) -> int | None:
-    """Where segments on their way into the archive may begin: they are stored in any order, and committed in the
-    topic's. None: anywhere."""
+    """The offset where segments that are being uploaded may begin: they are stored in any order, and committed in
+    offset order. None: anywhere."""
     if committed is not None:
         return committed.next_offset
     return None if is_worked_on else NO_END
 
 
 def holes(archived: Extent, gaps: Sequence[OffsetRange], settled: int) -> Sequence[OffsetRange]:
-    """Offsets below `settled`, between what is archived, that no segment has and nobody wrote down as missing."""
+    """Offsets below `settled`, within the archived extent, that are in no segment and no recorded gap."""
     if archived.start is None or archived.next_offset is None:
         return ()
     end = min(archived.next_offset, settled) - 1
@@ -224,14 +226,14 @@ def judged(
     settled: int | None = None,
     proof: Proof | None = None,
 ) -> EgressPartitionStatus:
-    """With what is wrong, as far as it can be seen from outside. `forks` wait for an operator; `settled`: below it
-    nothing is on its way into the archive any more; None: nobody can tell. Pure."""
+    """The status of a partition with the problems that are visible from outside. `forks` wait for an operator;
+    `settled`: no upload below it is in flight; None: not known. Pure."""
     problems = [explain(fork) for fork in forks]
     if truncated is not None:
         point = truncated.point
         problems.append(
             f"the log has forked: it reached {point.next_offset} in leader epoch {point.leader_epoch}, which ends at "
-            f"{truncated.end_offset} now; an egress process that has this partition will say how to go on"
+            f"{truncated.end_offset} now; an egress process that owns this partition reports how to continue"
         )
     is_forked = bool(problems)
     problems += [
@@ -241,10 +243,10 @@ def judged(
     ]
     if proof is not None and not proof.is_whole:
         problems.append(
-            f"verify found it not whole at {proof.at.isoformat(timespec='seconds')}: see what it names, and run it "
-            "again when that is mended"
+            f"verify found it not whole at {proof.at.isoformat(timespec='seconds')}: repair what it names, and run it "
+            "again"
         )
-    if not is_forked:  # else whatever is seen follows from that
+    if not is_forked:  # otherwise these are consequences of the fork
         problems += _of_offsets(ends, committed, archived, gaps)
     if ends.stable < ends.high and open_since is not None and now - open_since > stuck_after:
         problems.append(
@@ -271,7 +273,7 @@ def _of_offsets(
     if committed is None:
         return
     at, note = committed.next_offset, read_commit_metadata(committed)
-    begun_here = note is not None and note.begun_at == at  # nothing had to be archived yet
+    begun_here = note is not None and note.begun_at == at  # nothing was archived before this position
     known = joined([*archived.runs, *gaps])
     if at > ends.high:
         yield f"the group committed {at}, but the topic ends at {ends.high}: truncated, or created again"

@@ -1,4 +1,4 @@
-"""How the delivery of archived topics stands."""
+"""The state of the delivery of archived topics."""
 
 from __future__ import annotations
 
@@ -40,27 +40,27 @@ from replicator.config import IngressSettings
 from replicator.status.archive import ArchivedPartition, archived, stored_incarnations
 from replicator.status.members import missing_members
 
-NO_PROGRESS = timedelta(minutes=5)  # although something waits that long
+NO_PROGRESS = timedelta(minutes=5)  # limit of the time that offsets wait without progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressPartition:
     key: CheckpointKey
-    configured: bool  # a source of the file delivers it there
+    configured: bool  # the configuration delivers it there
     checkpoint: Checkpoint | None
     archive_start: int | None
     archive_end: int | None
     parked: Parked | None
-    skipped: int  # offsets given up, in all
-    is_over: bool  # delivery has turned to the topic's next incarnation
-    proof: Proof | None  # of the archive as it is here, by `verify`; None: never, as far as it left word
+    skipped: int  # total number of offsets given up
+    is_over: bool  # delivery has switched to the topic's next incarnation
+    proof: Proof | None  # of the archive in this bucket, recorded by `verify`; None: none is recorded
     problems: tuple[str, ...]
-    waits_since: datetime | None = None  # that something is stored and not delivered, and nothing is delivered
-    waits_for: str = ""  # what its delivery has to wait for: a decision, or the incarnation before it; empty: nothing
+    waits_since: datetime | None = None  # since when stored offsets wait and nothing is delivered
+    waits_for: str = ""  # what delivery waits for: a decision or the previous incarnation; empty: nothing
 
     @property
     def lag(self) -> int:
-        """Archived offsets that are not delivered, also of what is refused or has to wait."""
+        """Archived offsets that are not delivered, including those that are refused or have to wait."""
         if self.archive_end is None or not self.configured or self.is_over:
             return 0
         done = self.checkpoint.next_offset if self.checkpoint else self.archive_start
@@ -69,10 +69,10 @@ class IngressPartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """The configuration applied to what the archive holds, by region and place."""
+    """The configuration applied to the archived topics, by region and archive path."""
 
-    refused: Mapping[tuple[str, str], str]  # why nothing of it is delivered, and what to do
-    followed: Mapping[tuple[str, str], str]  # of a later incarnation: the place that is delivered before it
+    refused: Mapping[tuple[str, str], str]  # why it is not delivered, and what to do
+    followed: Mapping[tuple[str, str], str]  # for a later incarnation: the archive path that is delivered before it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +80,10 @@ class IngressStatus:
     group_id: str
     group: GroupFacts
     checkpoint_topic: str
-    has_topic: bool  # it exists, as far as the cluster shows
-    destinations: tuple[str, ...]  # of what is archived, those that exist
+    has_topic: bool  # the checkpoint topic exists, as far as the cluster shows
+    destinations: tuple[str, ...]  # existing destinations of archived topics
     owner: str  # the group that the checkpoint topic belongs to; empty: none yet
-    copied: str  # why the checkpoint topic is another cluster's; empty: it is not, as far as its claim says
+    copied: str  # why the checkpoint topic is a copy from another cluster; empty: its claim does not show one
     partitions: tuple[IngressPartition, ...]
 
     @property
@@ -104,7 +104,7 @@ class IngressStatus:
 
     @property
     def misses_topic(self) -> bool:
-        """The checkpoint topic does not exist, and this is no fresh install."""
+        """Whether the checkpoint topic does not exist although this is not a new installation."""
         return not self.has_topic and bool(self.group.members or self.destinations)
 
     def _without_topic(self) -> str:
@@ -125,7 +125,7 @@ class IngressStatus:
 
     @property
     def waiting(self) -> list[str]:
-        """Incarnations that are delivered later, each with what waits of it; nobody has to do anything."""
+        """Incarnations that are delivered later, each with its waiting offsets. No action is needed."""
         found: dict[tuple[str, str], int] = {}
         for p in self.partitions:
             if p.waits_for and not p.problems and p.lag:
@@ -140,7 +140,7 @@ class IngressStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IngressSources:
-    """Where the answers come from."""
+    """What the state is read from."""
 
     settings: IngressSettings
     own_topics: Collection[str]
@@ -153,7 +153,7 @@ class IngressSources:
     proofs: ProofStore
 
     def look(self, now: datetime, pool: Executor) -> IngressStatus:
-        """Raises StoreUnavailable, BrokerUnavailable, TargetError."""
+        """Read the state. Raises StoreUnavailable, BrokerUnavailable, TargetError."""
         group = pool.submit(self.groups.facts, self.settings.group_id)
         positions = pool.submit(self.checkpoints.read)
         planned = pool.submit(self.plan)
@@ -166,8 +166,8 @@ class IngressSources:
             if source is not None and not is_internal(one.topic, self.own_topics):
                 wanted[region, one.path] = source.destination(one.topic, one.id)
         proofs = read_proofs(self.proofs, wanted, pool)
-        said = positions.result()
-        checkpoints = {key: word for key, word in said.items() if isinstance(word, Checkpoint)}
+        entries = positions.result()
+        checkpoints = {key: entry for key, entry in entries.items() if isinstance(entry, Checkpoint)}
         incarnations: dict[tuple[str, str, int, str], dict[CheckpointKey, Checkpoint]] = {}
         for key, checkpoint in checkpoints.items():
             incarnations.setdefault(way(key), {})[key] = checkpoint
@@ -176,10 +176,10 @@ class IngressSources:
             if wanted.get((key.source.region, key.source.path)) == key.destination_topic:
                 reached[key.source] = checkpoint.next_offset
         stored = archived(self.store, wanted, reached, pool)
-        conflicts = {key: str(word) for key, word in said.items() if isinstance(word, CheckpointConflict)}
+        conflicts = {key: str(entry) for key, entry in entries.items() if isinstance(entry, CheckpointConflict)}
         parked, skipped, waited = self.checkpoints.parked(), self.checkpoints.skipped(), self.checkpoints.waiting()
         configured = {CheckpointKey(source, wanted[source.region, source.path]): True for source in stored}
-        for key in [*said, *parked]:
+        for key in [*entries, *parked]:
             configured.setdefault(key, wanted.get((key.source.region, key.source.path)) == key.destination_topic)
         plan = planned.result()
         gaps = self._gaps({k.source for k, v in configured.items() if v}, pool)
@@ -215,7 +215,7 @@ class IngressSources:
             group_id=self.settings.group_id,
             group=group.result(),
             checkpoint_topic=topic,
-            has_topic=any(topic in seen for seen in own.result()),  # one that may not be described may exist
+            has_topic=any(topic in seen for seen in own.result()),  # a topic that may not be described may exist
             destinations=tuple(sorted(facts)),
             owner=owner.group_id if owner is not None else "",
             copied=why_copied(topic, owner, cluster_id.result()) if owner is not None and is_other else "",
@@ -223,7 +223,7 @@ class IngressSources:
         )
 
     def _settles_within(self, source: SourcePartition) -> timedelta:
-        """How long the first segment of a partition may wait for those before it."""
+        """How long the first segment of a partition may wait for earlier ones."""
         settings = self.settings.source_of(source.region, source.topic)
         return settings.first_segment_delay if settings is not None else timedelta()
 
@@ -256,19 +256,21 @@ def judged(
     now: datetime,
     proof: Proof | None = None,
 ) -> IngressPartition:
-    """With what is wrong, as far as it can be seen from outside. `refused`: why the configuration delivers nothing of
-    it, or the cluster says nothing of its destination; `behind`: the place of the incarnation that is delivered before
-    it. Pure."""
+    """The status of a partition with the problems that are visible from outside.
+
+    `refused`: why the configuration does not deliver it, or why its destination cannot be described; `behind`: the
+    archive path of the incarnation that is delivered before it. Pure.
+    """
     extent, waits_since = archived.extent, archived.waits_since
     if waits_since is not None:
         waits_since = max(waits_since, checkpoint.at) if checkpoint is not None else waits_since + settles_within
-    stands = parked if parked is not None and still_parked(parked, checkpoint) else None
+    current = parked if parked is not None and still_parked(parked, checkpoint) else None
     problems = [conflict] if conflict else []
-    if stands is not None:
-        where = "without a position" if stands.next_offset is None else f"at {stands.next_offset}"
-        problems.append(f"parked {where} since {stands.since.isoformat(timespec='seconds')}: {stands.reason}")
+    if current is not None:
+        where = "without a position" if current.next_offset is None else f"at {current.next_offset}"
+        problems.append(f"parked {where} since {current.since.isoformat(timespec='seconds')}: {current.reason}")
     refused = refused if configured else ""
-    if refused and (stands is None or stands.reason != refused):
+    if refused and (current is None or current.reason != refused):
         problems.append(refused)
     waits_for = refused or (f"the end of {behind}, the incarnation before it" if behind and configured else "")
     if checkpoint is not None and configured:
@@ -277,7 +279,7 @@ def judged(
         problems += _beyond_end(key, checkpoint, extent, [*gaps, *(s.offsets for s in skipped)])
     if configured and proof is not None and not proof.is_whole:
         problems.append(f"verify found its archive here not whole at {proof.at.isoformat(timespec='seconds')}")
-    if configured and stands is None and not is_over and not waits_for:
+    if configured and current is None and not is_over and not waits_for:
         if checkpoint is not None:
             waiting = waiting if waiting is not None and still_waiting(waiting, checkpoint) else None
             missing = joined([*extent.runs, *gaps]).missing_at(checkpoint.next_offset)
@@ -307,7 +309,7 @@ def judged(
         checkpoint=checkpoint,
         archive_start=extent.start,
         archive_end=extent.next_offset,
-        parked=stands,
+        parked=current,
         skipped=sum(s.offsets.next_offset - s.offsets.start for s in skipped),
         is_over=is_over,
         proof=proof,
@@ -320,7 +322,7 @@ def judged(
 def _undelivered(
     key: CheckpointKey, checkpoint: Checkpoint, extent: Extent, given_up: Sequence[OffsetRange], *, is_over: bool
 ) -> Iterator[str]:
-    """What is stored where delivery does not come any more."""
+    """Problems of segments stored at offsets that delivery does not reach any more."""
     source, destination = key.source, key.destination_topic
     if left := undelivered(before_begin(checkpoint.begun_at), extent.runs, given_up):
         yield told_before_begin(source, destination, checkpoint.begun_at or 0, left)
@@ -331,8 +333,11 @@ def _undelivered(
 def _beyond_end(
     key: CheckpointKey, checkpoint: Checkpoint, extent: Extent, explained: Sequence[OffsetRange]
 ) -> Iterator[str]:
-    """A position that no delivery from this archive gives. Without a segment the end is not known: retention removes
-    the last one, too. `explained`: gaps and skipped offsets, behind which delivery goes on."""
+    """The problem of a position that delivery from this archive cannot reach.
+
+    Without a segment the end is not known: retention may remove the last one, too. `explained`: gaps and skipped
+    offsets, after which delivery continues.
+    """
     end = end_of([*extent.runs, *explained])
     if extent.runs and checkpoint.next_offset > end:
         yield (

@@ -1,4 +1,4 @@
-"""Whether a group has processes for what waits."""
+"""Checks that a consumer group has members while offsets wait."""
 
 from __future__ import annotations
 

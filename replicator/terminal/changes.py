@@ -1,4 +1,4 @@
-"""How commands that write say what they wrote, or would write."""
+"""Output of commands that write: what they wrote, or would write."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Written:
 
 
 def tell(changes: Sequence[str], records: Sequence[Written], *, topic: str, done: bool, as_json: bool) -> None:
-    """`done`: they are in the topic; else nothing was written."""
+    """Print changes and records. `done`: they were written to the topic; otherwise nothing was written."""
     if as_json:
         shown = [{"key": json.loads(r.key), "value": None if r.value is None else json.loads(r.value)} for r in records]
         print_json({"written": done, "changes": list(changes), "topic": topic, "records": shown})

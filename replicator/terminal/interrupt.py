@@ -1,10 +1,10 @@
-"""Ctrl-C in a command that ends by itself: within a second, with one sentence and code 130, whatever it waits for.
+"""Ctrl-C in a command that ends by itself: exits within a second with one sentence and code 130, whatever it waits for.
 
-    SIGINT ──> main thread: KeyboardInterrupt, once it runs Python again; what is open is closed
-           └─> pipe ──> watcher: says the sentence, and leaves if the main thread does not in time
+    SIGINT ──> main thread: KeyboardInterrupt, once it runs Python code again; resources are closed
+           └─> pipe ──> watcher: prints the sentence, and exits if the main thread does not end in time
 
-A call of a library that waits in C (for a broker, for Java) keeps the main thread from seeing the signal; the pipe is
-written by the interpreter's own handler, at once.
+A library call that blocks in C (for a broker, for Java) keeps the main thread from handling the signal; the
+interpreter's C handler writes to the pipe at once.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WRITES_ONCE = "what it had written stands; the same command again changes nothin
 
 
 def interruptible(what_stays: str = NOTHING_CHANGED) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """For a command: see `ended_by_interrupt`."""
+    """Decorate a command with `ended_by_interrupt`."""
 
     def decorate(command: Callable[P, T]) -> Callable[P, T]:
         @functools.wraps(command)
@@ -47,8 +47,10 @@ def interruptible(what_stays: str = NOTHING_CHANGED) -> Callable[[Callable[P, T]
 
 @contextmanager
 def ended_by_interrupt(what_stays: str = NOTHING_CHANGED) -> Iterator[None]:
-    """SIGINT ends the body, and this process if that takes too long. `what_stays` goes into the sentence. Does nothing
-    where SIGINT is ignored, as in the background of a shell script: the parent wants it so."""
+    """End the body on SIGINT, and the process if that takes too long. `what_stays` is part of the sentence.
+
+    Does nothing if SIGINT is ignored, as in the background of a shell script: the parent process chose that.
+    """
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.SIG_IGN or threading.current_thread() is not threading.main_thread():
         yield
@@ -82,7 +84,7 @@ class _Watcher:
         self.ended = threading.Event()
 
     def say(self) -> None:
-        """Once, and from now on nothing else: a library that is cut off in a call logs tracebacks."""
+        """Print the sentence once and disable logging: a library that is interrupted in a call logs tracebacks."""
         with self._lock:
             if not self._said:
                 self._said = True
@@ -90,7 +92,7 @@ class _Watcher:
                 complain(self._sentence)
 
     def watch(self, reading: int) -> None:
-        """Until the other end is closed."""
+        """Read signal numbers until the other end of the pipe is closed."""
         while numbers := os.read(reading, 64):
             if signal.SIGINT in numbers:
                 self.say()

@@ -1,4 +1,4 @@
-"""Which records of the archive a command is about: options, and what they say."""
+"""Options that select records of the archive, and how they are parsed."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 

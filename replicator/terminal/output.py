@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, options, the configuration file, and how answers are printed."""
+"""What all commands share: exit codes, options, the configuration file, and output."""
 
 # ruff: noqa: PLC0415  -- each command imports what it needs, so that `--help` answers at once
 
@@ -39,7 +39,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Write it; without, say what wo
 
 
 class _Commands(typer.core.TyperGroup):
-    """A group whose help lists each command by its first sentence, whole: the usual one cuts it off."""
+    """A group whose help shows the whole first sentence of each command. Click cuts it off."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):
@@ -51,7 +51,7 @@ class _Commands(typer.core.TyperGroup):
 
 
 class _Panels(_Commands):
-    """The same by the commands' `rich_help_panel`, without blank lines: one screen has to do."""
+    """As `_Commands`, grouped by `rich_help_panel`, without blank lines, so that the help fits one screen."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         formatter.write_paragraph()
@@ -82,7 +82,7 @@ def group(help_text: str, *, by_panels: bool = False) -> typer.Typer:
         cls=_Panels if by_panels else _Commands,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # the other one cuts the names of options where columns are few
+        rich_markup_mode=None,  # rich cuts option names on narrow terminals
         add_completion=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -100,7 +100,7 @@ def load_config(given: Path | None) -> Config:
 
 
 def refused_by_client(properties: Mapping[str, str]) -> Iterable[tuple[str, str]]:
-    """Of librdkafka's properties. The client is loaded only when there are any."""
+    """Problems of librdkafka properties. The client is loaded only if there are any properties."""
     if not properties:
         return ()
     from infra.kafka.client.property_check import problems
@@ -109,7 +109,7 @@ def refused_by_client(properties: Mapping[str, str]) -> Iterable[tuple[str, str]
 
 
 def spark_if(wanted: bool, settings: Config) -> SparkSettings | None:
-    """None: not wanted, and then Spark's 30 MB are not loaded."""
+    """The Spark settings; None if not wanted: the 30 MB of Spark are then not loaded."""
     if not wanted:
         return None
     from replicator.services.compaction import spark_settings
@@ -118,14 +118,14 @@ def spark_if(wanted: bool, settings: Config) -> SparkSettings | None:
 
 
 def set_up_service_logs(settings: Config) -> None:
-    """For programs that collect them, unless the file says otherwise."""
+    """Log as JSON, for log collectors, unless the configuration says otherwise."""
     from infra.runtime.logs import configure
 
     configure(settings.log.level or "info", settings.log.format or "json")
 
 
 def set_up_work(settings: Config) -> None:
-    """The same for a command that moves many records."""
+    """Set up logs and memory for a command that moves many records."""
     from infra.runtime.tuning import one_arena, tune
 
     set_up_logs(settings)
@@ -135,7 +135,7 @@ def set_up_work(settings: Config) -> None:
 
 @contextmanager
 def ended_by_signal(stop: Stop) -> Iterator[None]:
-    """SIGTERM sets `stop`, for work in the foreground that ends by itself."""
+    """Set `stop` on SIGTERM, for work in the foreground that ends by itself."""
     with on_sigterm(stop.set):
         yield
 
@@ -151,8 +151,8 @@ def on_sigterm(act: Callable[[], None]) -> Iterator[None]:
 
 @contextmanager
 def ended_and_told(stop: Stop, what_follows: str) -> Iterator[Sequence[int]]:
-    """SIGTERM and Ctrl-C set `stop`, and are answered at once by `what_follows`; a second one leaves at once, with
-    128 + its number. Yields the numbers of those that came. Main thread only."""
+    """Set `stop` on SIGTERM and Ctrl-C and print `what_follows` at once; a second signal exits at once with 128 + its
+    number. Yields the list of received signal numbers. Main thread only."""
     seen: list[int] = []
 
     def on_signal(number: int, _frame: object) -> None:
@@ -160,7 +160,7 @@ def ended_and_told(stop: Stop, what_follows: str) -> Iterator[Sequence[int]]:
         if len(seen) > 1:
             os._exit(128 + number)
         stop.set()
-        # past the streams, one of which the main thread may be writing to
+        # not through sys.stderr, which the main thread may be writing to
         os.write(2, f"\nreplicator: stopping; {what_follows}\n".encode())
 
     previous = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -173,7 +173,8 @@ def ended_and_told(stop: Stop, what_follows: str) -> Iterator[Sequence[int]]:
 
 @contextmanager
 def bars(*, quiet: bool) -> Iterator[Callable[[str], Callable[[int, int], None]]]:
-    """A bar for each work that is begun by its name, where somebody looks: it is told (done, total)."""
+    """Progress bars on a terminal. Yields a function that starts a bar with a title and returns its (done, total)
+    update."""
     if quiet or not sys.stderr.isatty():
         yield lambda _: lambda _done, _total: None
         return
@@ -212,7 +213,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 
 def count_text(count: int) -> str:
-    """As people read it: 337,256. Offsets and what belongs into the file are written without commas, to be copied."""
+    """A count for people: 337,256. Offsets and configuration values are written without commas, to be copied."""
     return f"{count:,}"
 
 

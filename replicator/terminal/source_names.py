@@ -1,4 +1,4 @@
-"""Names of sources as users write them: REGION/TOPIC/PARTITION, the last part optional where a command says so."""
+"""Source names as users write them: REGION/TOPIC/PARTITION; some commands accept them without the partition."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def source_name(text: str) -> SourceName:
         if slash and not number.isdecimal():
             raise ValueError(f"not a partition number: {number!r}")
         name = SourceName(region=region, incarnation=parse_incarnation(path), partition=int(number) if slash else None)
-        name.at(name.partition or 0)  # refuses what is no name
+        name.at(name.partition or 0)  # raises ValueError for an illegal name
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is not REGION/TOPIC or REGION/TOPIC/PARTITION: {error}") from error
     return name
@@ -45,7 +45,7 @@ def offset_range(text: str) -> OffsetRange:
 
 
 def destination_of(settings: IngressSettings, name: SourceName, given: str | None) -> str:
-    """Raises typer.BadParameter when neither the user nor the file says where it goes."""
+    """The destination topic. Raises typer.BadParameter when neither the user nor the configuration names it."""
     if given:
         return given
     source = settings.source_of(name.region, name.incarnation.topic)
@@ -60,13 +60,13 @@ def key_of(settings: IngressSettings, source: SourcePartition, given: str | None
 
 
 def is_delivered(settings: IngressSettings, key: CheckpointKey) -> bool:
-    """Whether the file delivers this source to this destination."""
+    """Whether the configuration delivers this source to this destination."""
     source = settings.source_of(key.source.region, key.source.topic)
     return source is not None and source.destination(key.source.topic, key.source.incarnation) == key.destination_topic
 
 
 def of_another_region(what: str, region: str, here: str) -> str:
-    """`what` is archived by `region`, and the file is of `here`."""
+    """The message that `what` is archived by `region`, while the configuration is that of `here`."""
     return f"{what} is archived by region {region}, and this file is of {here}: run it with the file of that region"
 
 

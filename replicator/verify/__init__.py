@@ -1,4 +1,4 @@
-"""Is the archive whole, and is it what the topics hold?"""
+"""Verifies that the archive is whole, and that it equals the topics."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["ProvenObjects", "Report", "Selection", "Verification", "VerifyScope"
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when it is asked for: a part of the package needs no other."""
+    """Import a public name on first use, so that a module of the package does not load the others."""
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""What a verification proved, kept for the next one."""
+"""Objects that a verification proved, kept for the next one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ SAVE_EVERY = 30.0  # seconds; the file is written whole
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proven:
-    """An object that was decoded to its end, and was what its key and footer say. Another object at the same key has
-    another time."""
+    """An object that was decoded to its end and matches its key and footer. Another object at the same key has another
+    `stored_at`."""
 
     size_bytes: int
     stored_at: datetime  # UTC, by the store's clock
@@ -64,7 +64,7 @@ def encode_proven(proven: Mapping[Segment, Proven]) -> Mapping[str, Any]:
 
 
 def load_proven(path: Path) -> dict[Segment, Proven]:
-    """Empty when there is no such file. Raises ConfigError for one that says nothing."""
+    """Empty if the file does not exist. Raises ConfigError if it cannot be decoded."""
     try:
         return decode_proven(json.loads(path.read_text(encoding="utf-8"))["proven"])
     except FileNotFoundError:
@@ -76,12 +76,13 @@ def load_proven(path: Path) -> dict[Segment, Proven]:
 def save_proven(path: Path, proven: Mapping[Segment, Proven]) -> None:
     new = path.with_name(f"{path.name}.new")
     new.write_text(json.dumps({"proven": encode_proven(proven)}, indent=0), encoding="utf-8")
-    new.replace(path)  # whole, or as it was
+    new.replace(path)  # atomic: the new file or the old one
 
 
 @dataclass(slots=True)
 class ProvenObjects:
-    """What was proven, with the file that keeps it for the next verification; without one for this one only."""
+    """Proven objects and the file that keeps them for the next verification. Without a file they last for this one
+    only."""
 
     path: Path | None = None
     objects: dict[Segment, Proven] = field(default_factory=dict)
@@ -89,11 +90,12 @@ class ProvenObjects:
 
     @staticmethod
     def of(path: Path | None) -> ProvenObjects:
-        """Raises ConfigError for a file that says nothing."""
+        """Raises ConfigError if the file cannot be decoded."""
         return ProvenObjects(path, {} if path is None else load_proven(path))
 
     def add(self, entry: Mapping[str, Any], read: Mapping[Segment, Proven]) -> None:
-        """`entry`: of the report. What it finds corrupt, or not settled, counts as proven no more."""
+        """Add objects that were read. Those that `entry` of the report lists as corrupt or unsettled are no longer
+        proven."""
         self.objects.update(read)
         for name in (*entry.get("corrupt", ()), *entry.get("unsettled", ())):
             self.objects.pop(parse_key("", name), None)
@@ -104,7 +106,7 @@ class ProvenObjects:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Saved whole at the end, however that comes."""
+        """Save when the block ends, even with an exception."""
         try:
             yield
         finally:

@@ -1,8 +1,8 @@
-"""What a verification found, as one JSON report that cannot be changed unnoticed.
+"""The result of a verification as a JSON report in which every change is detected.
 
-    {"entries": [ {…, "chain": H(chain before + this entry)} , …], "chain": of the last, "signature": HMAC of that}
+    {"entries": [{…, "chain": H(previous chain + this entry)}, …], "chain": the last one, "signature": its HMAC}
 
-The chain is BLAKE2b-256; the signature, made with a key that only the verifier and the reader have, HMAC-SHA256. Pure.
+The chain is BLAKE2b-256. The signature is HMAC-SHA256 with a key that only verifier and reader have. Pure.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Verdict = ArchiveVerdict | SourceVerdict | TargetVerdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """`content`: as it is written, and checked later."""
+    """`content`: the JSON document, as it is written and as `check` reads it."""
 
     content: Mapping[str, Any]
     begun_at: datetime
@@ -40,7 +40,7 @@ class Report:
 
     @property
     def is_equal(self) -> bool:
-        """Everything is as it should be."""
+        """Whether every entry is equal."""
         return bool(self.content["equal"])
 
     @property
@@ -59,7 +59,7 @@ class Report:
 
 
 def report(found: Sequence[Mapping[str, Any]], at: datetime, *, program: str, key: bytes = b"") -> Mapping[str, Any]:
-    """Of entries. `key` empty: not signed."""
+    """Make a report of entries. `key` empty: the report is not signed."""
     chain = _link("", {"at": at.isoformat(), "program": program, "v": VERSION})
     entries = []
     for entry in found:
@@ -77,7 +77,7 @@ def report(found: Sequence[Mapping[str, Any]], at: datetime, *, program: str, ke
 
 
 def check(said: Mapping[str, Any], key: bytes = b"") -> None:
-    """Raises DataError when the report is not as it was written, or, with a key, not signed with it."""
+    """Raise DataError if the report was changed or, with a key, is not signed with it."""
     try:
         chain = _link("", {"at": said["at"], "program": said["program"], "v": said["v"]})
         for number, entry in enumerate(said["entries"]):
@@ -93,7 +93,7 @@ def check(said: Mapping[str, Any], key: bytes = b"") -> None:
 
 
 def _equal(entries: Sequence[Mapping[str, Any]]) -> bool:
-    """Nothing seen is nothing equal."""
+    """Whether all entries are equal. A report without entries is not equal."""
     return bool(entries) and all(entry["equal"] for entry in entries)
 
 
@@ -153,10 +153,10 @@ def entry_of(verdict: Verdict) -> dict[str, Any]:
 
 def line_of(entry: Mapping[str, Any]) -> str:
     """One entry for people."""
-    say = "ok  " if entry["equal"] else "BAD "
+    mark = "ok  " if entry["equal"] else "BAD "
     match entry["kind"]:
         case "archive":
-            told = [
+            parts = [
                 f"{entry['objects']:,} objects, {entry['read']:,} read, {entry['proven_before']:,} proven before",
                 *(f"corrupt: {name}: {why}" for name, why in entry["corrupt"].items()),
                 *(f"differ: {what}" for what in entry["disagreeing"]),
@@ -164,26 +164,26 @@ def line_of(entry: Mapping[str, Any]) -> str:
                 *(f"recorded gap: {_shown(gap)} ({gap[2]})" for gap in entry["recorded_gaps"]),
                 *entry["forks"],
             ]
-            return f"{say}archive {entry['source']} {_shown(entry['offsets'])}: {'; '.join(told)}"
+            return f"{mark}archive {entry['source']} {_shown(entry['offsets'])}: {'; '.join(parts)}"
         case "source":
-            told = [f"{entry['records']:,} records equal"]
+            parts = [f"{entry['records']:,} records equal"]
             if entry["differs_at"] is not None:
-                told.append(f"offset {entry['differs_at']} differs in {entry['differs_in']}")
+                parts.append(f"offset {entry['differs_at']} differs in {entry['differs_in']}")
             if entry["only_in_source"]:
-                told.append(f"{entry['only_in_source']:,} are not in the archive")
+                parts.append(f"{entry['only_in_source']:,} are not in the archive")
             if entry["only_in_archive"]:
-                told.append(f"{entry['only_in_archive']:,} are in the archive only")
-            told += [f"recorded gap: {_shown(gap)} ({gap[2]})" for gap in entry["recorded_gaps"]]
-            told += [entry["unreadable"]] if entry["unreadable"] else []
-            return f"{say}archive {entry['source']} = {entry['topic']} {_shown(entry['offsets'])}: {'; '.join(told)}"
+                parts.append(f"{entry['only_in_archive']:,} are in the archive only")
+            parts += [f"recorded gap: {_shown(gap)} ({gap[2]})" for gap in entry["recorded_gaps"]]
+            parts += [entry["unreadable"]] if entry["unreadable"] else []
+            return f"{mark}archive {entry['source']} = {entry['topic']} {_shown(entry['offsets'])}: {'; '.join(parts)}"
         case _:
             wanted, found = entry["wanted"], entry["found"]
-            told = [f"{entry['records']:,} records equal"]
-            told += [entry["difference"]] if entry["difference"] else []
-            told += [entry["unreadable"]] if entry["unreadable"] else []
+            parts = [f"{entry['records']:,} records equal"]
+            parts += [entry["difference"]] if entry["difference"] else []
+            parts += [entry["unreadable"]] if entry["unreadable"] else []
             sides = f"{_shown(wanted and wanted['offsets'])} = {entry['target']} {_shown(found and found['offsets'])}"
             digest = f", digest {found['content']}" if entry["equal"] and found else ""
-            return f"{say}{entry['source']} {sides}: {'; '.join(told)}{digest}"
+            return f"{mark}{entry['source']} {sides}: {'; '.join(parts)}{digest}"
 
 
 def _side(side: Any) -> Mapping[str, Any] | None:

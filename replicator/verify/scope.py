@@ -1,4 +1,4 @@
-"""What a verification is about: the archive by itself, or beside one or two clusters."""
+"""The scope of a verification: the archive alone, or compared with one or two clusters."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from replicator.verify.proven import Proven
 
 ARCHIVE, SOURCE, TARGET, DIRECT = "archive", "source", "target", "direct"
 
-Found = tuple[Mapping[str, Any], Mapping[Segment, Proven]]  # the entry of a partition, and what was proven for it
+Found = tuple[
+    Mapping[str, Any], Mapping[Segment, Proven]
+]  # the report entry of a partition, and the objects proven for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyScope:
-    """At what; and beside which cluster, unless it is the archive alone. `beside`: of DIRECT, the source's."""
+    """`kind`: what is compared; `cluster`: with which cluster, None for ARCHIVE; `beside`: the source cluster of
+    DIRECT."""
 
     kind: str
     cluster: Config | None = None
@@ -34,8 +37,8 @@ class VerifyScope:
 
 
 def copied_as(selection: Selection, source: SourcePartition, cluster: Config) -> str:
-    """What the topic of `source` is called in `cluster`: as the selection renames it, else as ingress of that file
-    delivers it, else as it is."""
+    """The name of the topic of `source` in `cluster`: as the selection renames it, else as ingress of that
+    configuration delivers it, else unchanged."""
     if not selection.renaming.decides(source.topic) and cluster.ingress is not None:
         delivered = cluster.ingress.source_of(source.region, source.topic)
         if delivered is not None:

@@ -1,4 +1,5 @@
-"""A verification as tasks of Spark: a partition each, and only what was found comes back."""
+"""Runs a verification as Spark tasks: one partition each. A task returns only its report entry and the proven
+objects."""
 
 from __future__ import annotations
 
@@ -23,23 +24,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VerifyTask:
-    """What a worker of Spark does with a row. It is pickled, credentials written in the configurations with it."""
+    """Runs on a Spark worker: verifies the partition of a row. It is pickled together with the configurations, which
+    include credentials."""
 
     config: Config
     selection: Selection
     look: VerifyScope
 
     def __call__(self, row: str) -> str:
-        said = json.loads(row)
+        fields = json.loads(row)
         with Verification(self.config, self.selection) as verification:
-            source, delivered = parse_source(said["source"]), said["delivered"]
+            source, delivered = parse_source(fields["source"]), fields["delivered"]
             offsets = None if delivered is None else IntRange(*delivered)
-            entry, read = verification.scan(self.look, source, decode_proven(said["proven"]), offsets)
+            entry, read = verification.scan(self.look, source, decode_proven(fields["proven"]), offsets)
         return json.dumps({"entry": entry, "proven": encode_proven(read)})
 
 
 def tasks_on(settings: SparkSettings) -> Elsewhere:
-    """For `Verification.run`."""
+    """The `elsewhere` argument of `Verification.run`."""
 
     def found(
         config: Config, selection: Selection, scope: VerifyScope, proven: Mapping[Segment, Proven], told: Progress
@@ -57,8 +59,9 @@ def on_spark(
     *,
     delivered: Mapping[SourcePartition, IntRange] | None = None,
 ) -> Iterator[Found]:
-    """`delivered`: only these partitions, and of each the offsets that a TARGET was given; None: all that is selected.
-    Raises ConfigError, PlanFailed, SparkUnavailable, and what `told` raises, which ends the run."""
+    """Verify partitions as Spark tasks. `delivered`: only these partitions, each with the offsets that a restore
+    delivered to a TARGET; None: the whole selection. Raises ConfigError, PlanFailed, SparkUnavailable, and what `told`
+    raises, which ends the run."""
     if delivered is None:
         with Verification(work.config, work.selection) as verification:
             spans: Mapping[SourcePartition, IntRange | None] = dict.fromkeys(verification.sources_of(work.look))
@@ -67,7 +70,7 @@ def on_spark(
     by_source = proven_by_source(proven)
     rows = [_row(source, by_source.get(source, {}), span) for source, span in spans.items()]
     plain = replace(work, config=for_workers(work.config))
-    from infra.spark.runner import SparkRunner  # noqa: PLC0415 -- 30 MB that a look without Spark does not pay for
+    from infra.spark.runner import SparkRunner  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
 
     with SparkRunner(settings) as runner:
         answers = runner.run(rows, plain, progress=told)

@@ -1,6 +1,6 @@
-"""Proving an archive: every object of a partition, what they cover together, and that it is what a topic holds.
+"""Proves an archive: every object of a partition, the offsets that they cover, and that a topic holds the same records.
 
-Nothing that was written down is believed: objects are decoded to the last record, topics are read.
+No recorded digest or count is trusted: objects are decoded to the last record, topics are read.
 """
 
 from __future__ import annotations
@@ -34,33 +34,33 @@ if TYPE_CHECKING:
 
 from replicator.verify.proven import Proven
 
-LOOKS = 3  # at a partition that changes meanwhile
+LOOKS = 3  # scans of a partition that changes meanwhile
 
 
 @dataclass(slots=True)
 class _Compared:
     disagreeing: list[str] = field(default_factory=list)
     thinned: list[str] = field(default_factory=list)
-    unsettled: set[Segment] = field(default_factory=set)  # of pairs that disagree, or could not be compared
+    unsettled: set[Segment] = field(default_factory=set)  # segments of pairs that disagree or could not be compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveVerdict:
-    """One partition of the archive by itself."""
+    """The verdict on one partition of the archive alone."""
 
     source: SourcePartition
     offsets: OffsetRange | None  # from the first to the last covered
     objects: int
     size_bytes: int
-    read: Mapping[Segment, Proven]  # decoded now, and whole
+    read: Mapping[Segment, Proven]  # decoded in this run, and whole
     skipped: int = 0  # proven before, and unchanged
     corrupt: Mapping[Segment, str] = field(default_factory=dict)
-    disagreeing: Sequence[str] = ()  # segments that claim the same offset with different records
-    thinned: Sequence[str] = ()  # copies of which one holds fewer records, equal ones: the source was compacted
-    missing: Sequence[OffsetRange] = ()  # covered by nothing, and nobody explained it
+    disagreeing: Sequence[str] = ()  # pairs with different records at the same offset
+    thinned: Sequence[str] = ()  # pairs of which one holds a subset of the records: the source was compacted
+    missing: Sequence[OffsetRange] = ()  # covered by no segment and no recorded gap
     recorded: Sequence[RecordedGap] = ()
-    forks: Sequence[LogFork] = ()  # of the source's log, that wait for an operator
-    unsettled: Collection[Segment] = ()  # beside others: to be looked at again, whatever was proven of them before
+    forks: Sequence[LogFork] = ()  # forks of the source's log that wait for an operator
+    unsettled: Collection[Segment] = ()  # to be verified again, even if proven before
 
     @property
     def is_whole(self) -> bool:
@@ -69,15 +69,15 @@ class ArchiveVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceVerdict:
-    """A partition of the archive beside the topic it came from, offset by offset."""
+    """The verdict on a partition of the archive compared with its source topic, offset by offset."""
 
     source: SourcePartition
     topic: TopicPartition
-    offsets: OffsetRange | None  # what both can have: from the log's start to the archive's end
+    offsets: OffsetRange | None  # what both can hold: from the log's start to the archive's end
     comparison: Comparison
     source_compacted: bool  # the topic is compacted: it may hold fewer records than the archive
-    missing: Sequence[OffsetRange] = ()  # of these the archive has nothing
-    recorded: Sequence[RecordedGap] = ()  # nor of these, as was decided: what the topic has there is passed over
+    missing: Sequence[OffsetRange] = ()  # offsets that the archive does not hold
+    recorded: Sequence[RecordedGap] = ()  # decided gaps: records of the topic there are not compared
     unreadable: str = ""
 
     @property
@@ -89,12 +89,13 @@ class SourceVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TargetVerdict:
-    """A partition of the archive, or of a source topic, beside a topic that should hold the same records, in order."""
+    """The verdict on a partition of the archive, or of a source topic, compared with a topic that should hold the same
+    records in the same order."""
 
     source: SourcePartition
     target: TopicPartition
     result: Alongside | None
-    unreadable: str = ""  # why nothing can be said
+    unreadable: str = ""  # why they could not be compared
 
     @property
     def is_equal(self) -> bool:
@@ -103,7 +104,7 @@ class TargetVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verifier:
-    """As thread safe as what it is made of; holds one row group of each side."""
+    """As thread-safe as `stored` and `clock`. Holds one row group of each side in memory."""
 
     stored: Archive
     clock: Clock
@@ -111,10 +112,10 @@ class Verifier:
     def archive(
         self, source: SourcePartition, proven: Mapping[Segment, Proven], *, read_again_after: timedelta | None
     ) -> ArchiveVerdict:
-        """`proven` objects that are unchanged and not too old are not read. Raises StoreUnavailable.
+        """Verify a partition. Unchanged `proven` objects that are not too old are not read. Raises StoreUnavailable.
 
-        What is merged, removed or stored meanwhile is no damage: when something is missing that was listed, or covered
-        by nothing, it is looked at once more.
+        Objects that are merged, removed or stored meanwhile are no damage: the partition is scanned again when a listed
+        object is gone or offsets are not covered.
         """
         read: dict[SegmentInfo, Proven] = {}
         corrupt: dict[SegmentInfo, str] = {}
@@ -148,7 +149,7 @@ class Verifier:
             offsets=offsets,
             objects=len(infos),
             size_bytes=sum(info.size_bytes for info in infos),
-            # those that are not settled are to be looked at again
+            # unsettled ones have to be verified again
             read={segment: one for segment, one in news.items() if segment not in compared.unsettled},
             skipped=len(known),
             corrupt={info.segment: corrupt[info] for info in infos if info in corrupt},
@@ -163,7 +164,7 @@ class Verifier:
     def _forks(
         self, source: SourcePartition, recorded: Sequence[RecordedGap], covered: Sequence[OffsetRange]
     ) -> Sequence[LogFork]:
-        """Empty when the archive goes on behind them in another place, as an operator decided."""
+        """Unresolved forks. Empty if the archive continues after them in another path, as an operator decided."""
         waiting = unresolved(self.stored.control.forks(source), recorded, covered)
         if not waiting:
             return ()
@@ -181,9 +182,12 @@ class Verifier:
         source_compacted: bool,
         unreadable: str = "",
     ) -> SourceVerdict:
-        """`records` of the topic inside `held`, which is what both can have; `unreadable`: why there are none. Offsets
-        that retention removed from the archive, or an operator gave up, are compared with nothing: that was decided.
-        Raises StoreUnavailable, and what reading the topic raises."""
+        """Compare the archive with `records` of the source topic.
+
+        `held`: the offsets that both can hold; `unreadable`: why there are no records. Offsets that retention removed
+        from the archive, or that an operator gave up, are not compared: that was decided. Raises StoreUnavailable, and
+        what reading the topic raises.
+        """
         if held is None:
             nothing = compare(iter(()), iter(()))
             return SourceVerdict(
@@ -194,12 +198,12 @@ class Verifier:
                 source_compacted=source_compacted,
                 unreadable=unreadable,
             )
-        # gaps first: retention writes them down before it removes anything
+        # gaps are read before the listing: retention records them before it removes segments
         gaps = [
             g for g in self.stored.control.gaps(source) if g.offsets.overlaps(held) and (g.is_accepted or not g.is_loss)
         ]
         extent = joined(info.segment.offsets for info in self.stored.segments.list(source))
-        # what a segment still covers is compared: a gap may be older than an object that was put back
+        # offsets that a segment covers are compared: an object may have been put back after its gap was recorded
         given_up = [o for gap in gaps for o in uncovered(extent.runs, gap.offsets)]
         missing = uncovered([*extent.runs, *given_up], held)
         compared = uncovered(given_up, held)
@@ -221,7 +225,8 @@ class Verifier:
     def beside_target(
         self, source: SourcePartition, target: TopicPartition, scope: RecordFilter, records: Iterator[RecordBatch]
     ) -> TargetVerdict:
-        """`records` of all that the target partition holds. Raises StoreUnavailable, and what reading it raises."""
+        """Compare the archive with `records`, all of the target partition. Raises StoreUnavailable, and what reading it
+        raises."""
         try:
             result = alongside(self.records(source, scope), records)
         except (CorruptSegment, SegmentNotFound) as error:
@@ -231,7 +236,7 @@ class Verifier:
     def records(
         self, source: SourcePartition, scope: RecordFilter, within: OffsetRange | None = None
     ) -> Iterator[RecordBatch]:
-        """What a reader gets of a partition, gaps passed over. Raises as SplitReader does."""
+        """The records that a reader gets from a partition, gaps passed over. Raises as SplitReader does."""
         low, high = max(scope.offsets.low, 0), scope.offsets.high
         wanted = within or (OffsetRange(low, min(high, 2**63 - 2)) if low <= high else None)
         if wanted is None:
@@ -242,7 +247,7 @@ class Verifier:
             yield from SplitReader(self.stored, scope).batches(ReadSplit(source, chosen))
 
     def _prove(self, info: SegmentInfo, now: datetime) -> Proven:
-        """The reader checks each row group against its digest, and that all of them make up the footer."""
+        """Decode an object. The reader checks each row group against its digest, and all of them against the footer."""
         segment = info.segment
         with self.stored.open(segment) as reader:
             count = sum(batch.num_rows for batch in reader.batches())
@@ -252,7 +257,8 @@ class Verifier:
         return Proven(size_bytes=info.size_bytes, stored_at=info.stored_at, records=count, digest=digest, proven_at=now)
 
     def _compare(self, segments: Sequence[Segment], news: set[Segment]) -> _Compared:
-        """Every segment with what a reader would choose instead of it; what was compared before is not again."""
+        """Compare every segment with those that a reader chooses instead. Pairs proven before are not compared
+        again."""
         chosen = [step for step in from_first(segments) if isinstance(step, SegmentSlice)]
         starts = [piece.offsets.start for piece in chosen]
         found = _Compared()
@@ -272,7 +278,7 @@ class Verifier:
                 except SegmentNotFound:
                     found.unsettled |= {piece.segment, segment}
                     continue
-                except CorruptSegment as error:  # since it was proven
+                except CorruptSegment as error:  # corrupted after it was proven
                     found.unsettled |= {piece.segment, segment}
                     found.disagreeing.append(f"{piece.segment} and {segment}: {error}")
                     continue
@@ -285,12 +291,12 @@ class Verifier:
 
 
 def _from(begin: ArchiveBegin | None, offsets: OffsetRange) -> OffsetRange:
-    """From where the archive was begun, when that is known: its first segments may be missing, too."""
+    """`offsets` from the recorded start of the archive, if known: its first segments may be missing, too."""
     return offsets if begin is None else OffsetRange(min(begin.offset, offsets.start), offsets.end)
 
 
 def _inside(batches: Iterator[RecordBatch], ranges: Sequence[OffsetRange]) -> Iterator[RecordBatch]:
-    """The records at offsets in one of `ranges`, which are in order and apart."""
+    """The records at offsets in one of `ranges`, which are in order and disjoint."""
     for batch in batches:
         first, last = edges(batch)
         for offsets in ranges[max(bisect_right(ranges, first, key=lambda r: r.start) - 1, 0) :]:

@@ -1,4 +1,4 @@
-"""Verification, put together: what the command and users of Python call.
+"""The verification of an archive: the API of the command and of Python users.
 
 with Verification(load("replicator.toml"), Selection(region="us-east-1", topics=[TopicPattern("^.*")])) as verification:
     report = verification.run()
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Report", "Selection", "Verification", "VerifyScope", "copied_as"]
 
-OTHER_NAME = "if it has another name there, say so with --rename"
+OTHER_NAME = "if it has another name there, pass --rename"
 WRONG_FILE = "is it the file of the region that writes this archive?"
-THREADS = 2  # each decodes; more would only take memory
+THREADS = 2  # each decodes; more would only use more memory
 
 T = TypeVar("T")
 Elsewhere = Callable[[Config, Selection, VerifyScope, Mapping[Segment, Proven], Progress], Iterator[Found]]
 
 
 class Verification(Closing):
-    """A context manager. One thread. Every answer is made of what is read now."""
+    """A context manager, for one thread. Nothing is cached: every call reads the archive."""
 
     def __init__(self, config: Config, selection: Selection, *, stop: Stop | None = None) -> None:
-        """`config` names the archive."""
+        """`config`: the configuration of the archive."""
         self.selection, self._config = selection, config
         self._opened, self._clock = ExitStack(), SystemClock()
         self._objects = archive_objects(config.s3, stop or Stop(), self._opened)
@@ -63,15 +63,15 @@ class Verification(Closing):
         self._opened.callback(self._pool.shutdown, wait=False, cancel_futures=True)
 
     def sources(self) -> Sequence[SourcePartition]:
-        """Raises ConfigError when nothing of what is named is stored."""
+        """The selected partitions. Raises ConfigError when nothing of the selection is stored."""
         return sources_of(self._archive, self.selection)
 
     def all_sources(self) -> Sequence[SourcePartition]:
-        """The same, with the older places of a log that forked: what is proven of the archive by itself."""
+        """As `sources`, plus the earlier archive paths of logs that forked: the partitions of scope ARCHIVE."""
         return with_earlier_forks(self._archive, self.selection)
 
     def archived(self) -> Mapping[SourcePartition, int]:
-        """Behind the last offset that is covered, of each partition."""
+        """Next offset after the last covered one, of each partition."""
         sources = self.sources()
         extents = self._pool.map(lambda s: joined(i.segment.offsets for i in self._archive.segments.list(s)), sources)
         return {source: extent.next_offset or 0 for source, extent in zip(sources, extents, strict=True)}
@@ -86,10 +86,13 @@ class Verification(Closing):
         progress: Callable[[VerifyScope], Progress] = lambda _: no_progress,
         on_entry: Callable[[Mapping[str, Any]], None] = lambda _: None,
     ) -> Report:
-        """Scope by scope. `proven`: objects that were proven before, and those that are from now on; `elsewhere`: as
-        tasks of Spark (`spark_task.tasks_on`), None: in this process; `key`: signs the report; `on_entry`: gets the
-        entry of each partition when it is known. Raises ConfigError when nothing of what is named is stored;
-        StoreUnavailable, BrokerUnavailable."""
+        """Verify `scopes` one after the other.
+
+        `proven`: objects proven before; new ones are added. `elsewhere`: runs partitions as Spark tasks
+        (`spark_task.tasks_on`); None: in this process. `key`: signs the report. `on_entry`: called with the entry of
+        each partition as soon as it is known. Raises ConfigError when nothing of the selection is stored,
+        StoreUnavailable, BrokerUnavailable.
+        """
         proven = ProvenObjects() if proven is None else proven
         begun_at = self._clock.now()
         entries: list[Mapping[str, Any]] = []
@@ -100,12 +103,12 @@ class Verification(Closing):
                     proven.add(entry, read)
                     on_entry(entry)
                     if read:
-                        proven.save_if_due()  # a run of hours that is stopped was not for nothing
+                        proven.save_if_due()  # keeps the progress of a long run that is stopped
         content = report(entries, self._clock.now(), program=program(), key=key)
         return Report(content=content, begun_at=begun_at)
 
     def record(self, found: Report) -> None:
-        """What was proven of the archive, in the bucket, for `status`. Raises StoreUnavailable."""
+        """Store what was proven of the archive in the bucket, for `status`. Raises StoreUnavailable."""
         proofs = {
             parse_source(entry["source"]): Proof(
                 at=found.begun_at,
@@ -126,7 +129,7 @@ class Verification(Closing):
         return self.each(lambda s: self.scan(scope, s, by_source.get(s, {})), told, of=self.sources_of(scope))
 
     def sources_of(self, scope: VerifyScope) -> Sequence[SourcePartition]:
-        """Raises as `sources` does."""
+        """The partitions of `scope`. Raises as `sources` does."""
         return self.all_sources() if scope.kind == ARCHIVE else self.sources()
 
     def scan(
@@ -136,8 +139,8 @@ class Verification(Closing):
         proven: Mapping[Segment, Proven],
         delivered: IntRange | None = None,
     ) -> Found:
-        """One partition. `delivered`: offsets that a TARGET was given by a restore of the selection; None: those that
-        are selected, delivered by whoever."""
+        """Verify one partition. `delivered`: the offsets that a restore of the selection delivered to a TARGET; None:
+        the selected offsets, whichever process delivered them."""
         if scope.cluster is None:
             verdict = self.archived_whole(source, proven, scope.read_again_after)
             return entry_of(verdict), verdict.read
@@ -159,7 +162,8 @@ class Verification(Closing):
         read_again_after: timedelta | None = None,
         told: Progress = no_progress,
     ) -> Iterator[ArchiveVerdict]:
-        """By itself, partition by partition. `proven`: objects that need no look before `read_again_after`."""
+        """Verify the archive alone, by partition. `proven`: objects that are not read again before
+        `read_again_after`."""
         by_source = proven_by_source(proven or {})
         return self.each(
             lambda s: self.archived_whole(s, by_source.get(s, {}), read_again_after), told, of=self.all_sources()
@@ -173,7 +177,7 @@ class Verification(Closing):
         return self._verifier.archive(source, proven, read_again_after=read_again_after)
 
     def same_as_source(self, source: SourcePartition, cluster: Config) -> SourceVerdict:
-        """Raises StoreUnavailable, BrokerUnavailable; what the cluster refuses makes the verdict a bad one."""
+        """Raises StoreUnavailable, BrokerUnavailable. A request that the cluster refuses makes the verdict unequal."""
         try:
             return self._same_as_source(source, cluster)
         except TargetError as error:
@@ -200,8 +204,8 @@ class Verification(Closing):
     def same_as_target(
         self, source: SourcePartition, cluster: Config, topic: str, *, offsets: IntRange | None = None
     ) -> TargetVerdict:
-        """`topic`: what it is called in `cluster`. `offsets`: those that were delivered; None: those of the selection.
-        Raises as `same_as_source` does."""
+        """`topic`: its name in `cluster`. `offsets`: the delivered ones; None: those of the selection. Raises as
+        `same_as_source` does."""
         target = TopicPartition(topic, source.partition)
         scope = RecordFilter(offsets=offsets or self.selection.offsets, stamps=self.selection.stamps)
         try:
@@ -213,7 +217,7 @@ class Verification(Closing):
         return TargetVerdict(source=source, target=target, result=None, unreadable=why)
 
     def source_as_target(self, source: SourcePartition, cluster: Config, copied_to: Config, copy: str) -> TargetVerdict:
-        """The topic of `cluster` beside `copy`, whatever the archive holds of it. What is not copied yet is told as a
+        """Compare the topic of `cluster` with `copy`, without the archive. Records not copied yet count as a
         difference. Raises BrokerUnavailable."""
         topic = TopicPartition(source.topic, source.partition)
         target = TopicPartition(copy, source.partition)
@@ -236,7 +240,7 @@ class Verification(Closing):
         *,
         of: Collection[SourcePartition] | None = None,
     ) -> Iterator[T]:
-        """Side by side, answers in order. `of`: None: of all that is selected."""
+        """Verdicts of partitions, computed in parallel, in order. `of`: the partitions; None: all of the selection."""
         sources = self.sources() if of is None else of
         for done, answer in enumerate(self._pool.map(verdict, sources), start=1):
             told(done, len(sources))
@@ -246,7 +250,7 @@ class Verification(Closing):
 def _from_its_beginning(
     cluster: Config, partition: TopicPartition, if_absent: str
 ) -> tuple[Iterator[RecordBatch], str]:
-    """All that it holds; or why nothing says which record of it is the first."""
+    """All records of a partition; or none, and why its first record is not known."""
     admin = KafkaAdmin(cluster.cluster.properties("admin"))
     marks = admin.watermarks([partition]).get(partition)
     if marks is None:
@@ -265,7 +269,7 @@ def _refused(cluster: Config, error: TargetError) -> str:
 
 
 def _absent(admin: KafkaAdmin, cluster: Config, partition: TopicPartition, remedy: str) -> str:
-    """Where a partition was looked for that does not exist."""
+    """The message about a partition that does not exist: the cluster that was asked, and the remedy."""
     where = _named(cluster)
     facts = admin.describe([partition.topic]).get(partition.topic)
     if facts is not None:

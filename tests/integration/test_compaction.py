@@ -49,7 +49,7 @@ def ended(process: subprocess.Popen[str], code: int) -> str:
 
 
 def test_the_command(bucket: Bucket) -> None:
-    """Dry run, run, and a segment that is not what it says: 3."""
+    """Dry run, run, and a corrupt segment: exit code 3."""
     bucket.fill("orders", partitions=2, segments=6, rows=50)
     sources = [SourcePartition("a", "orders", partition) for partition in range(2)]
     before = [bucket.read(source) for source in sources]

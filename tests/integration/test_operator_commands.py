@@ -228,7 +228,7 @@ def test_positions_of_others_are_taken_over(desk: Desk, unique: Callable[[str], 
         desk.b.put(offsets, json.dumps(key).encode(), json.dumps({"offset": offset}).encode())
     option = ["--connect-offsets", offsets, "--yes"]
     code, out = desk.run("checkpoints", "seed", name, *option)
-    assert (code, "says nothing of" in out) == (1, True), "its name for the region is another"
+    assert (code, "has no position of" in out) == (1, True), "its name for the region is another"
     assert desk.run("checkpoints", "seed", name, *option, "--connect-cluster", "A")[0] == 0
     assert desk.positions() == {0: 4, 1: 31}
 

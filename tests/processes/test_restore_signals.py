@@ -1,4 +1,4 @@
-"""`replicator restore` in a shell: told to end, it says where it stands, and the same command goes on there."""
+"""`replicator restore` in a shell: on a signal it prints its progress and ends, and the same command resumes."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_ctrl_c_says_where_it_stands_and_the_same_command_goes_on(command: Comma
             assert wait_until(lambda: "stopping; " in command.err(), PATIENCE, interval=timedelta(milliseconds=10))
             answered.append(time.monotonic() - began)
             assert process.wait(PATIENCE.total_seconds()) == 130, command.err()
-        assert "the same command goes on where this one stood" in command.err()
+        assert "run the same command again to resume it" in command.err()
         assert "Traceback" not in command.err()
     assert min(answered) < 1, answered  # the machine has others to serve
     with command.running() as process:
@@ -119,7 +119,7 @@ def test_a_second_signal_ends_it_at_once(command: Command) -> None:
     with command.running("--max-rate", "100KiB") as process:
         assert wait_until(lambda: "partitions are over" in told(process, command), PATIENCE)
         assert wait_until(lambda: command.records() > 0, PATIENCE), command.err()
-        with command.cluster.frozen():  # it cannot finish what is under way
+        with command.cluster.frozen():  # it cannot finish what is in flight
             process.terminate()
             assert wait_until(lambda: "stopping; " in command.err(), PATIENCE)
             process.terminate()

@@ -1,4 +1,4 @@
-"""An archive with a cluster to restore into, and the commands on it."""
+"""An archive, a cluster to restore into, and the commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a drill states no RPO: which file was asked, which cluster it names, and what that said."""
+"""Why a drill has no RPO: the file and the cluster that were asked, and the answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WHOLE = Archive([History(0, "", [Stored(OffsetRange(0, 59), 0)], [], set())], ha
 
 
 def file(place: Place, name: str, **changes: Any) -> Path:
-    """As the place's own, but for `changes`; None: without."""
+    """The tables of the place with `changes`; None removes a table."""
     s3 = {**place.tables["s3"], "secret_access_key": "${SECRET}"}
     tables = {name: table for name, table in {**place.tables, "s3": s3, **changes}.items() if table is not None}
     path = place.folder / name

@@ -35,7 +35,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No file of this machine is found by accident."""
+    """Keep the commands from finding a configuration file of this machine."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv(main.CONFIG_VARIABLE, raising=False)
 
@@ -106,7 +106,7 @@ class TestUsage:
         assert "Traceback" not in result.err
 
     def test_help_fits_one_screen(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Every command in one line, below the panel of its kind."""
+        """Every command has one line, below its panel."""
         monkeypatch.setenv("COLUMNS", "80")
         lines = run("--help").out.splitlines()
         assert len(lines) <= 30
@@ -126,7 +126,7 @@ class TestUsage:
             assert first not in ("The", "How", "This", "It"), path
 
     def test_as_a_module_without_heavy_imports(self) -> None:
-        """`--help` answers at once because nothing of Kafka, Arrow or AWS is imported for it."""
+        """`--help` is fast because it does not import Kafka, Arrow or AWS modules."""
         code = (
             "import sys, runpy; sys.argv = ['replicator', '--help']\n"
             "try: runpy.run_module('replicator', run_name='__main__')\n"
@@ -142,7 +142,7 @@ class TestUsage:
 
     @pytest.mark.parametrize("columns", [80, 40])
     def test_help_cuts_nothing(self, run: Run, monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
-        """Every option by its whole name, and every command by a whole sentence, however narrow the terminal is."""
+        """Every option has its whole name and every command a whole sentence, however narrow the terminal is."""
         monkeypatch.setenv("COLUMNS", str(columns))
         for path, command in commands(typer.main.get_command(main.app)):
             shown = run(*path, "--help").out
@@ -154,7 +154,7 @@ class TestUsage:
 
 
 def commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Of a group, all below it."""
+    """All commands below a group."""
     yield path, command
     for name, below in getattr(command, "commands", {}).items():
         yield from commands(below, (*path, name))
@@ -200,7 +200,7 @@ class TestConfigFile:
         file.write_text(CONFIG)
         assert json.loads(run("config", "check", "--config", str(file), "--json").out)["ok"] is True
 
-    def test_what_the_kafka_client_does_not_know(self, run: Run, file: Path) -> None:
+    def test_properties_unknown_to_the_kafka_client(self, run: Run, file: Path) -> None:
         wrong = '"sasl.mechanisme" = "PLAIN"\n[kafka.consumer]\n"fetch.max.byte" = 1\n"session.timeout.ms" = "soon"\n'
         file.write_text(CONFIG.replace("[s3]", f"{wrong}[s3]").replace("bucket", "bukket"))
         for command in (("config", "check"), ("status",)):
@@ -222,7 +222,7 @@ class TestConfigFile:
         assert "must not be empty" not in result.err, "that is not another problem"
         assert 'sasl.passwort": unknown to the Kafka client' in result.err, "this is"
 
-    def test_the_summary_names_what_there_is(self, run: Run, file: Path) -> None:
+    def test_the_summary_lists_the_sections(self, run: Run, file: Path) -> None:
         file.write_text(
             CONFIG + '[[compaction.jobs]]\nname = "nightly"\n[[compaction.jobs]]\nname = "weekly"\n'
             '[retention.topics."^.*"]\nmax_age = "1d"\n'
@@ -283,7 +283,7 @@ class TestConfigCommands:
 
 
 class TestOperator:
-    """Without a cluster: what is refused before anything is asked."""
+    """Commands refused without a cluster, before any request is made."""
 
     @pytest.mark.parametrize(
         "command",

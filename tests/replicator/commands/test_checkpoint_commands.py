@@ -1,4 +1,4 @@
-"""What `checkpoints seed`, `status` and `release` say of positions, without a cluster."""
+"""The output of `checkpoints seed`, `status` and `release` about positions, without a cluster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ KEY = CheckpointKey(SourcePartition("a", "t", 0), "copy")
         ),
     ],
 )
-def test_a_seed_says_what_it_leaves_out(before: int | None, archive_end: int, passed_over: int, wanted: str) -> None:
+def test_a_seed_reports_the_offsets_it_passes_over(
+    before: int | None, archive_end: int, passed_over: int, wanted: str
+) -> None:
     seed = Seed(
         key=KEY,
         before=None if before is None else Checkpoint(before, "id", AT),

@@ -1,4 +1,4 @@
-"""Names that an operator gives to `gaps accept` and `adopt`, and that are not those of this file's archive."""
+"""Names given to `gaps accept` and `adopt` that are not in the archive of this configuration."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ topic = "orders"
 
 @pytest.fixture
 def store(monkeypatch: pytest.MonkeyPatch) -> MemoryObjectStore:
-    """Of region a: orders, partitions 0 and 1, without 10 to 14."""
+    """The archive of region a: orders, partitions 0 and 1, without offsets 10 to 14."""
     store = MemoryObjectStore()
     for partition in (0, 1):
         for offsets in (OffsetRange(0, 9), OffsetRange(15, 19)):
@@ -65,7 +65,7 @@ def run(store: MemoryObjectStore, tmp_path: Path, capsys: pytest.CaptureFixture[
         ("a/orders/0", "neither contested by a fork nor a gap of the archive; what can be accepted is 10-14"),
     ],
 )
-def test_what_is_not_in_the_archive(run: Run, name: str, why: str) -> None:
+def test_names_that_are_not_in_the_archive(run: Run, name: str, why: str) -> None:
     code, out, err = run("a", "gaps", "accept", name, "894-991", "--reason", "x")
     assert (code, out, why in err) == (1, "", True), err
 

@@ -1,4 +1,4 @@
-"""A command that ends by itself does not wait for what an operator has to repair: the bucket, the host, credentials."""
+"""A command that ends by itself does not retry errors that an operator has to repair: bucket, host, credentials."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMMANDS = (
 
 
 class Refusing:
-    """An S3 server that says one thing to every request."""
+    """An S3 server that gives the same answer to every request."""
 
     def __init__(self, status: int, code: str) -> None:
         self.requests = 0
@@ -80,7 +80,7 @@ def config(folder: Path, endpoint_url: str) -> Path:
 
 
 def run(folder: Path, command: tuple[str, ...], endpoint_url: str, keys: Mapping[str, str], code: int = 1) -> str:
-    """What it wrote to stderr, after it failed and tried nothing again."""
+    """The stderr of a command that failed without a retry."""
     clean = {n: v for n, v in os.environ.items() if not n.startswith("AWS_") and not n.lower().endswith("_proxy")}
     no_other_keys = {"HOME": str(folder), "AWS_EC2_METADATA_DISABLED": "true"}
     ended = subprocess.run(
@@ -116,7 +116,9 @@ def test_no_permission_for_anything(tmp_path: Path, command: tuple[str, ...]) ->
         (400, "ExpiredToken", "repair the credentials"),
     ],
 )
-def test_what_the_server_refuses_is_told_with_its_remedy(tmp_path: Path, status: int, code: str, remedy: str) -> None:
+def test_a_refusal_of_the_server_is_reported_with_its_remedy(
+    tmp_path: Path, status: int, code: str, remedy: str
+) -> None:
     with Refusing(status, code).running() as server:
         said = run(tmp_path, ("verify",), server.url, KEYS)
     assert remedy in said
@@ -132,6 +134,6 @@ def test_no_credentials(tmp_path: Path) -> None:
     assert "set the AWS credentials" in run(tmp_path, ("verify",), "http://127.0.0.1:9", {})
 
 
-def test_a_profile_that_is_not_there(tmp_path: Path) -> None:
+def test_a_profile_that_does_not_exist(tmp_path: Path) -> None:
     said = run(tmp_path, ("verify",), "http://127.0.0.1:9", {"AWS_PROFILE": "nobody"}, code=2)
     assert "The config profile (nobody) could not be found; correct it" in said

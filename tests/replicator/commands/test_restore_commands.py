@@ -29,7 +29,7 @@ ALL = Choice().answer(WHOLE)
 
 
 def damage(place: Place, topic: str, partition: int, stored: Stored) -> str:
-    """Flips one bit in the middle of the object. Its name."""
+    """Flip one bit in the middle of an object. Returns the name of its segment."""
     segment = Segment(WHOLE.histories[partition].source(topic), stored.level, stored.offsets)
     key = format_key("data", segment)
     body = bytearray(place.client.get_object(Bucket=place.bucket, Key=key)["Body"].read())
@@ -78,7 +78,7 @@ def test_on_spark(place: Place, commands: Commands) -> None:
     assert (code, bad in text, text.count("ok  ")) == (3, True, 2), text
 
 
-def test_what_speaks_against_it_is_said_before_the_first_record(place: Place, commands: Commands) -> None:
+def test_conflicts_are_reported_before_the_first_record(place: Place, commands: Commands) -> None:
     WHOLE.write(place.objects, "orders")
     name = place.unique("taken")
     place.cluster.create(name, 1, {"retention.ms": "3600000"})
@@ -109,7 +109,7 @@ def test_an_accepted_loss_is_remembered(place: Place, commands: Commands) -> Non
     code, result = commands.json(*arguments)
     assert (code, [p["given_up"] for p in by_source(result)]) == (3, [[[30, 44]], []]), "as long as it is asked"
 
-    WHOLE.histories[0].write(place.objects, "orders", only=[LEVEL_0[2]])  # it comes back
+    WHOLE.histories[0].write(place.objects, "orders", only=[LEVEL_0[2]])  # stored again
     code, plan = commands.json(*arguments, "--dry-run")
     assert (code, plan["topics"][0]["partitions"][0]["missing"]) == (0, [])
     code, text = commands.run(*arguments)
@@ -135,7 +135,7 @@ def test_a_selection_without_a_record_creates_nothing(place: Place, commands: Co
     name = place.unique("empty")
     for more in ([], ["--dry-run"]):
         code, _ = commands.run("restore", "orders", "--rename", f"orders={name}", *selection, *more)
-        assert (code, "no record that is stored" in commands.err) == (2, True), commands.err
+        assert (code, "no stored record" in commands.err) == (2, True), commands.err
     code, plan = commands.json("restore", "orders", "--rename", f"orders={name}", *selection, "--dry-run")
     assert (code, plan["empty"]) == (2, True)
     assert not [topic for topic in place.cluster.topics() if name in topic or plan["id"] in topic]
@@ -181,7 +181,7 @@ def test_damage_is_named_and_stops_one_partition_only(place: Place, commands: Co
     code, text = commands.run("verify", "orders")
     assert (code, bad in text) == (3, True), text
 
-    # once the object is whole again, the same command goes on where it stood
+    # once the object is repaired, the same command resumes
     place.client.delete_object(Bucket=place.bucket, Key=f"data/{bad}")
     Archive([History(1, "", [LEVEL_0[3]], [], {3, 17})], has_second_life=False).histories[0].write(
         place.objects, "orders"
@@ -191,7 +191,7 @@ def test_damage_is_named_and_stops_one_partition_only(place: Place, commands: Co
     assert place.restored(name, 1) == expected(ALL[1])
 
 
-def test_a_merged_segment_saves_a_damaged_one(place: Place, commands: Commands) -> None:
+def test_a_merged_segment_replaces_a_damaged_one(place: Place, commands: Commands) -> None:
     WHOLE.write(place.objects, "orders")
     damage(place, "orders", 0, MERGED)
     name = place.unique("restored")
@@ -224,8 +224,8 @@ def test_a_report_that_was_changed_is_noticed(
     assert commands.run("verify", "--check-report", str(file))[0] == 1
 
 
-def test_difference_to_the_record(place: Place, commands: Commands) -> None:
-    """Against the topic that was archived, and against a copy in which one record is another."""
+def test_differences_are_reported_by_record(place: Place, commands: Commands) -> None:
+    """Compared with the archived topic, and with a copy in which one record differs."""
     WHOLE.write(place.objects, "orders")
     name = place.unique("copy")
     assert commands.run("restore", "orders", "--rename", f"orders={name}", "--offsets", "-39")[0] == 0
@@ -243,8 +243,8 @@ def test_difference_to_the_record(place: Place, commands: Commands) -> None:
 ABORTED = 10  # an offset that the source's consumers never see
 
 
-def test_the_archive_beside_its_source(place: Place, commands: Commands) -> None:
-    """A record that only one side has, in each direction; offsets without a record are none of either."""
+def test_the_archive_compared_with_its_source(place: Place, commands: Commands) -> None:
+    """A record that only one side has, in each direction; offsets without a record count for neither."""
     topic = place.unique("orders")
     place.cluster.create(topic, configs={"retention.ms": "-1"})
     rows: list[Row] = []
@@ -292,7 +292,7 @@ def source_row(offset: int) -> Row:
         "offset": offset,
         "timestamp": 1_700_000_000_000 + offset,
         "timestamp_type": 0,
-        "key": b"%d" % offset,  # each its own: compaction takes none away meanwhile
+        "key": b"%d" % offset,  # unique keys: compaction removes none meanwhile
         "value": b"v",
         "headers": None,
     }
@@ -307,7 +307,7 @@ def write_segment(objects: ObjectStore, topic: str, offsets: OffsetRange, rows: 
 
 
 @pytest.mark.long
-def test_a_topic_beside_its_copy_without_the_archive(place: Place, commands: Commands) -> None:
+def test_a_topic_compared_with_its_copy_without_the_archive(place: Place, commands: Commands) -> None:
     topic, copy = place.unique("orders"), place.unique("copy")
     WHOLE.write(place.objects, topic)
     assert commands.run("restore", topic)[0] == 0
@@ -328,7 +328,7 @@ def test_a_topic_beside_its_copy_without_the_archive(place: Place, commands: Com
     assert (code, {p["next_offset"] for p in result["partitions"]}) == (0, {10})
 
 
-def test_archived_objects_are_asked_for_first(place: Place, commands: Commands) -> None:
+def test_archived_objects_are_requested_first(place: Place, commands: Commands) -> None:
     WHOLE.write(place.objects, "orders")
     key = format_key("data", Segment(WHOLE.histories[0].source("orders"), 0, LEVEL_0[3].offsets))  # the newest
     place.client.copy_object(
@@ -346,6 +346,6 @@ def test_archived_objects_are_asked_for_first(place: Place, commands: Commands) 
     assert "--thaw" in plan["topics"][0]["objections"][0]["why"]
     assert commands.run(*arguments)[0] == 1
     code, text = commands.run(*arguments, "--thaw")
-    assert (code, "asked for 1 archived objects" in text) == (3, True), text
+    assert (code, "requested 1 archived objects" in text) == (3, True), text
     code, text = commands.run(*arguments)  # this server thaws at once
     assert code == 0, text

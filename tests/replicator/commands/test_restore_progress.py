@@ -28,7 +28,7 @@ def running() -> tuple[Restoring, RestorePlan]:
     return restoring, restoring.plan
 
 
-def test_where_it_stands() -> None:
+def test_progress_of_a_running_restore() -> None:
     restoring, plan = running()
     sizes = {partition.key: 100 for partition in plan.partitions}
     seen: list[str] = []
@@ -51,20 +51,19 @@ def outcome(name: str, records: int, **more: Any) -> RestoreOutcome:
     )
 
 
-def test_what_was_delivered_after_the_last_turn_counts_where_it_stood() -> None:
+def test_records_delivered_after_the_last_turn_count() -> None:
     restoring, plan = running()
     standing = RestoreStatus({partition.key: 100 for partition in plan.partitions}, False, lambda _: None)
     restoring.turn(3)
     standing.told(list(restoring.partitions.values()))
     text = standing.stopped([outcome("a/t/0", 30_000), outcome("a/t/1", 10_000)])
     assert text == (
-        "stopped with 40,000 records, 2 B restored, 0 of 2 partitions over; "
-        "the same command goes on where this one stood"
+        "stopped with 40,000 records, 2 B restored, 0 of 2 partitions over; run the same command again to resume it"
     )
 
 
 class Interrupted:
-    """Stands where `Restore` does, and is ended by a signal on its way; more is delivered after it."""
+    """Replaces `Restore`; a signal ends it while it runs, and more is delivered afterwards."""
 
     number = signal.SIGINT
     on_spark = False
@@ -111,7 +110,7 @@ def test_the_command_ended_by_a_signal(
         main.main(["restore", "t", "--config", str(file)])
     out, err = capfd.readouterr()
     assert caught.value.code == (130 if number == signal.SIGINT else 1), err
-    assert "stopping; what is under way is delivered first" in err
+    assert "stopping; what is in flight is delivered first" in err
     if not on_spark:
         assert "\n40,000 records, 2 B in " in out
         assert "stopped with 40,000 records, 2 B restored, 0 of 2 partitions over; " in err
@@ -158,7 +157,7 @@ def test_on_spark_only_whole_partitions_are_known() -> None:
 
 
 @pytest.mark.parametrize("follow", [False, True])
-def test_lines_where_no_terminal_is(
+def test_lines_without_a_terminal(
     follow: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(restore_progress, "LINE_EVERY", 0)

@@ -1,4 +1,4 @@
-"""What `replicator restore` prints, of plans and outcomes as they are."""
+"""The output of `replicator restore` for given plans and outcomes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_one_style_of_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
-def test_what_is_missing_is_counted_in_offsets(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_is_counted_in_offsets(capsys: pytest.CaptureFixture[str]) -> None:
     world = restorable()
     for start, end in ((0, 9), (2000, 2009), (3108, 3117)):
         world.put(start, end)

@@ -1,4 +1,4 @@
-"""What several files say against each other."""
+"""Contradictions between several files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from replicator.config.across import between_files
 
 
 def file(name: str, region: str, servers: str = "", **sections: Any) -> Config:
-    """Of one region, with a bucket and a queue of its own."""
+    """A file of one region, with its own bucket and queue."""
     tables = {
         "region": region,
         "kafka": {"bootstrap.servers": servers or f"kafka.{region}:9092"},
@@ -48,7 +48,7 @@ def test_two_processes_of_one_ingress_may_have_a_file_each() -> None:
 
 
 @pytest.mark.parametrize("same", ["region", "one of the servers"])
-def test_each_shared_name_is_told_with_its_remedy(same: str) -> None:
+def test_each_shared_name_is_reported_with_its_remedy(same: str) -> None:
     region, servers = ("a", "x:1") if same == "region" else ("b", "y:1, kafka.a:9092")
     one = file("one", "a", ingress=ingress(("c", "^orders.*", "{topic}.copy")))
     two = file("two", region, servers, ingress=ingress(("c", "orders", "orders.copy")), s3={"bucket": "another"})
@@ -68,7 +68,7 @@ def test_a_file_of_its_own_names_is_fine() -> None:
     assert between_files([one, two]) == []
 
 
-def test_topics_of_ones_own_are_no_destinations_and_no_sources() -> None:
+def test_internal_topics_are_neither_destinations_nor_sources() -> None:
     one = file("one", "a", ingress=ingress(("c", "orders", "c2")))
     two = file("two", "a", ingress=ingress(("c", "payments", "other"), **OTHERS), egress=egress("unrelated"))
     archives = file("three", "a", egress=egress("^[ce]2", group_id="g3"))
@@ -116,7 +116,7 @@ FILE = st.fixed_dictionaries(
 
 @given(st.lists(FILE, min_size=2, max_size=3))
 @settings(deadline=None)
-def test_it_does_not_matter_in_which_order_they_are_given(tables: list[dict[str, str]]) -> None:
+def test_the_order_of_the_files_does_not_matter(tables: list[dict[str, str]]) -> None:
     def made(n: int, t: dict[str, str]) -> Config:
         to = t["to"].replace("{topic}", "x") if t["topic"] == "x" else t["to"]
         settings = ingress(("c", t["topic"], to), group_id=t["group"], checkpoint_topic=t["checkpoints"])

@@ -496,7 +496,7 @@ class TestSources:
             ('region = "a"\ntopic = "^t.*"', 'region = "b"\ntopic = "^t.*"\ndestination_topic = "b.{topic}"'),
         ],
     )
-    def test_what_is_no_merge(self, first: str, second: str) -> None:
+    def test_sources_that_are_not_merged(self, first: str, second: str) -> None:
         parse(ingress(first, second))
         parse(ingress(second, first))
 
@@ -529,7 +529,7 @@ class TestSources:
         text = ingress('region = "a"\ntopic = "t"', more='checkpoint_topic = "cp"') + "[egress.topics.cp]"
         assert only(text).startswith("egress.topics.cp: is an internal topic")
 
-    def test_exactly_once_unless_said_otherwise(self) -> None:
+    def test_delivery_is_exactly_once_by_default(self) -> None:
         source = 'region = "a"\ntopic = "t"'
         config = parse(ingress(source))
         assert config.ingress is not None
@@ -546,7 +546,7 @@ class TestSources:
             ("^orders.*", "orders", False),
         ],
     )
-    def test_what_would_feed_itself_for_ever(self, source: str, archived: str, endless: bool) -> None:
+    def test_a_loop_within_one_file_is_refused(self, source: str, archived: str, endless: bool) -> None:
         text = ingress(f'region = "here"\ntopic = "{source}"') + f'[egress.topics."{archived}"]'
         if endless:
             assert only(text).startswith("ingress.sources[0].topic: delivers orders")
@@ -573,7 +573,7 @@ class TestEnvironmentAndSecrets:
         config = parse(SMALL.replace("source-bucket", "a$b$${C}$") + '[egress.topics."^a$"]', environment={})
         assert config.s3.bucket == "a$b${C}$"
 
-    def test_every_missing_variable_is_told(self) -> None:
+    def test_every_missing_variable_is_reported(self) -> None:
         assert problems(SMALL.replace("source-bucket", "${X}${Y}").replace("localhost", "${Z}"))[:3] == [
             'kafka."bootstrap.servers": the environment variable Z is not set',
             "s3.bucket: the environment variable X is not set",
@@ -620,7 +620,7 @@ class TestEnvironmentAndSecrets:
         assert is_secret(name) is wanted
 
     def test_every_secret_setting_has_a_secret_name(self) -> None:
-        """What is masked by its field must be refused by its name."""
+        """A setting that its field masks must also be refused by its name."""
         for cls in (S3Settings, SqsSettings):
             for name, field in settings_of(cls).items():
                 assert field.metadata["replicator"].is_secret == is_secret(name) == (not field.repr)
@@ -646,7 +646,7 @@ class TestEnvironmentAndSecrets:
 
 class TestShowAndSchema:
     @pytest.mark.parametrize("text", [SMALL, WHOLE])
-    def test_what_is_shown_is_the_same_configuration(self, text: str) -> None:
+    def test_show_prints_the_same_configuration(self, text: str) -> None:
         config = parse(text, source="x")
         assert parse(to_toml(to_tables(config)), source="x") == config
 
@@ -657,7 +657,7 @@ class TestShowAndSchema:
         assert all(entry.doc for entry in entries())
 
     def test_the_template_is_read_once_filled_in(self) -> None:
-        """Every default of the schema, as it is written there, is the default."""
+        """Every default in the schema is the default of the setting."""
         filled = {"region": '"r"', "bucket": '"b"', "queue": '"q"', "topic": '"t"', "name": '"n"'}
         lines = []
         for line in template().splitlines():
@@ -726,7 +726,7 @@ values = st.recursive(
 
 
 def places(tree: object, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Every key of every table, and one that is not there."""
+    """Every key of every table, and an unknown one."""
     if isinstance(tree, dict):
         for key in [*tree, "new key"]:
             yield (*path, key)
@@ -753,7 +753,7 @@ def nearly_sound(draw: st.DrawFn) -> dict[str, Any]:
             else:
                 table[draw(keys) if path[-1] == "new key" else path[-1]] = draw(values)
         except (KeyError, IndexError, TypeError):
-            continue  # an earlier change took this place away
+            continue  # an earlier change removed this table
     return tree
 
 
@@ -781,7 +781,7 @@ def test_any_text_gives_a_config_error(text: str) -> None:
         parse(text)
 
 
-def test_dates_are_told_as_dates() -> None:
+def test_dates_are_reported_as_dates() -> None:
     assert "a date" in str(from_error({"region": date(2026, 1, 1)}))
 
 

@@ -1,4 +1,4 @@
-"""Topics that come back, within one file and across several."""
+"""Replication loops within one file and across several."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_no_loop_is_invented(mirrors: list[Mirror]) -> None:
 
 
 def assert_goes_round(loop: Loop) -> None:
-    """Each hop leads to the next, and the last to where the first begins: to its topic, or to a longer name."""
+    """Each hop leads to the next, and the last to the topic of the first, or to a longer name."""
     for hop, then in zip(loop.hops, loop.hops[1:], strict=False):
         assert (hop.delivered_by.cluster, hop.destination) == (then.archived_by.cluster, then.topic)
     first, last = loop.hops[0], loop.hops[-1]
@@ -131,7 +131,7 @@ FILES = st.lists(
 
 @given(FILES)
 @settings(max_examples=500, deadline=None)
-def test_a_loop_is_told_exactly_where_there_is_one(files: list[File]) -> None:
+def test_exactly_the_existing_loops_are_found(files: list[File]) -> None:
     mirrors, edges = [], set[tuple[tuple[str, str], tuple[str, str]]]()
     for region, file in zip(REGIONS, files, strict=False):
         taken: dict[str, tuple[str, str]] = {}
@@ -161,9 +161,9 @@ TEMPLATES = st.sampled_from(["{topic}", "y.{topic}", "{topic}.z", ""])
 
 @given(st.lists(st.tuples(st.lists(TEXTS, min_size=1, max_size=2), TEXTS, TEMPLATES), min_size=1, max_size=3))
 @settings(max_examples=300, deadline=None)
-def test_whatever_is_told_goes_round(files: list[tuple[list[str], str, str]]) -> None:
-    """In a ring of regions, each delivering from the one before. What is told is real; what is followed by hand for
-    long enough is told."""
+def test_every_loop_found_is_real(files: list[tuple[list[str], str, str]]) -> None:
+    """In a ring of regions, each delivering from the previous one. Every reported loop is real, and every loop found by
+    following names long enough is reported."""
     mirrors = [
         mirror(
             REGIONS[n],

@@ -1,4 +1,4 @@
-"""Topic names guessed from expressions: each is one that the expression selects."""
+"""Samples of topic names from expressions: each is selected by its expression."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from replicator.config.samples import MOST, samples
         ("^a|b$", {"a", "b"}),
         ("^x{3,}y??", {"xxx", "xxxy"}),
         ("^(?i:ab)", {"ab"}),
-        ("^(a)\\1", set()),  # a back reference: not understood, and so not guessed
+        ("^(a)\\1", set()),  # a back reference: not supported, so no samples
     ],
 )
-def test_what_is_understood(expression: str, some: set[str]) -> None:
+def test_supported_expressions_have_samples(expression: str, some: set[str]) -> None:
     found = samples(TopicPattern(expression))
     assert some <= set(found)
     assert bool(found) == bool(some)
@@ -45,7 +45,7 @@ SIGN = st.sampled_from(["", "", "*", "+", "?", "{2}", "{1,3}", "*?", "+?"])
 
 @given(st.lists(st.tuples(PIECE, SIGN), max_size=8))
 @settings(deadline=None)
-def test_whatever_the_expression_is(parts: list[tuple[str, str]]) -> None:
+def test_samples_match_any_expression(parts: list[tuple[str, str]]) -> None:
     text = "^" + "".join(piece + sign for piece, sign in parts)
     try:
         pattern = TopicPattern(text)

@@ -1,4 +1,4 @@
-"""What an archive may have become over the years, and what a restore of any part of it must give, by brute force."""
+"""Histories of an archive, and the expected result of restoring any part of it, by brute force."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FIRST_STAMP, LAST_STAMP = 1_700_000_000_000 - 5_000, 1_700_000_000_000 + 5_000
 
 @dataclass(frozen=True)
 class Stored:
-    """One segment: the offsets that it covers; records at `holes` never were."""
+    """One segment: the offsets that it covers; no records existed at `holes`."""
 
     offsets: OffsetRange
     level: int
@@ -36,7 +36,7 @@ class Stored:
 
 @dataclass(frozen=True)
 class History:
-    """Of one partition of one life: what is stored now, what is recorded as gone."""
+    """One partition of one incarnation: segments stored now and recorded gaps."""
 
     partition: int
     life: str
@@ -49,7 +49,7 @@ class History:
 
     @property
     def rows(self) -> list[Row]:
-        """Everything that ever was in it."""
+        """Every record that the partition ever had."""
         seed = self.partition + (100 if self.life else 0)
         return [row for row in sample_rows(COUNT, seed=seed) if row["offset"] not in self.holes]
 
@@ -96,7 +96,7 @@ class Archive:
 
 @dataclass(frozen=True)
 class Choice:
-    """A selector, without the names."""
+    """A selection, without topic names."""
 
     partitions: frozenset[int] | None = None
     offsets: IntRange = ANY_OFFSET
@@ -104,7 +104,7 @@ class Choice:
     life: str | None = None
 
     def answer(self, archive: Archive) -> Mapping[int, list[Row]]:
-        """Every record that should be there afterwards, by partition, in order."""
+        """The records expected after the restore, by partition, in order."""
         life = self.life if self.life is not None else SECOND_LIFE if archive.has_second_life else ""
         return {
             history.partition: [

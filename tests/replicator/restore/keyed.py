@@ -1,4 +1,4 @@
-"""A function of a user, for `--map`: records without a key get one."""
+"""A user function for `--map` that adds keys to records without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives that take a restore some time: segments larger than a run."""
+"""Archives whose restore takes some time: segments larger than a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROWS = 12_000
 
 
 def rows(first: int, next_segment: int, *, noise_bytes: int = 0) -> pa.RecordBatch:
-    """Those of some segments; the same in every partition. `noise_bytes`: of each value, which nothing compresses."""
+    """The records of some segments; the same in every partition. `noise_bytes`: incompressible bytes of each value."""
     offsets = range(first * ROWS, next_segment * ROWS)
     batch = records(offsets, value=b"v" * 40)
     if not noise_bytes:
@@ -32,7 +32,7 @@ def rows(first: int, next_segment: int, *, noise_bytes: int = 0) -> pa.RecordBat
 
 
 def fill(objects: ObjectStore, topic: str, partitions: int, segments: int, *, noise_bytes: int = 0) -> list[int]:
-    """Sizes of what was stored."""
+    """Sizes of the stored objects."""
     store, sizes = SegmentStore(objects, "data"), []
     for number in range(segments):
         batch = rows(number, number + 1, noise_bytes=noise_bytes)

@@ -1,4 +1,4 @@
-"""A bucket and a cluster to restore into, and the commands as users give them."""
+"""A bucket, a cluster to restore into, and the commands as users run them."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ class Commands:
         self.out = self.err = ""  # of the last command
 
     def run(self, *arguments: str) -> tuple[int, str]:
-        """Exit code and what was printed."""
+        """Exit code and output."""
         with pytest.raises(SystemExit) as caught:
             main.main([*arguments, "--config", str(self._place.file)])
         assert isinstance(caught.value.code, int | None)
-        said = self.capsys.readouterr()
-        self.out, self.err = said.out, said.err
-        return caught.value.code or 0, said.out or said.err
+        captured = self.capsys.readouterr()
+        self.out, self.err = captured.out, captured.err
+        return caught.value.code or 0, captured.out or captured.err
 
     def json(self, *arguments: str) -> tuple[int, Any]:
         code, text = self.run(*arguments, "--json")

@@ -1,4 +1,4 @@
-"""A restore on fakes: its planner, its Restorer and its Delivery, whose every turn the test makes."""
+"""A restore on fakes: planner, Restorer and Delivery, with turns that the test runs."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ TARGETS = [TopicPartition("copy", p) for p in range(4)]
 
 
 def restorable() -> World:
-    """An archive of nothing yet, and the topic to restore into."""
+    """An empty archive, and the topic to restore into."""
     world = World()
     world.broker.create("copy", partitions=len(TARGETS))
     return world
 
 
 class Restoring:
-    """One process: it plans, and goes on where the checkpoints say. `turn` is a turn of both its loops."""
+    """One process: it plans and resumes from the checkpoints. `turn` runs one turn of both loops."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Restoring:
             self.delivery.turn()
 
     def finish(self, *, seconds: float = 1) -> None:
-        """Every turn takes so long."""
+        """Advance the clock by this much in every turn."""
         for _ in range(2_000):
             if all(partition.is_over for partition in self.partitions.values()):
                 return

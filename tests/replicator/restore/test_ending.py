@@ -1,5 +1,5 @@
-"""How a partition of a restore ends: whatever happens once it is over, it stays so, and a destination that was replaced
-makes everything void."""
+"""How the restore of a partition ends: an ended partition stays ended, and a replaced destination makes everything
+void."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def partition() -> RestoringPartition:
 
 
 @given(st.lists(st.sampled_from(("done", "broken", "replaced")), max_size=5))
-def test_what_is_over_stays_over(events: list[str]) -> None:
+def test_an_ended_partition_stays_ended(events: list[str]) -> None:
     held = partition()
     for number, event in enumerate(events):
         match event:
@@ -70,7 +70,7 @@ def test_what_is_over_stays_over(events: list[str]) -> None:
     st.sampled_from([Known(), AskLater(T0), Asking(ask(HandExecutor(), dict))]),
     st.booleans(),
 )
-def test_it_is_at_rest_when_nothing_of_it_is_under_way(
+def test_a_partition_without_work_in_flight_is_at_rest(
     work: Idle | WaitingForTurn | UnderWay, position: Known | AskLater | Asking, is_listed: bool
 ) -> None:
     held = partition()

@@ -1,4 +1,4 @@
-"""Carrying out a plan: turns, gaps, damage, failures and restarts, with an archive that changes meanwhile."""
+"""Execution of a plan: turns, gaps, damage, failures and restarts, with an archive that changes meanwhile."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_everything_is_delivered_once_and_in_order() -> None:
     assert [p.share for p in restoring.partitions.values()] == [1.0, 1.0]
 
 
-def test_nothing_to_do_is_done_at_once() -> None:
+def test_a_plan_without_work_is_done_at_once() -> None:
     world = restorable()
     world.put(0, 9)
     restoring = Restoring(world, offsets=IntRange(100))
@@ -60,8 +60,8 @@ def test_nothing_to_do_is_done_at_once() -> None:
 # --- the destination --------------------------------------------------------------------------------------------------
 
 
-def test_a_destination_that_is_created_again_fails_what_was_done_too() -> None:
-    """A producer goes on into the new topic, and hears nothing of it."""
+def test_a_recreated_destination_fails_completed_partitions_too() -> None:
+    """A producer continues into the new topic without an error."""
     world = restorable()
     world.put(0, 39)
     world.put(0, 3, partition=1)
@@ -79,7 +79,7 @@ def test_a_destination_that_is_created_again_fails_what_was_done_too() -> None:
     assert [RestoreOutcome.of(p).records for p in restoring.partitions.values()] == [0, 0], "nothing of it is there"
 
 
-def test_a_destination_that_is_not_seen_is_none_that_is_gone() -> None:
+def test_a_destination_that_cannot_be_described_is_not_gone() -> None:
     world = restorable()
     world.put(0, 39)
     restoring = Restoring(world)
@@ -98,7 +98,7 @@ def test_a_destination_that_is_not_seen_is_none_that_is_gone() -> None:
 # --- turns ------------------------------------------------------------------------------------------------------------
 
 
-def test_small_partitions_have_their_turns_first() -> None:
+def test_small_partitions_are_delivered_first() -> None:
     world = restorable()
     for partition, count in [(0, 9), (1, 3), (2, 6)]:
         for n in range(count):
@@ -111,7 +111,7 @@ def test_small_partitions_have_their_turns_first() -> None:
     assert begun == [1, 2, 0]
 
 
-def test_no_more_than_the_width_are_under_way() -> None:
+def test_no_more_than_the_width_are_in_flight() -> None:
     world = restorable()
     for p in range(4):
         world.put(0, 9, partition=p)
@@ -127,7 +127,7 @@ def test_no_more_than_the_width_are_under_way() -> None:
     assert all(world.offsets(target) == numbers((0, 9)) for target in TARGETS)
 
 
-def test_the_share_of_a_part_counts_from_its_begin() -> None:
+def test_the_share_of_a_range_counts_from_its_start() -> None:
     world = restorable()
     world.put(80, 99)
     restoring = Restoring(world, offsets=IntRange(80, 99))
@@ -138,7 +138,7 @@ def test_the_share_of_a_part_counts_from_its_begin() -> None:
     assert all(share == (next_offset - 80) / 20 for next_offset, share in seen)
 
 
-def test_progress_is_told_in_every_turn_and_stopping_ends_it() -> None:
+def test_progress_is_reported_in_every_turn_and_stop_ends_the_restore() -> None:
     world = restorable()
     world.put(0, 99)
     restoring = Restoring(world)
@@ -163,7 +163,7 @@ def test_progress_is_told_in_every_turn_and_stopping_ends_it() -> None:
 # --- patience ---------------------------------------------------------------------------------------------------------
 
 
-def test_waiting_for_its_turn_takes_no_patience() -> None:
+def test_waiting_for_a_turn_does_not_count_as_a_stall() -> None:
     world = restorable()
     for n in range(2):
         world.put(n, n, partition=0)
@@ -174,7 +174,7 @@ def test_waiting_for_its_turn_takes_no_patience() -> None:
     assert (restoring.failed, restoring.done) == ({}, {0, 1})
 
 
-def test_a_partition_that_does_not_move_fails_and_says_how_to_go_on() -> None:
+def test_a_stalled_partition_fails_and_says_how_to_resume() -> None:
     world = restorable()
     world.put(0, 9)
     world.put(0, 9, partition=1)
@@ -183,14 +183,14 @@ def test_a_partition_that_does_not_move_fails_and_says_how_to_go_on() -> None:
         world.target.fail_next(C, fate=FailureKind.STALLED)
         restoring.turn(seconds=2)
     assert restoring.done == {1}
-    assert restoring.failed == {0: f"no progress for {PATIENCE}; run the restore again to go on"}
+    assert restoring.failed == {0: f"no progress for {PATIENCE}; run the restore again to resume it"}
     world.target._failing.clear()
     again = Restoring(world)
     again.finish()
     assert world.offsets(C) == numbers((0, 9))
 
 
-def test_an_archive_that_is_away_for_less_than_that_is_waited_for() -> None:
+def test_an_archive_that_is_unavailable_for_less_time_is_waited_for() -> None:
     world = restorable()
     world.put(0, 9)
     restoring = Restoring(world)
@@ -206,7 +206,7 @@ def test_an_archive_that_is_away_for_less_than_that_is_waited_for() -> None:
 
 
 def gappy() -> World:
-    """Partition 0 lacks 10 to 19, partition 1 nothing."""
+    """Partition 0 lacks offsets 10 to 19, partition 1 is complete."""
     world = restorable()
     world.put(0, 9)
     world.put(20, 29)
@@ -215,7 +215,7 @@ def gappy() -> World:
 
 
 @pytest.mark.parametrize("offsets", [ANY_OFFSET, IntRange(0, 25), IntRange(5, 14)], ids=["all", "over it", "into it"])
-def test_a_gap_that_nobody_recorded_fails_its_partition_only(offsets: IntRange) -> None:
+def test_an_unrecorded_gap_fails_its_partition_only(offsets: IntRange) -> None:
     world = gappy()
     restoring = Restoring(world, offsets=offsets)
     restoring.finish()
@@ -235,7 +235,7 @@ def test_a_gap_that_nobody_recorded_fails_its_partition_only(offsets: IntRange) 
     ids=["all", "over it", "into it", "out of it"],
 )
 @pytest.mark.parametrize("recorded", [True, False])
-def test_a_gap_that_is_recorded_or_accepted_is_passed_over_and_told(
+def test_a_recorded_or_accepted_gap_is_passed_over_and_reported(
     offsets: IntRange, passed: OffsetRange, behind: tuple[int, int], recorded: bool
 ) -> None:
     world = gappy()
@@ -244,17 +244,17 @@ def test_a_gap_that_is_recorded_or_accepted_is_passed_over_and_told(
     restoring = Restoring(world, offsets=offsets, skip_missing=not recorded)
     restoring.finish()
     assert restoring.failed == {}
-    assert told(restoring.partitions[0]) == (([passed], []) if recorded else ([], [passed]))
-    assert told(restoring.partitions[1]) == ([], [])
+    assert passed_over(restoring.partitions[0]) == (([passed], []) if recorded else ([], [passed]))
+    assert passed_over(restoring.partitions[1]) == ([], [])
     assert world.offsets(C) == numbers((offsets.low, 9), behind)
 
 
-def told(partition: RestoringPartition) -> tuple[list[OffsetRange], list[OffsetRange]]:
-    """What was passed over: written down, and not explained."""
+def passed_over(partition: RestoringPartition) -> tuple[list[OffsetRange], list[OffsetRange]]:
+    """Gaps that were passed over: recorded ones, and unrecorded ones."""
     return partition.recorded, partition.missing
 
 
-def test_a_gap_that_was_accepted_is_written_down_with_the_position_that_passes_it() -> None:
+def test_an_accepted_gap_is_recorded_with_the_position_behind_it() -> None:
     world = gappy()
     restoring = Restoring(world, skip_missing=True)
     while (world.checkpoint() or 0) <= 10:
@@ -263,7 +263,7 @@ def test_a_gap_that_was_accepted_is_written_down_with_the_position_that_passes_i
     (skipped,) = world.target.skipped
     assert (skipped.key, skipped.offsets) == (key(), OffsetRange(10, 19))
 
-    world.put(10, 19)  # it comes back: too late for this restore, which has to say so
+    world.put(10, 19)  # stored again: too late for this restore, which has to report it
     again = Restoring(world)
     again.finish()
     assert again.failed == {}
@@ -288,7 +288,7 @@ def test_a_gap_is_given_up_with_its_transaction_or_not_at_all(keep: int) -> None
     assert world.offsets(C) == (numbers((0, 9), (20, 29)) if keep else numbers((0, 29)))
 
 
-def test_a_gap_that_was_filled_since_the_plan_is_none() -> None:
+def test_a_gap_that_was_filled_since_the_plan_is_no_gap() -> None:
     world = gappy()
     restoring = Restoring(world)
     world.put(10, 19)
@@ -310,7 +310,7 @@ def test_a_segment_that_is_removed_meanwhile_is_missed(which: int) -> None:
 
 @pytest.mark.parametrize("which", [0, 1, 2])
 @pytest.mark.parametrize("recorded", [True, False])
-def test_what_retention_removes_meanwhile_is_passed_over_and_told(which: int, recorded: bool) -> None:
+def test_segments_that_retention_removes_meanwhile_are_passed_over_and_reported(which: int, recorded: bool) -> None:
     world = restorable()
     segments = [world.put(0, 9), world.put(10, 19), world.put(20, 29)]
     restoring = Restoring(world, skip_missing=not recorded)
@@ -320,7 +320,7 @@ def test_what_retention_removes_meanwhile_is_passed_over_and_told(which: int, re
     world.remove(gone)
     restoring.finish()
     assert restoring.failed == {}
-    assert told(restoring.partitions[0]) == (([gone.offsets], []) if recorded else ([], [gone.offsets]))
+    assert passed_over(restoring.partitions[0]) == (([gone.offsets], []) if recorded else ([], [gone.offsets]))
     assert world.offsets(C) == [o for o in range(30) if o not in gone.offsets]
 
 
@@ -340,7 +340,7 @@ def test_segments_that_are_merged_meanwhile_are_not_missed() -> None:
 
 
 class OpenedStore(FailingStore):
-    """Knows what was opened."""
+    """Records which objects were opened."""
 
     def __init__(self, clock: HandClock) -> None:
         super().__init__(clock)
@@ -351,7 +351,7 @@ class OpenedStore(FailingStore):
         return super().open(key)
 
 
-def test_what_lies_outside_the_range_is_not_opened() -> None:
+def test_segments_outside_the_range_are_not_opened() -> None:
     world = restorable()
     segments = [world.put(10 * n, 10 * n + 9) for n in range(6)]
     objects = OpenedStore(world.clock)
@@ -364,7 +364,7 @@ def test_what_lies_outside_the_range_is_not_opened() -> None:
     assert objects.opened == {f"data/{segment}" for segment in segments[1:4]}
 
 
-def test_only_the_stamps_that_are_wanted() -> None:
+def test_only_records_in_the_time_range_are_restored() -> None:
     world = restorable()
     for n in range(4):
         world.put(10 * n, 10 * n + 9)
@@ -390,7 +390,7 @@ def test_a_damaged_segment_fails_its_partition_only() -> None:
     assert world.offsets(C) == numbers((0, 9))
 
 
-def test_a_damaged_segment_is_not_missing_so_it_is_not_passed_over() -> None:
+def test_a_damaged_segment_is_not_passed_over_as_missing() -> None:
     world = restorable()
     segments = [world.put(10 * n, 10 * n + 9) for n in range(3)]
     world.damage(segments[1])
@@ -399,7 +399,7 @@ def test_a_damaged_segment_is_not_missing_so_it_is_not_passed_over() -> None:
     assert "corrupt segment" in restoring.failed[0]
 
 
-def test_another_segment_takes_a_damaged_ones_place() -> None:
+def test_another_segment_replaces_a_damaged_one() -> None:
     world = restorable()
     for n in range(4):
         world.put(10 * n, 10 * n + 9)
@@ -411,7 +411,7 @@ def test_another_segment_takes_a_damaged_ones_place() -> None:
     assert world.offsets(C) == numbers((0, 39))
 
 
-def test_another_that_was_stored_since_takes_its_place_as_well() -> None:
+def test_a_segment_stored_since_replaces_a_damaged_one_too() -> None:
     world = restorable()
     damaged = world.put(0, 9, level=1)
     other = world.put(0, 19)
@@ -428,7 +428,7 @@ def test_another_that_was_stored_since_takes_its_place_as_well() -> None:
 
 
 @pytest.mark.parametrize("keep", [0, 1], ids=["not committed", "committed"])
-def test_nothing_is_done_twice_or_left_out_when_a_commit_is_not_known(keep: int) -> None:
+def test_an_unknown_commit_neither_repeats_nor_loses_records(keep: int) -> None:
     world = restorable()
     world.put(0, 19)
     restoring = Restoring(world)
@@ -444,7 +444,7 @@ def test_nothing_is_done_twice_or_left_out_when_a_commit_is_not_known(keep: int)
     assert world.offsets(C) == numbers((0, 19))
 
 
-def test_a_position_that_cannot_be_read_is_asked_for_again() -> None:
+def test_a_position_that_cannot_be_read_is_requested_again() -> None:
     world = restorable()
     world.put(0, 9)
     restoring = Restoring(world)
@@ -467,7 +467,7 @@ def test_positions_that_conflict_fail_the_partition() -> None:
     assert restoring.failed == {0: "both cannot be true"}
 
 
-def test_a_refused_record_fails_its_partition_and_what_lies_before_it_is_delivered() -> None:
+def test_a_rejected_record_fails_its_partition_after_the_records_before_it() -> None:
     world = restorable()
     for p in (0, 1):
         world.put(0, 19, partition=p)
@@ -479,7 +479,7 @@ def test_a_refused_record_fails_its_partition_and_what_lies_before_it_is_deliver
     assert (world.offsets(C), world.offsets(D)) == (numbers((0, 12)), numbers((0, 19)))
 
 
-def test_it_goes_on_from_the_checkpoints() -> None:
+def test_a_restore_resumes_from_its_checkpoints() -> None:
     world = restorable()
     world.put(0, 29)
     world.target.checkpoints[key()] = Checkpoint(12, "id-copy", world.clock.at, Author.EXACTLY_ONCE)
@@ -504,10 +504,10 @@ def test_following_delivers_what_is_stored_later_and_never_ends() -> None:
     assert not restoring.partitions[0].is_over
 
 
-def test_following_begins_where_it_is_told_to_also_when_nothing_is_there_yet() -> None:
+def test_following_begins_at_the_given_offset_before_anything_is_stored() -> None:
     world = restorable()
     world.put(0, 3)
-    world.put(6, 9)  # a gap that is none of its business
+    world.put(6, 9)  # a gap outside the selection
     restoring = Restoring(world, offsets=IntRange(15), follow=EVERY)
     restoring.turn(40, seconds=1)
     assert world.offsets(C) == []
@@ -526,7 +526,7 @@ def test_following_waits_for_a_segment_that_is_late() -> None:
     assert world.offsets(C) == numbers((0, 29))
 
 
-def test_following_asks_no_more_often_when_the_archive_is_away() -> None:
+def test_following_lists_no_more_often_when_the_archive_is_unavailable() -> None:
     world = restorable()
     world.put(0, 9)
     restoring = Restoring(world, follow=EVERY)
@@ -541,7 +541,7 @@ def test_following_asks_no_more_often_when_the_archive_is_away() -> None:
     assert world.offsets(C) == numbers((0, 19))
 
 
-def test_following_reports_what_arrives_behind_where_it_began() -> None:
+def test_following_reports_segments_stored_before_its_start() -> None:
     world = restorable()
     world.put(20, 29)
     restoring = Restoring(world, follow=EVERY)
@@ -557,7 +557,7 @@ def test_following_reports_what_arrives_behind_where_it_began() -> None:
     assert world.offsets(C) == numbers((20, 39))
 
 
-def test_the_same_restore_reports_what_arrived_since() -> None:
+def test_the_same_restore_reports_segments_stored_since() -> None:
     world = restorable()
     world.put(20, 29)
     Restoring(world).finish()
@@ -568,7 +568,7 @@ def test_the_same_restore_reports_what_arrived_since() -> None:
     assert again.partitions[0].missing == [OffsetRange(0, 19)]
 
 
-def test_what_was_not_asked_for_is_not_reported() -> None:
+def test_offsets_outside_the_selection_are_not_reported() -> None:
     world = restorable()
     world.put(0, 29)
     restoring = Restoring(world, offsets=IntRange(20), follow=EVERY)
@@ -577,7 +577,7 @@ def test_what_was_not_asked_for_is_not_reported() -> None:
     assert restoring.partitions[0].missing == []
 
 
-def test_a_follower_without_a_partition_yet_goes_on() -> None:
+def test_a_follower_without_partitions_keeps_waiting() -> None:
     world = restorable()
     world.put(0, 9)
     restorer = Restoring(world, follow=EVERY).restorer
@@ -601,9 +601,9 @@ def numbered(ranges: Iterable[OffsetRange]) -> set[int]:
 
 
 class RestoreMachine(RuleBasedStateMachine):
-    """An archive that is compacted, damaged and thinned while a restore of it fails, crashes and begins again.
+    """An archive that is compacted, damaged and reduced while a restore of it fails, crashes and starts again.
 
-    What was stored in the beginning is the answer. Of that, only what retention or an accident removed may be left out.
+    The records stored at the beginning are expected. Only those that retention or an accident removed may be missing.
     """
 
     @initialize(
@@ -650,7 +650,7 @@ class RestoreMachine(RuleBasedStateMachine):
         return segment
 
     def overlap(self, p: int, start: int, length: int) -> None:
-        """A late owner's, over what others hold."""
+        """A segment of a late owner, over offsets of other segments."""
         covered, end = self.held(p), start
         while end + 1 in covered and end < start + length:
             end += 1
@@ -658,7 +658,7 @@ class RestoreMachine(RuleBasedStateMachine):
             self.put(p, start, end)
 
     def restart(self) -> None:
-        """Another process, from the checkpoints. Whoever had the transactional id before can write nothing more."""
+        """Another process resumes from the checkpoints. The earlier owner of the transactional id is fenced."""
         away, self.world.target.away = self.world.target.away, False  # else it does not begin
         self.running = Restoring(
             self.world,
@@ -716,7 +716,7 @@ class RestoreMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.removals < 2 and self.stored)
     @rule(data=st.data(), recorded=st.sampled_from([True, True, False]))
     def remove(self, data: st.DataObject, recorded: bool) -> None:
-        """Retention, or an accident."""
+        """Retention or an accident removes a segment."""
         segment = data.draw(st.sampled_from(sorted(self.stored)))
         p, offsets = segment.source.partition, segment.offsets
         self.removals += 1
@@ -756,7 +756,7 @@ class RestoreMachine(RuleBasedStateMachine):
 
     @rule(pool=st.sampled_from(["pool", "reading"]))
     def hold(self, pool: str) -> None:
-        """Listings or reads take their time."""
+        """Listings or reads are delayed."""
         getattr(self.running, pool).holding = True
 
     @rule(pool=st.sampled_from(["pool", "reading"]), all_=st.booleans())
@@ -801,16 +801,17 @@ class RestoreMachine(RuleBasedStateMachine):
             until = max([*found, (self.world.checkpoint(p) or 0) - 1])
             left_out = {o for o in wanted if o <= until} - set(found)
             assert left_out <= self.gone[p], "nothing was left out"
-            assert left_out <= self.written_down(p), "and what was is written down, for whoever comes later"
+            assert left_out <= self.written_down(p), "every offset left out is recorded for later readers"
 
     def written_down(self, p: int) -> set[int]:
-        """By whoever lost it, or by whoever passed over it."""
+        """Offsets recorded as missing: by the process that lost them, or by the one that passed over them."""
         source, target = SourcePartition(REGION, "t", p), self.world.target
         recorded = ControlStore(self.world.objects.memory, "data").gap_ranges(source)
         return numbered([*recorded, *(s.offsets for s in target.skipped if s.key.source == source)])
 
     def teardown(self) -> None:
-        """Nothing more goes wrong: what is not whole says why. With the damage mended the next one makes it whole."""
+        """Without further faults every incomplete partition has a reason. After repair the next restore completes
+        it."""
         if not hasattr(self, "running"):
             return
         target = self.world.target
@@ -847,21 +848,21 @@ class RestoreMachine(RuleBasedStateMachine):
         return set() if begin is None or offsets is None else set(range(begin, offsets.next_offset))
 
     def check_reason(self, p: int, partition: RestoringPartition) -> None:
-        at, said = partition.next_offset, partition.failed
-        if said.startswith("corrupt segment"):
-            assert any(at in s.offsets and str(s) in said for s in self.spoiled), said
-        elif said.startswith("no segment holds"):
+        at, reason = partition.next_offset, partition.failed
+        if reason.startswith("corrupt segment"):
+            assert any(at in s.offsets and str(s) in reason for s in self.spoiled), reason
+        elif reason.startswith("no segment holds"):
             assert not self.skip
         else:
-            assert "no progress" in said or "is refused" in said or "injected by the test" in said, said
+            assert "no progress" in reason or "is refused" in reason or "injected by the test" in reason, reason
 
 
 TestRestoreMachine = RestoreMachine.TestCase
 TestRestoreMachine.settings = machine(100)
 
 
-def test_a_restore_whose_checkpoints_are_gone_does_not_begin_anew() -> None:
-    """Their topic was deleted and created again, and then an outcome is not known."""
+def test_a_restore_without_its_checkpoints_does_not_start_again() -> None:
+    """The checkpoint topic was deleted and created again, and then an outcome is not known."""
     world = restorable()
     world.put(0, 39)
     restoring = Restoring(world)

@@ -19,7 +19,7 @@ from tests.ingress.world import REGION, World
 from tests.replicator.restore.restoring import TARGETS, Restoring, restorable
 
 SEGMENTS = 25_000  # of each partition
-LIMIT_SECONDS = 5  # of processor time: planning and the first delivery, without the start of the program
+LIMIT_SECONDS = 5  # processor time of planning and the first delivery, without the start of the program
 SOURCES = [SourcePartition(REGION, "t", target.partition) for target in TARGETS]
 
 

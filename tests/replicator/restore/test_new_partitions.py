@@ -1,4 +1,4 @@
-"""What a restore that follows does about partitions and topics that are stored later."""
+"""Partitions and topics that are stored after a following restore was planned."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def plan_of(*topics: TopicPlan) -> RestorePlan:
     return RestorePlan(id="x", checkpoint_topic="x", topics=list(topics))
 
 
-class Look:
-    """Newcomers whose archive and whose next plan the test says."""
+class Follower:
+    """NewPartitions with an archive and a next plan chosen by the test."""
 
     def __init__(self, plan: RestorePlan) -> None:
         self.clock = HandClock()
@@ -68,58 +68,58 @@ class Look:
         return self.next_plan
 
 
-def test_nothing_new_costs_no_plan() -> None:
-    look = Look(plan_of(topic(0, 1)))
-    assert look.after(1) is None
-    assert look.after(1) is None
-    assert look.planned == 0
+def test_no_plan_is_made_without_new_partitions() -> None:
+    follower = Follower(plan_of(topic(0, 1)))
+    assert follower.after(1) is None
+    assert follower.after(1) is None
+    assert follower.planned == 0
 
 
-def test_what_is_new_is_looked_for_at_its_time_and_found() -> None:
-    look = Look(plan_of(topic(0)))
-    look.comes(plan_of(topic(0, 1)))
-    assert look.after(0.9) is None
-    assert look.after(0.2) == plan_of(topic(0, 1))
+def test_new_partitions_are_listed_on_schedule_and_found() -> None:
+    follower = Follower(plan_of(topic(0)))
+    follower.comes(plan_of(topic(0, 1)))
+    assert follower.after(0.9) is None
+    assert follower.after(0.2) == plan_of(topic(0, 1))
 
 
-def test_what_is_refused_is_told_once_and_looked_at_less_often(caplog: pytest.LogCaptureFixture) -> None:
-    look = Look(plan_of(topic(0)))
-    look.comes(plan_of(topic(0, 1, refused=True)))
-    assert look.after(1) is None
-    assert look.after(AFTER_REFUSAL - 2) is None
-    assert look.planned == 1
-    assert look.after(2) is None
-    assert look.planned == 2
+def test_a_conflict_is_logged_once_and_planned_less_often(caplog: pytest.LogCaptureFixture) -> None:
+    follower = Follower(plan_of(topic(0)))
+    follower.comes(plan_of(topic(0, 1, refused=True)))
+    assert follower.after(1) is None
+    assert follower.after(AFTER_REFUSAL - 2) is None
+    assert follower.planned == 1
+    assert follower.after(2) is None
+    assert follower.planned == 2
     assert caplog.text.count("newcomers_not_restored") == 1
-    look.comes(plan_of(topic(0, 1)))
-    assert look.after(AFTER_REFUSAL) == plan_of(topic(0, 1))
+    follower.comes(plan_of(topic(0, 1)))
+    assert follower.after(AFTER_REFUSAL) == plan_of(topic(0, 1))
 
 
-def test_a_topic_that_was_begun_goes_on_beside_one_that_is_new() -> None:
-    look = Look(plan_of(topic(0)))
+def test_a_started_topic_continues_beside_a_new_one() -> None:
+    follower = Follower(plan_of(topic(0)))
     new = topic(1, name="another")
-    look.comes(plan_of(topic(0, 2, refused=True), new))
-    assert look.after(1) == plan_of(topic(0), new)
+    follower.comes(plan_of(topic(0, 2, refused=True), new))
+    assert follower.after(1) == plan_of(topic(0), new)
 
 
-def test_a_partition_that_the_destination_lacks_is_no_news() -> None:
-    look = Look(plan_of(topic(0, count=1)))
-    look.comes(plan_of(topic(0, 1, count=1)))
-    assert look.after(1) is None
+def test_a_partition_that_the_destination_lacks_is_not_new() -> None:
+    follower = Follower(plan_of(topic(0, count=1)))
+    follower.comes(plan_of(topic(0, 1, count=1)))
+    assert follower.after(1) is None
 
 
-def test_another_life_of_the_source_does_not_take_the_place_of_the_one_that_is_followed() -> None:
-    look = Look(plan_of(topic(0)))
+def test_another_incarnation_of_the_source_does_not_replace_the_followed_one() -> None:
+    follower = Follower(plan_of(topic(0)))
     later = [replace(p, source=replace(p.source, incarnation="later")) for p in topic(0).partitions]
     new = topic(1, name="another")
-    look.comes(plan_of(replace(topic(0), partitions=later), new))
-    assert look.after(1) == plan_of(topic(0), new)
+    follower.comes(plan_of(replace(topic(0), partitions=later), new))
+    assert follower.after(1) == plan_of(topic(0), new)
 
 
 def partition(
     start: int, *, recorded: Sequence[OffsetRange] = (), begin: int | None = None, wanted: int = 0
 ) -> RestorePlan:
-    """Stored from `start` on, by objects that are three days old."""
+    """A partition stored from `start` on, in objects that are three days old."""
     stored = replace(info(start, 19), stored_at=T0 - timedelta(days=3))
     one = replace(planned([stored]), recorded=list(recorded), archive_begin=begin, wanted_from=wanted)
     return plan_of(replace(topic(0), partitions=[one]))
@@ -138,14 +138,14 @@ def partition(
         (partition(10, begin=5, recorded=[OffsetRange(6, 9)]), False),
     ],
 )
-def test_what_may_not_be_the_first_is_waited_for(plan: RestorePlan, begins: bool) -> None:
+def test_a_segment_that_may_not_be_the_first_is_held_back(plan: RestorePlan, begins: bool) -> None:
     assert Settling().settled(plan, T0) == (plan if begins else plan_of())
     begun = replace(plan.partitions[0], checkpoint=at(5))
     plan = plan_of(replace(topic(0), partitions=[begun]))
     assert Settling().settled(plan, T0) == plan
 
 
-def test_how_long_counts_from_the_first_sight(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_wait_counts_from_the_first_listing(caplog: pytest.LogCaptureFixture) -> None:
     settling, ten = Settling(), partition(10)
     assert settling.settled(ten, T0) == plan_of()
     assert settling.settled(ten, T0 + timedelta(minutes=29)) == plan_of()
@@ -155,20 +155,20 @@ def test_how_long_counts_from_the_first_sight(caplog: pytest.LogCaptureFixture) 
     assert "--offsets 10-" in caplog.records[0].next  # type: ignore[attr-defined]
 
 
-def test_where_the_archive_begins_is_waited_for_without_end() -> None:
+def test_a_recorded_start_of_the_archive_is_waited_for_without_limit() -> None:
     settling = Settling()
     for days in range(3):
         assert settling.settled(partition(10, begin=0), T0 + timedelta(days=days)) == plan_of()
 
 
-def test_an_archive_that_is_away_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_unavailable_archive_is_listed_again(caplog: pytest.LogCaptureFixture) -> None:
     def away() -> None:
         raise StoreUnavailable("as the test says")
 
-    look = Look(plan_of(topic(0)))
-    look.comes(plan_of(topic(0, 1)))
-    look.trouble = away
-    assert look.after(1) is None
+    follower = Follower(plan_of(topic(0)))
+    follower.comes(plan_of(topic(0, 1)))
+    follower.trouble = away
+    assert follower.after(1) is None
     assert "as the test says" in caplog.records[-1].reason  # type: ignore[attr-defined]
-    look.trouble = lambda: None
-    assert look.after(AFTER_REFUSAL) is not None
+    follower.trouble = lambda: None
+    assert follower.after(AFTER_REFUSAL) is not None

@@ -24,7 +24,7 @@ def test_an_archive_of_the_ancestor_is_restored_and_verified(
     name = place.unique("restored")
     selection = [TOPIC, "--region", REGION, "--rename", f"{TOPIC}={name}"]
     code, text = commands.run("restore", *selection)
-    assert (code, "--partition-count" in text) == (1, True), text  # its footers do not tell; neither do we guess
+    assert (code, "--partition-count" in text) == (1, True), text  # not in its footers, and not guessed
     assert name not in place.cluster.topics()
     code, text = commands.run("restore", *selection, "--partition-count", "1")
     assert code == 0, text

@@ -100,7 +100,7 @@ def _check_restore(place: Place, archive: Archive, choice: Choice, stopped_after
 
 
 @pytest.mark.parametrize("examples", [4, pytest.param(200, marks=pytest.mark.long)])
-def test_any_part_of_any_history(make_place: Callable[[], Place], examples: int) -> None:
+def test_any_selection_of_any_history_is_restored(make_place: Callable[[], Place], examples: int) -> None:
     """The same on fakes, with failures, is tests/replicator/restore/test_executor.py's; shrinking takes too long."""
 
     @settings(max_examples=examples, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
@@ -115,7 +115,7 @@ def one_segment(partition: int, start: int = 0, end: int = 29) -> History:
     return History(partition, "", [Stored(OffsetRange(start, end), 0)], [], ())
 
 
-def test_machines_that_share_a_topic_may_both_find_it_absent(make_place: Callable[[], Place]) -> None:
+def test_restores_that_share_a_topic_may_both_create_it(make_place: Callable[[], Place]) -> None:
     with closing(make_place()) as place, ExitStack() as opened:
         parts = [one_segment(0), one_segment(1)]
         Archive(parts, has_second_life=False).write(place.objects, TOPIC)
@@ -129,7 +129,7 @@ def test_machines_that_share_a_topic_may_both_find_it_absent(make_place: Callabl
             assert place.restored(name, number) == expected([r for r in part.rows if r["offset"] <= 29])
 
 
-def test_what_was_delivered_is_compared_although_the_archive_has_more_by_now(make_place: Callable[[], Place]) -> None:
+def test_delivered_offsets_are_compared_although_the_archive_holds_more(make_place: Callable[[], Place]) -> None:
     with closing(make_place()) as place:
         Archive([one_segment(0)], has_second_life=False).write(place.objects, TOPIC)
         selection = select(name := place.unique("drilled"), Choice())
@@ -142,8 +142,8 @@ def test_what_was_delivered_is_compared_although_the_archive_has_more_by_now(mak
             assert not verification.same_as_target(source, place.config, name).is_equal
 
 
-def test_followed_it_goes_on_with_what_is_stored_later(make_place: Callable[[], Place]) -> None:
-    """A warm standby: nobody tells it of new segments, and it ends when it is told to."""
+def test_a_following_restore_delivers_segments_stored_later(make_place: Callable[[], Place]) -> None:
+    """A warm standby: it gets no notification of new segments, and it ends when it is stopped."""
 
     with closing(make_place()) as place:
         first, later = one_segment(0), one_segment(0, 30, 59)
@@ -157,7 +157,7 @@ def test_followed_it_goes_on_with_what_is_stored_later(make_place: Callable[[], 
                 assert wait_until(lambda: len(restored(place, name)) == 30, PATIENCE)
                 later.write(place.objects, TOPIC)
                 assert wait_until(lambda: len(restored(place, name)) == 60, PATIENCE)
-                one_segment(1, 0, 9).write(place.objects, TOPIC)  # of which nothing was stored before
+                one_segment(1, 0, 9).write(place.objects, TOPIC)  # a partition without segments before
                 assert wait_until(lambda: len(place.restored(name, 1)) == 10, PATIENCE)
                 assert wait_until(lambda: len(restored(place, name)) == 60, PATIENCE), "nor again"
             finally:
@@ -173,7 +173,7 @@ def created_again(place: Place, name: str) -> None:
     place.cluster.create(name)
 
 
-def test_a_target_that_is_created_again_is_no_success(make_place: Callable[[], Place]) -> None:
+def test_a_recreated_target_is_a_failure(make_place: Callable[[], Place]) -> None:
     with closing(make_place()) as place:
         fill(place.objects, TOPIC, 1, 4)  # 48,000 records
         name, half = place.unique("replaced"), threading.Event()
@@ -187,14 +187,14 @@ def test_a_target_that_is_created_again_is_no_success(make_place: Callable[[], P
         with Restore(place.config, select(name, Choice()), options=options) as restore:
             [outcome] = restore.run(restore.plan(), told)
         assert half.is_set()
-        assert re.search(f"{name} was deleted and created again.*begin another restore, by --id", outcome.failed)
+        assert re.search(f"{name} was deleted and created again.*start another restore with --id", outcome.failed)
         assert (outcome.is_whole, outcome.is_done, outcome.records) == (False, False, 0)
         with Restore(place.config, select(name, Choice())) as restore:
             assert ConflictKind.OTHER_TARGET in {o.what for o in restore.plan().everything_objected}
 
 
-def test_a_target_that_is_created_again_behind_the_last_record_is_no_success(make_place: Callable[[], Place]) -> None:
-    """All of it was delivered, and nobody has looked since: the last word needs a look."""
+def test_a_target_recreated_after_the_last_record_is_a_failure(make_place: Callable[[], Place]) -> None:
+    """Everything was delivered before the last check of the topic ids: the end of the restore checks them once more."""
     with closing(make_place()) as place:
         Archive([one_segment(0)], has_second_life=False).write(place.objects, TOPIC)
         name = place.unique("replaced")
@@ -211,11 +211,11 @@ def test_a_target_that_is_created_again_behind_the_last_record_is_no_success(mak
         assert (outcome.is_whole, outcome.records) == (False, 0)
 
 
-def test_a_right_that_is_missing_fails_what_needs_it(
+def test_a_missing_permission_fails_only_what_needs_it(
     make_place: Callable[[], Place], unique: Callable[[str], str]
 ) -> None:
-    """One topic does not hold up the other; without the transactional id nothing goes. Given the rights, the same
-    restore goes on where it stands. What it is allowed here is what it needs."""
+    """One topic does not block the other; without the transactional id nothing is restored. With the permissions the
+    same restore resumes. The permissions granted here are exactly those that it needs."""
     with closing(make_place()) as place:
         parts = Archive([one_segment(0)], has_second_life=False)
         for topic in ("good", "bad"):

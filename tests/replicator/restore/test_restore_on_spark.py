@@ -66,7 +66,7 @@ def test_a_cluster_that_loses_a_worker(stack: LocalStack, unique: Callable[[str]
 
 
 def test_a_superseded_attempt_is_no_failure(stack: LocalStack, unique: Callable[[str], str], tmp_path: Path) -> None:
-    """Spark takes the large partition for a straggler, and begins it once more on the other host."""
+    """Spark treats the large partition as a straggler and starts it once more on the other host."""
     (port,) = free_ports(1)
     speculating = {
         "spark.speculation": "true",
@@ -107,7 +107,7 @@ def keys(place: Place) -> list[str]:
 
 
 def stages_at(port: int) -> list[Mapping[str, Any]]:
-    """As Spark's own pages tell of them."""
+    """The stages, from Spark's REST API; empty if it does not answer."""
     pages = f"http://{HOST}:{port}/api/v1/applications"
     try:
         with urllib.request.urlopen(pages, timeout=10) as answer:
@@ -146,7 +146,7 @@ def test_verified_by_a_cluster_that_loses_a_worker(
 
 
 def test_drilled_by_a_cluster(stack: LocalStack, unique: Callable[[str], str], tmp_path: Path) -> None:
-    """What was restored is compared where it was restored, too: not in the process that drills."""
+    """Restored records are compared on Spark, too, not in the process of the drill."""
     crossing = Crossing(tmp_path / "events")
     with (
         closing(Place(stack, unique, tmp_path)) as place,

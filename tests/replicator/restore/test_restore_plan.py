@@ -1,4 +1,4 @@
-"""The rules of a restore plan: what is read, what is missing, and what is said against it."""
+"""The rules of a restore plan: what is read, what is missing, and its conflicts."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def offsets_of(ranges: Iterable[OffsetRange]) -> list[int]:
 
 @settings(max_examples=300, deadline=None)
 @given(infos=_infos, recorded=st.lists(_range, max_size=4), wanted=_wanted)
-def test_plan_is_what_brute_force_says(infos: list[SegmentInfo], recorded: list[OffsetRange], wanted: IntRange) -> None:
+def test_plan_equals_brute_force(infos: list[SegmentInfo], recorded: list[OffsetRange], wanted: IntRange) -> None:
     plan = planned(iter(infos), recorded=iter(recorded), wanted=wanted)
     stored = {offset for i in infos for offset in offsets_of([i.segment.offsets])}
     within = {o for o in range(END) if stored and min(stored) <= o <= max(stored) and wanted.low <= o <= wanted.high}
@@ -114,10 +114,10 @@ def test_plan_is_the_same_for_the_same_listing(
     assert (again.offsets, again.infos, again.missing) == (first.offsets, first.infos, first.missing)
 
 
-def test_what_lies_before_the_archive_is_no_gap() -> None:
+def test_offsets_before_the_archive_are_no_gap() -> None:
     plan = planned([info(100, 199)], recorded=[OffsetRange(0, 49)])
     assert (plan.offsets, plan.missing) == (OffsetRange(100, 199), [])
-    assert plan.recorded == [OffsetRange(0, 49)], "but it is told"
+    assert plan.recorded == [OffsetRange(0, 49)], "but it is reported"
 
 
 def test_a_range_that_ends_in_a_gap_misses_its_end() -> None:
@@ -125,17 +125,17 @@ def test_a_range_that_ends_in_a_gap_misses_its_end() -> None:
     assert (plan.offsets, plan.missing) == (OffsetRange(0, 14), [OffsetRange(10, 14)])
 
 
-def test_nothing_stored_is_nothing_to_do() -> None:
+def test_an_empty_archive_leaves_nothing_to_do() -> None:
     plan = planned([])
     assert (plan.offsets, plan.next_offset, plan.is_done, plan.size_bytes) == (None, None, True, 0)
 
 
-def test_a_range_behind_everything_begins_there_once_something_comes() -> None:
+def test_a_range_beyond_the_archive_begins_at_its_first_offset() -> None:
     plan = planned([info(0, 9)], wanted=IntRange(100))
     assert (plan.offsets, plan.next_offset, plan.is_done) == (None, 100, True)
 
 
-def test_what_is_left_is_what_the_checkpoint_leaves() -> None:
+def test_the_rest_begins_at_the_checkpoint() -> None:
     infos = [info(0, 9, size_bytes=1), info(10, 19, size_bytes=10), info(20, 29, size_bytes=100)]
     plan = planned(infos, checkpoint=at(15))
     assert (plan.next_offset, plan.size_bytes, plan.left) == (15, 110, infos[1:])
@@ -143,7 +143,7 @@ def test_what_is_left_is_what_the_checkpoint_leaves() -> None:
     assert planned(infos, checkpoint=at(30)).is_done
 
 
-# --- what is said against it ------------------------------------------------------------------------------------------
+# --- conflicts -------------------------------------------------------------------------------------------------------
 
 
 def kinds(objections: Iterable[Conflict]) -> list[ConflictKind]:
@@ -158,7 +158,7 @@ def why(objections: Iterable[Conflict]) -> str:
 GAPPY = [info(0, 9), info(20, 29)]
 
 
-def test_gaps_that_nobody_recorded_are_objected_to() -> None:
+def test_unrecorded_gaps_are_a_conflict() -> None:
     assert not kinds(against_gaps([planned(GAPPY, recorded=[OffsetRange(10, 19)]), planned([info(0, 9)])]))
     objections = list(against_gaps([planned(GAPPY)]))
     assert kinds(objections) == [ConflictKind.MISSING]
@@ -177,12 +177,12 @@ EMPTY = {TopicPartition("copy", p): Watermarks(7, 7) for p in range(2)}
 FILLED = {**EMPTY, TopicPartition("copy", 1): Watermarks(7, 8)}
 
 
-def test_an_empty_destination_is_as_it_should_be() -> None:
+def test_an_empty_destination_is_no_conflict() -> None:
     plans = [planned([info(0, 9)], partition=p) for p in range(2)]
     assert not list(against_topic(FACTS, EMPTY, plans, False))
 
 
-def test_foreign_data_is_objected_to() -> None:
+def test_foreign_data_is_a_conflict() -> None:
     objections = list(against_topic(FACTS, FILLED, [planned([info(0, 9)])], False))
     assert kinds(objections) == [ConflictKind.FOREIGN_DATA]
     assert "in partition 1:" in why(objections)
@@ -195,7 +195,7 @@ def test_many_filled_partitions_are_counted() -> None:
     assert "partitions 0, 1, 2, 3, 4 and 2 more" in why(against_topic(TopicFacts("copy", "id", 7), marks, [], False))
 
 
-def test_another_life_of_the_destination_is_objected_to() -> None:
+def test_another_incarnation_of_the_destination_is_a_conflict() -> None:
     objections = list(against_topic(FACTS, FILLED, [planned([info(0, 9)], checkpoint=at(5, "other"))], False))
     assert kinds(objections) == [ConflictKind.OTHER_TARGET]
     assert "it was other" in why(objections)
@@ -203,12 +203,12 @@ def test_another_life_of_the_destination_is_objected_to() -> None:
 
 
 @pytest.mark.parametrize(("said", "topic_id"), [("id", "id"), ("", "id"), ("other", "")])
-def test_the_same_life_is_none_nor_one_without_a_name(said: str, topic_id: str) -> None:
+def test_the_same_or_an_unknown_topic_id_is_no_conflict(said: str, topic_id: str) -> None:
     plan = planned([info(0, 9)], checkpoint=at(5, said))
     assert not list(against_topic(replace(FACTS, topic_id=topic_id), FILLED, [plan], True))
 
 
-def test_fewer_partitions_are_objected_to() -> None:
+def test_fewer_partitions_are_a_conflict() -> None:
     plans = [planned([info(0, 9)], partition=p) for p in (1, 2, 4)]
     objections = list(against_topic(FACTS, EMPTY, plans, False))
     assert kinds(objections) == [ConflictKind.FEWER_PARTITIONS]
@@ -224,7 +224,7 @@ def test_fewer_partitions_are_not_created_either() -> None:
     assert "--partition-count 3" in why(objections)
 
 
-def test_a_destination_that_was_deleted_meanwhile_is_objected_to() -> None:
+def test_a_destination_deleted_meanwhile_is_a_conflict() -> None:
     objections = list(against_creation("copy", 1, [planned([info(0, 9)], checkpoint=at(5))]))
     assert kinds(objections) == [ConflictKind.OTHER_TARGET]
     assert "--id" in why(objections)
@@ -251,20 +251,20 @@ def against(
     return list(against_settings("copy", configs, limits, footers, NOW))
 
 
-def test_nothing_is_said_against_settings_that_take_everything() -> None:
+def test_configs_that_accept_everything_are_no_conflict() -> None:
     assert not against({}, footer())
     assert not against({"max.message.bytes": "1000"})
     assert not against({"retention.ms": "1"}, footer(stamps=None))
 
 
 @pytest.mark.parametrize(("limit", "objected"), [(100 + BATCH_OVERHEAD_BYTES, 0), (99 + BATCH_OVERHEAD_BYTES, 1)])
-def test_large_records_are_objected_to(limit: int, objected: int) -> None:
+def test_large_records_are_a_conflict(limit: int, objected: int) -> None:
     objections = against({"max.message.bytes": str(limit)}, footer(largest=5), footer(largest=100))
     assert kinds(objections) == [ConflictKind.LARGE_RECORDS] * objected
     assert all("has 100 bytes" in o.why and "raise it" in o.why for o in objections)
 
 
-def test_append_time_is_objected_to_and_makes_the_stamps_no_matter() -> None:
+def test_append_time_is_a_conflict_and_timestamps_are_not_checked() -> None:
     configs = {"message.timestamp.type": "LogAppendTime", "retention.ms": "1"}
     objections = against(configs, footer(stamps=(0, 0)), limits=(0, 0))
     assert kinds(objections) == [ConflictKind.TIMESTAMPS]
@@ -279,7 +279,7 @@ def test_append_time_is_objected_to_and_makes_the_stamps_no_matter() -> None:
         ((NOW_MS, NOW_MS + 11), True),
     ],
 )
-def test_stamps_that_the_topic_does_not_take_are_objected_to(stamps: tuple[int, int], objected: bool) -> None:
+def test_timestamps_that_the_topic_rejects_are_a_conflict(stamps: tuple[int, int], objected: bool) -> None:
     objections = against({}, footer(stamps=None), footer(stamps=stamps), limits=(100, 10))
     assert kinds(objections) == [ConflictKind.TIMESTAMPS] * objected
     assert all("raise its message.timestamp.before.max.ms" in o.why for o in objections)
@@ -293,7 +293,7 @@ def test_stamps_that_the_topic_does_not_take_are_objected_to(stamps: tuple[int, 
         ({"retention.ms": "-1"}, False),
     ],
 )
-def test_records_that_the_broker_would_delete_are_objected_to(configs: Mapping[str, str], objected: bool) -> None:
+def test_records_that_the_broker_would_delete_are_a_conflict(configs: Mapping[str, str], objected: bool) -> None:
     objections = against(configs, footer(stamps=(NOW_MS - 1001, NOW_MS)))
     assert kinds(objections) == [ConflictKind.RETENTION] * objected
     assert all("-1" in o.why for o in objections)
@@ -307,7 +307,7 @@ def test_records_that_the_broker_would_delete_are_objected_to(configs: Mapping[s
         ("compact,delete", [ConflictKind.COMPACTED, ConflictKind.RETENTION]),
     ],
 )
-def test_a_compacted_destination_is_objected_to(policy: str, wanted: list[ConflictKind]) -> None:
+def test_a_compacted_destination_is_a_conflict(policy: str, wanted: list[ConflictKind]) -> None:
     configs = {"retention.ms": "1000", "cleanup.policy": policy}
     assert kinds(against(configs, footer(stamps=(NOW_MS - 1001, NOW_MS)))) == wanted
 
@@ -317,7 +317,9 @@ def test_a_compacted_destination_is_objected_to(policy: str, wanted: list[Confli
 
 @settings(deadline=None)
 @given(said=st.sets(st.sampled_from(ConflictKind)), accept=st.sets(st.sampled_from(ConflictKind)))
-def test_only_what_is_named_and_may_be_is_accepted(said: set[ConflictKind], accept: Collection[ConflictKind]) -> None:
+def test_only_named_and_acceptable_conflicts_are_accepted(
+    said: set[ConflictKind], accept: Collection[ConflictKind]
+) -> None:
     answer = accepted([Conflict(what=what, why="why") for what in sorted(said)], accept)
     assert kinds(answer) == sorted(said)
     assert {o.what for o in answer if o.accepted} == said & set(accept) & set(ACCEPTED)
@@ -336,7 +338,7 @@ def topic_plan(*objections: Conflict, partitions: Sequence[PartitionPlan] = ()) 
 
 
 @pytest.mark.parametrize("what", ConflictKind)
-def test_a_plan_is_refused_until_all_is_accepted(what: ConflictKind) -> None:
+def test_a_plan_is_refused_until_every_conflict_is_accepted(what: ConflictKind) -> None:
     against_it = Conflict(what=what, why="why")
     for_it = replace(against_it, accepted=True)
     plan = RestorePlan(id="x", checkpoint_topic="x", topics=[topic_plan(), topic_plan(for_it)])
@@ -345,14 +347,14 @@ def test_a_plan_is_refused_until_all_is_accepted(what: ConflictKind) -> None:
     assert replace(plan, objections=[against_it]).refused
 
 
-def test_stamps_are_changed_only_when_that_is_accepted() -> None:
+def test_timestamps_are_changed_only_if_accepted() -> None:
     stamps = Conflict(what=ConflictKind.TIMESTAMPS, why="why")
     assert not topic_plan().clamps
     assert not topic_plan(stamps).clamps
     assert topic_plan(replace(stamps, accepted=True)).clamps
 
 
-def test_a_plan_says_how_much_it_is_and_how_long_it_lasts() -> None:
+def test_a_plan_reports_size_and_duration() -> None:
     parts = [planned([info(0, 9, size_bytes=60_000_000)]), planned([info(0, 9, size_bytes=30_000_000)], partition=1)]
     topic = replace(topic_plan(partitions=parts), growth=3.0)
     plan = RestorePlan(id="x", checkpoint_topic="x", topics=[topic])

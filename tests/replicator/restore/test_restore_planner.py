@@ -1,4 +1,4 @@
-"""What a restore would do, from an archive and a cluster in memory."""
+"""Plans of a restore from an archive and a cluster in memory."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def only(found: RestorePlan) -> TopicPlan:
     return topic
 
 
-def said(topic: TopicPlan) -> Mapping[ConflictKind, str]:
+def reasons(topic: TopicPlan) -> Mapping[ConflictKind, str]:
     assert all(not o.accepted for o in topic.objections)
     found = {o.what: o.why for o in topic.objections}
     assert len(found) == len(topic.objections), "each once"
@@ -76,8 +76,8 @@ def begin(world: World, next_offset: int = 5, *, topic_id: str = "id-t", partiti
 # --- whether there is anything to restore ---------------------------------------------------------------------------
 
 
-def test_a_window_of_time_that_no_record_lies_in_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With more objects than the planner reads footers of, the restore itself finds out."""
+def test_a_time_window_without_records_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more objects than footers that the planner reads, the restore itself finds that there are none."""
     world = World()
     world.put(0, 9, stamp=1_000)
     world.put(10, 19, stamp=2_000)
@@ -94,7 +94,7 @@ def test_a_window_of_time_that_no_record_lies_in_is_empty(monkeypatch: pytest.Mo
 # --- which topics -----------------------------------------------------------------------------------------------------
 
 
-def test_everything_that_is_wrong_is_said_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     world = World()
     world.put(0, 9)
     world.put(0, 9, topic="again")
@@ -103,15 +103,15 @@ def test_everything_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(ConfigError) as raised:
         plan(world, selection)
     assert len(raised.value.problems) == 4
-    told = str(raised.value)
-    assert "absent: nothing of it is stored below a/" in told
-    assert "^none.*: nothing of it is stored below a/" in told
-    assert "t: t would be restored as 'no name'" in told
-    assert "choose by --incarnation: 'the plain place', 'a1b2c3d4e5f6g7h8i9j0kk'" in told
+    text = str(raised.value)
+    assert "absent: nothing of it is stored below a/" in text
+    assert "^none.*: nothing of it is stored below a/" in text
+    assert "t: t would be restored as 'no name'" in text
+    assert "choose one with --incarnation: 'the plain path', 'a1b2c3d4e5f6g7h8i9j0kk'" in text
 
 
 @pytest.mark.parametrize("name", ["..", "__consumer_offsets", "replicator.restore.x"])
-def test_nothing_is_restored_into_what_is_not_a_users_topic(name: str) -> None:
+def test_nothing_is_restored_into_an_internal_or_illegal_topic(name: str) -> None:
     world = World()
     world.put(0, 9)
     with pytest.raises(ConfigError, match="is no name for it"):
@@ -140,7 +140,7 @@ def test_small_topics_come_first_and_of_each_its_small_partitions() -> None:
     assert [p.source.partition for p in found.topics[0].partitions] == [1, 0]
 
 
-def test_only_the_partitions_that_are_wanted() -> None:
+def test_only_selected_partitions_are_planned() -> None:
     world = World()
     for p in range(4):
         world.put(0, 9, partition=p, partitions=4)
@@ -149,14 +149,14 @@ def test_only_the_partitions_that_are_wanted() -> None:
     assert found.partition_count == 4
 
 
-def test_a_renaming_of_what_is_not_asked_for_is_refused() -> None:
+def test_renaming_a_topic_that_is_not_selected_is_refused() -> None:
     world = World()
     world.put(0, 9)
     with pytest.raises(ConfigError, match=r"--rename x=y: x is none of the topics \(t\)"):
         plan(world, select(renaming=Renaming({"x": "y"})))
 
 
-def test_partitions_of_which_nothing_is_stored_are_refused_by_name() -> None:
+def test_partitions_without_segments_are_refused_by_name() -> None:
     world = World()
     for p in (0, 2):
         world.put(0, 9, partition=p)
@@ -164,14 +164,14 @@ def test_partitions_of_which_nothing_is_stored_are_refused_by_name() -> None:
         plan(world, select(partitions=[1]))
 
 
-def test_topics_without_a_wanted_partition_are_left_out() -> None:
+def test_topics_without_a_selected_partition_are_left_out() -> None:
     world = World()
     world.put(0, 9, partition=0)
     world.put(0, 9, partition=5, topic="u")
     assert [t.destination for t in plan(world, select("t", "u", partitions=[5])).topics] == ["u"]
 
 
-def test_renamed_topics_go_where_they_are_told() -> None:
+def test_renamed_topics_are_restored_under_their_new_names() -> None:
     world = World()
     world.put(0, 9)
     world.put(0, 9, topic="u")
@@ -204,7 +204,7 @@ def with_lives(*, claims: Mapping[str, int]) -> World:
 
 
 @pytest.mark.parametrize("last", ["", LIFE])
-def test_the_last_life_is_the_one_that_was_claimed_last(last: str) -> None:
+def test_the_last_incarnation_is_the_one_claimed_last(last: str) -> None:
     world = with_lives(claims={last: 1, next(iter({"", LIFE} - {last})): 0})
     topic = only(plan(world))
     assert topic.life.id == last
@@ -212,12 +212,12 @@ def test_the_last_life_is_the_one_that_was_claimed_last(last: str) -> None:
 
 
 @pytest.mark.parametrize("life", ["", LIFE])
-def test_a_life_that_is_chosen_needs_no_claims(life: str) -> None:
+def test_a_selected_incarnation_needs_no_claims(life: str) -> None:
     assert only(plan(with_lives(claims={}), select(incarnation=life))).life.id == life
 
 
-def test_a_life_that_is_not_stored_is_refused_with_those_that_are() -> None:
-    with pytest.raises(ConfigError, match="no life 'other'; stored are 'the plain place', 'a1b2"):
+def test_an_unknown_incarnation_is_refused_and_the_stored_ones_are_listed() -> None:
+    with pytest.raises(ConfigError, match="no incarnation 'other'; stored: 'the plain path', 'a1b2"):
         plan(with_lives(claims={}), select(incarnation="other"))
 
 
@@ -226,12 +226,12 @@ def test_a_life_that_is_not_stored_is_refused_with_those_that_are() -> None:
     [{"": 0}, {"": 0, LIFE: 0}, {"": 0, LIFE: 2}, {"": 0, LIFE: 1, "a-third-one": 2}],
     ids=["one unclaimed", "the same number", "one between", "the last has nothing stored"],
 )
-def test_lives_of_unknown_order_are_refused(claims: Mapping[str, int]) -> None:
-    with pytest.raises(ConfigError, match="which of its lives is the last is not known; choose by --incarnation"):
+def test_incarnations_of_unknown_order_are_refused(claims: Mapping[str, int]) -> None:
+    with pytest.raises(ConfigError, match="the last incarnation is not known; choose one with --incarnation"):
         plan(with_lives(claims=claims))
 
 
-def test_a_claim_that_says_nothing_is_a_problem_of_its_topic() -> None:
+def test_an_undecodable_claim_is_a_problem_of_its_topic() -> None:
     world = with_lives(claims={"": 0, LIFE: 1})
     world.objects.memory.replace(f"data/a/_control/v1/places/t@{LIFE}", b"rubbish")
     world.put(0, 9, topic="u")
@@ -249,7 +249,7 @@ def test_a_created_topic_has_as_many_partitions_as_the_source_had() -> None:
     world.put(0, 9, partition=0, partitions=3)
     world.put(0, 9, partition=2, partitions=7)  # written later
     topic = only(plan(world))
-    assert (topic.facts, topic.partition_count, said(topic)) == (None, 7, {})
+    assert (topic.facts, topic.partition_count, reasons(topic)) == (None, 7, {})
     assert topic.configs == CREATED_WITH
 
 
@@ -259,24 +259,24 @@ def test_a_created_topic_has_at_least_what_is_stored() -> None:
     assert only(plan(world)).partition_count == 6
 
 
-def test_an_archive_that_does_not_tell_how_many_partitions_there_were_is_objected_to() -> None:
+def test_an_archive_without_a_partition_count_is_a_conflict() -> None:
     world = World()
     for p in (0, 3):
         world.put(0, 9, partition=p, partitions=None)
     topic = only(plan(world))
-    assert set(said(topic)) == {ConflictKind.PARTITION_COUNT}
-    assert "say so with --partition-count" in said(topic)[ConflictKind.PARTITION_COUNT]
+    assert set(reasons(topic)) == {ConflictKind.PARTITION_COUNT}
+    assert "set it with --partition-count" in reasons(topic)[ConflictKind.PARTITION_COUNT]
     topic = only(plan(world, accept=[ConflictKind.PARTITION_COUNT]))
     assert (topic.refused, topic.partition_count) == (False, 4)
     topic = only(plan(world, partition_count=6))
-    assert (said(topic), topic.partition_count) == ({}, 6)
+    assert (reasons(topic), topic.partition_count) == ({}, 6)
 
 
-def test_a_wish_for_fewer_partitions_than_are_stored_is_objected_to() -> None:
+def test_fewer_partitions_than_are_stored_are_a_conflict() -> None:
     world = World()
     world.put(0, 9, partition=3)
     topic = only(plan(world, partition_count=3))
-    assert set(said(topic)) == {ConflictKind.FEWER_PARTITIONS}
+    assert set(reasons(topic)) == {ConflictKind.FEWER_PARTITIONS}
     assert topic.partition_count == 3
 
 
@@ -291,7 +291,7 @@ def test_a_created_topic_has_room_for_the_largest_record() -> None:
     assert only(plan(world, configs=wish)).configs == {**CREATED_WITH, **wish}
 
 
-def test_a_destination_that_was_deleted_since_the_restore_began_is_not_taken_for_restored() -> None:
+def test_a_destination_deleted_since_the_restore_began_is_not_complete() -> None:
     world = World()
     world.put(0, 9)
     begin(world, 10)
@@ -304,7 +304,7 @@ def test_a_destination_that_was_deleted_since_the_restore_began_is_not_taken_for
 
 
 def existing(*, partitions: int = 2, settings: Mapping[str, str] | None = None, stamp: int | None = None) -> World:
-    """An archive of partitions 0 and 1, and the topic, empty."""
+    """An archive of partitions 0 and 1, and the empty topic."""
     world = World()
     for p in (0, 1):
         world.put(0, 9, partition=p, stamp=stamp, value=bytes(1000))
@@ -313,38 +313,38 @@ def existing(*, partitions: int = 2, settings: Mapping[str, str] | None = None, 
     return world
 
 
-def test_an_empty_topic_is_taken_as_it_is() -> None:
+def test_an_empty_topic_is_used_as_it_is() -> None:
     topic = only(plan(existing(partitions=4), partition_count=9))
-    assert (said(topic), topic.configs, topic.partition_count) == ({}, {}, 4)
+    assert (reasons(topic), topic.configs, topic.partition_count) == ({}, {}, 4)
     assert topic.facts is not None
 
 
-def test_foreign_data_is_seen() -> None:
+def test_foreign_data_is_found() -> None:
     world = existing()
     world.broker.append(TopicPartition("t", 1), b"theirs")
-    assert set(said(only(plan(world)))) == {ConflictKind.FOREIGN_DATA}
+    assert set(reasons(only(plan(world)))) == {ConflictKind.FOREIGN_DATA}
     world.broker.trim(TopicPartition("t", 1), 1)
-    assert not said(only(plan(world))), "none is left"
+    assert not reasons(only(plan(world))), "none is left"
 
 
-def test_what_other_partitions_hold_is_foreign_to_a_whole_topic_only() -> None:
+def test_records_of_other_partitions_are_foreign_to_a_whole_topic_only() -> None:
     world = existing(partitions=2)
     world.broker.append(TopicPartition("t", 1), b"somebody else's")
-    assert set(said(only(plan(world)))) == {ConflictKind.FOREIGN_DATA}
-    assert not said(only(plan(world, select(partitions=[0]))))
-    assert set(said(only(plan(world, select(partitions=[1]))))) == {ConflictKind.FOREIGN_DATA}
+    assert set(reasons(only(plan(world)))) == {ConflictKind.FOREIGN_DATA}
+    assert not reasons(only(plan(world, select(partitions=[0]))))
+    assert set(reasons(only(plan(world, select(partitions=[1]))))) == {ConflictKind.FOREIGN_DATA}
 
 
-def test_what_this_restore_wrote_is_not_foreign() -> None:
+def test_records_of_this_restore_are_not_foreign() -> None:
     world = existing()
     world.broker.append(TopicPartition("t", 0), b"ours")
     begin(world)
     topic = only(plan(world))
-    assert not said(topic)
+    assert not reasons(topic)
     assert sorted((p.source.partition, p.next_offset) for p in topic.partitions) == [(0, 5), (1, 0)]
 
 
-def test_another_life_of_the_topic_is_not_gone_on_with() -> None:
+def test_a_restore_is_not_resumed_into_another_incarnation() -> None:
     world = existing()
     begin(world, topic_id="id-before")
     found = plan(world, accept=list(ConflictKind))
@@ -352,15 +352,15 @@ def test_another_life_of_the_topic_is_not_gone_on_with() -> None:
     assert found.refused
 
 
-def test_checkpoints_that_conflict_are_told() -> None:
+def test_conflicting_checkpoints_are_reported() -> None:
     world = existing()
     world.target.conflicts[CheckpointKey(SourcePartition(REGION, "t", 0), "t")] = CheckpointConflict("both")
     with pytest.raises(CheckpointConflict):
         plan(world)
 
 
-def test_fewer_partitions_are_seen() -> None:
-    assert set(said(only(plan(existing(partitions=1))))) == {ConflictKind.FEWER_PARTITIONS}
+def test_fewer_partitions_are_found() -> None:
+    assert set(reasons(only(plan(existing(partitions=1))))) == {ConflictKind.FEWER_PARTITIONS}
 
 
 NOW_MS = 1_767_225_600_000  # of the clock that tests have
@@ -377,20 +377,20 @@ YEAR_MS = 365 * 24 * 3_600_000
         ({"retention.ms": str(YEAR_MS // 2)}, ConflictKind.RETENTION),
     ],
 )
-def test_settings_that_the_records_do_not_pass_are_seen(settings: Mapping[str, str], what: ConflictKind) -> None:
+def test_configs_that_reject_the_records_are_found(settings: Mapping[str, str], what: ConflictKind) -> None:
     world = existing(settings=settings, stamp=NOW_MS - YEAR_MS)
-    assert set(said(only(plan(world)))) == {what}
+    assert set(reasons(only(plan(world)))) == {what}
     topic = only(plan(world, accept=[what]))
     assert not topic.refused
     assert topic.clamps == (what is ConflictKind.TIMESTAMPS)
 
 
-def test_settings_of_years_are_enough() -> None:
+def test_limits_of_years_are_enough() -> None:
     settings = {"retention.ms": str(2 * YEAR_MS), "message.timestamp.before.max.ms": str(2 * YEAR_MS)}
-    assert not said(only(plan(existing(settings=settings, stamp=NOW_MS - YEAR_MS))))
+    assert not reasons(only(plan(existing(settings=settings, stamp=NOW_MS - YEAR_MS))))
 
 
-def test_a_topic_that_may_not_be_looked_at_is_objected_to() -> None:
+def test_a_topic_that_may_not_be_described_is_a_conflict() -> None:
     world = existing()
     world.admin.hides["t"] = "not authorised to describe t"
     found = plan(world, accept=list(ConflictKind), partition_count=2)
@@ -400,30 +400,30 @@ def test_a_topic_that_may_not_be_looked_at_is_objected_to() -> None:
     assert found.refused
 
 
-def test_a_topic_that_the_cluster_would_not_create_is_objected_to() -> None:
+def test_a_topic_that_the_cluster_would_not_create_is_a_conflict() -> None:
     world = World()
     world.put(0, 9)
     world.admin.refuses["t"] = "create topic t: INVALID_CONFIG (Unknown topic config name: retention)"
-    assert said(only(plan(world)))[ConflictKind.NOT_ALLOWED] == world.admin.refuses["t"]
+    assert reasons(only(plan(world)))[ConflictKind.NOT_ALLOWED] == world.admin.refuses["t"]
 
 
 # --- what is stored ---------------------------------------------------------------------------------------------------
 
 
-def test_gaps_are_told_recorded_ones_are_no_objection() -> None:
+def test_recorded_gaps_are_reported_and_no_conflict() -> None:
     world = World()
     world.put(0, 9)
     world.put(20, 29)
     topic = only(plan(world))
-    assert set(said(topic)) == {ConflictKind.MISSING}
+    assert set(reasons(topic)) == {ConflictKind.MISSING}
     assert topic.partitions[0].missing == [OffsetRange(10, 19)]
     world.record_gap(10, 19)
     topic = only(plan(world))
-    assert not said(topic)
+    assert not reasons(topic)
     assert topic.partitions[0].recorded == [OffsetRange(10, 19)]
 
 
-def test_offsets_that_are_not_wanted_are_not_planned() -> None:
+def test_offsets_outside_the_selection_are_not_planned() -> None:
     world = World()
     for n in range(4):
         world.put(10 * n, 10 * n + 9)
@@ -432,16 +432,16 @@ def test_offsets_that_are_not_wanted_are_not_planned() -> None:
     assert [i.segment.offsets.start for i in partition.infos] == [10, 20]
 
 
-def test_a_damaged_segment_does_not_keep_a_plan_from_being_made() -> None:
+def test_a_damaged_segment_does_not_prevent_a_plan() -> None:
     world = World()
     world.damage(world.put(0, 9, partitions=9))
     world.put(0, 9, partition=1, partitions=3)
     topic = only(plan(world))
-    assert (topic.partition_count, topic.footers_read, said(topic)) == (3, 1, {})
+    assert (topic.partition_count, topic.footers_read, reasons(topic)) == (3, 1, {})
 
 
 class ListedStore(FailingStore):
-    """Knows what was listed."""
+    """Records which partitions were listed."""
 
     def __init__(self, clock: HandClock) -> None:
         super().__init__(clock)
@@ -466,7 +466,7 @@ def test_each_partition_is_listed_once() -> None:
     assert [objects.prefixes.count(prefix) for prefix in prefixes] == [1, 0, 1]
 
 
-def test_an_archive_or_a_cluster_that_is_away_is_no_absence() -> None:
+def test_an_unavailable_archive_or_cluster_is_not_an_empty_one() -> None:
     world = existing()
     world.objects.away = {"list"}
     with pytest.raises(StoreUnavailable):
@@ -480,7 +480,7 @@ def test_an_archive_or_a_cluster_that_is_away_is_no_absence() -> None:
         plan(world)
 
 
-def test_a_plan_is_the_same_as_long_as_nothing_changes() -> None:
+def test_an_unchanged_archive_gives_the_same_plan() -> None:
     world = existing()
     world.put(20, 29)
     first = plan(world)
@@ -504,28 +504,28 @@ def test_a_restore_without_a_name_is_named_by_its_selection() -> None:
     assert plan(world, selection, restore_id="x").checkpoint_topic == f"{CHECKPOINTS}x.{selection.digest}"
 
 
-def test_a_name_holds_to_its_selection() -> None:
+def test_an_id_belongs_to_its_selection() -> None:
     world = existing()
     before, now = select(offsets=IntRange(0, 5)), select()
     world.broker.create(checkpoint_topic(before, "x"))
     found = plan(world, now, restore_id="x", accept=list(ConflictKind))
     assert found.refused
     [why] = conflicts(found)
-    assert "x was begun with another selection" in why
+    assert "x was started with another selection" in why
     assert "another --id" in why
     assert not conflicts(plan(world, before, restore_id="x"))
     assert not conflicts(plan(world, now, restore_id="y"))
     assert not conflicts(plan(world, now))
 
 
-def test_a_name_that_begins_like_another_is_another() -> None:
+def test_an_id_with_the_prefix_of_another_is_another() -> None:
     world = existing()
     world.broker.create(checkpoint_topic(select(offsets=IntRange(0, 5)), "x-y"))
     assert not conflicts(plan(world, restore_id="x"))
 
 
 @pytest.mark.parametrize("name", ["x.y", "", "x y", "x" * 101])
-def test_what_is_no_name_is_refused(name: str) -> None:
+def test_an_illegal_id_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="no name for a restore"):
         checkpoint_topic(select(), name)
 
@@ -557,7 +557,7 @@ def test_partitions_and_topics_are_the_same_in_any_order() -> None:
 
 @pytest.fixture
 def forked() -> World:
-    """As `adopt --fork` leaves it: the log forked at 50; the other partition did not, and goes on at 100."""
+    """After `adopt --fork`: the log of one partition forked at 50; the other did not fork and continues at 100."""
     world = World()
     world.put(0, 99)
     world.put(0, 99, partition=1)
@@ -572,8 +572,8 @@ def forked() -> World:
     return world
 
 
-def test_what_was_archived_before_a_fork_is_not_left_out_in_silence(forked: World) -> None:
-    why = said(only(plan(forked)))[ConflictKind.FORKED]
+def test_leaving_out_the_archive_before_a_fork_is_a_conflict(forked: World) -> None:
+    why = reasons(only(plan(forked)))[ConflictKind.FORKED]
     assert "t@id-fork1 holds it from there on (by partition, 0: 50, 1: 100), t what was archived before" in why
     assert "--incarnation '' --partition N" in why
     [accepted] = only(plan(forked, accept=[ConflictKind.FORKED])).objections
@@ -586,7 +586,7 @@ def test_what_was_archived_before_a_fork_is_not_left_out_in_silence(forked: Worl
     }
 
 
-def test_the_proof_of_an_archive_takes_in_what_lies_before_a_fork(forked: World) -> None:
+def test_verification_includes_the_archive_before_a_fork(forked: World) -> None:
     last = [SourcePartition(REGION, "t", n, "id-fork1") for n in (0, 1)]
     before = [SourcePartition(REGION, "t", n) for n in (0, 1)]
     assert list(sources_of(forked.archive, select())) == last
@@ -596,7 +596,7 @@ def test_the_proof_of_an_archive_takes_in_what_lies_before_a_fork(forked: World)
     assert list(with_earlier_forks(forked.archive, select(incarnation="id-fork1"))) == last
 
 
-def test_a_fork_of_a_fork_has_two_places_before_it(forked: World) -> None:
+def test_a_fork_of_a_fork_has_two_earlier_paths(forked: World) -> None:
     again = TopicClaim(
         topic_id="id", cluster_id="c", number=2, claimed_at=forked.clock.at, fork=2, forked_from="t@id-fork1"
     )
@@ -607,7 +607,7 @@ def test_a_fork_of_a_fork_has_two_places_before_it(forked: World) -> None:
 
 
 @pytest.mark.parametrize(("low", "begin"), [(0, 10), (10, 10), (15, 15)])
-def test_where_the_archive_begins_matters_from_where_it_is_wanted(low: int, begin: int) -> None:
+def test_the_start_of_the_archive_counts_from_the_first_selected_offset(low: int, begin: int) -> None:
     world = World()
     world.put(10, 29)
     world.record_begin(10)

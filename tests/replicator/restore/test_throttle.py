@@ -40,7 +40,7 @@ def throttle(time: HandTime) -> Throttle:
     return Throttle(RATE, time, time.monotonic)
 
 
-def test_what_is_paid_takes_its_time() -> None:
+def test_paying_takes_the_time_of_its_bytes() -> None:
     time = HandTime()
     paying = throttle(time)
     for n in range(1, 11):
@@ -48,7 +48,7 @@ def test_what_is_paid_takes_its_time() -> None:
         assert abs(time.at - n * 0.5) < 1e-3
 
 
-def test_time_that_was_taken_otherwise_is_not_waited_for_again() -> None:
+def test_time_spent_elsewhere_is_not_waited_for_again() -> None:
     time = HandTime()
     paying = throttle(time)
     for n in range(1, 11):
@@ -57,7 +57,7 @@ def test_time_that_was_taken_otherwise_is_not_waited_for_again() -> None:
         assert abs(time.at - n * 0.5) < 1e-3
 
 
-def test_nothing_is_saved_up_for_long() -> None:
+def test_unused_rate_is_saved_for_the_burst_only() -> None:
     time = HandTime()
     paying = throttle(time)
     time.at += 3600
@@ -87,7 +87,7 @@ def test_the_rate_is_kept_between_any_two_moments_and_not_kept_below(turns: list
             assert sent <= RATE * (left[last][0] - since + BURST_SECONDS) + 1
 
 
-def test_told_to_stop_nobody_waits() -> None:
+def test_stop_ends_every_wait() -> None:
     stop = Stop()
     stop.set()
     Throttle(1, stop).pay(10**12)  # a test that waits for this fails by its time limit

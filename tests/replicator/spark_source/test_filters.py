@@ -1,4 +1,4 @@
-"""Filters leave out only what cannot hold: checked against each record they may be asked of."""
+"""Filters exclude only records that cannot match: checked against every record."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COMPARED = (EqualTo, EqualNullSafe, LessThan, LessThanOrEqual, GreaterThan, Grea
 
 
 def holds(condition: Filter, row: dict[str, object]) -> bool:
-    """As Spark has it, for a row without nulls."""
+    """The result of a filter in Spark, for a row without nulls."""
     match condition:
         case Not(child):
             return not holds(child, row)
@@ -86,7 +86,7 @@ plain = st.one_of(
 @settings(max_examples=500)
 @given(st.lists(plain | plain.map(Not), max_size=3), st.integers(0, 5), st.integers(-3, 6))
 @example([Not(IsNull(("topic",)))], 0, 0)
-def test_no_record_that_is_wanted_is_left_out(conditions: list[Filter], offset: int, stamp_ms: int) -> None:
+def test_no_matching_record_is_left_out(conditions: list[Filter], offset: int, stamp_ms: int) -> None:
     stamp = EPOCH + timedelta(milliseconds=stamp_ms)
     row = {"topic": "orders", "partition": 3, "offset": offset, "timestamp_ms": stamp_ms, "timestamp": stamp}
     if all(holds(condition, row) for condition in conditions):
@@ -121,7 +121,7 @@ def test_offsets_and_times_are_narrowed() -> None:
     assert wanted.stamps.low == 3
 
 
-def test_nothing_is_made_of_other_columns() -> None:
+def test_other_columns_are_ignored() -> None:
     others = [EqualTo(("key",), b"x"), EqualTo(("headers", "offset"), 1), IsNull(("timestamp",))]
     assert narrowed(ALL, others) == ALL
     assert all(admits(condition, SOURCE) for condition in others)

@@ -1,4 +1,4 @@
-"""Options of the Spark source: what each means, and what is said of those that mean nothing."""
+"""Options of the Spark source: their meaning, and the problems of invalid ones."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_every_problem_at_once() -> None:
     assert [problem.partition(";")[0] for problem in caught.value.problems] == [
         "no option 'topics' (did you mean 'topic'?)",
         "no option 'path'",
-        "config: missing: the path of a replicator.toml, which says where the archive is",
+        "config: missing: the path of a replicator.toml, which names the archive",
         "from: '2026-01-31T12:00:00' has no time zone: write 2026-01-31T12:00:00Z for UTC",
         "until: 'noon' is not a time, such as 2026-01-31T12:00:00Z",
         "topic: 'a b' is not a topic name (1 to 249 of A-Z a-z 0-9 . _ -)",

@@ -7,7 +7,7 @@ from tests.fakes.executors import HandExecutor
 from tests.ingress.world import World
 
 
-def test_each_place_is_listed_once_whatever_its_partitions_and_levels() -> None:
+def test_each_archive_path_is_listed_once() -> None:
     world = World()
     for partition in range(5):
         world.put(0, 4, partition=partition)

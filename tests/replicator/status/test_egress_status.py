@@ -96,7 +96,7 @@ class TestJudged:
             (judge(50, proof=NOT_WHOLE), "verify found it not whole at 2026-05-01T12:00:00+00:00"),
         ],
     )
-    def test_what_stops_the_archive(self, found: EgressPartitionStatus, wanted: str) -> None:
+    def test_problems_that_stop_the_archive(self, found: EgressPartitionStatus, wanted: str) -> None:
         (problem,) = found.problems
         assert wanted in problem
 
@@ -106,21 +106,21 @@ class TestJudged:
             judge(50, low=55, gaps=[OffsetRange(50, 54)]),  # written down
             judge(50, low=55, archived=[OffsetRange(0, 59)]),  # stored, and committed soon
             judge(60, archived=[], note="start=60 partitions=1"),  # nothing to be archived yet
-            judge(0, archived=[], note=""),  # an operator's word
+            judge(0, archived=[], note=""),  # committed by an operator
             judge(50, stable=70, open_for=timedelta(minutes=1)),
             judge(50, stable=70),  # its record could not be read
             judge(50, archived=HOLED, gaps=[OffsetRange(10, 19)], settled=50),  # written down
             judge(50, proof=replace(NOT_WHOLE, is_whole=True)),
         ],
     )
-    def test_what_does_not(self, found: EgressPartitionStatus) -> None:
+    def test_states_that_are_no_problem(self, found: EgressPartitionStatus) -> None:
         assert found.problems == ()
 
 
 @pytest.mark.parametrize(
     ("settled", "found"),
     [
-        (None, []),  # on their way, for all that is known
+        (None, []),  # possibly being uploaded
         (10, []),
         (15, [OffsetRange(10, 14)]),
         (20, [OffsetRange(10, 19)]),
@@ -132,7 +132,7 @@ def test_segments_above_the_commit_come_in_any_order(settled: int | None, found:
     assert [p.partition(" of the archive")[0] for p in told] == [f"offsets {hole}" for hole in found]
 
 
-def test_what_is_settled() -> None:
+def test_the_settled_offset() -> None:
     assert settled_below(Committed(7, "start=0 partitions=1"), is_worked_on=True) == 7
     assert settled_below(None, is_worked_on=True) is None
     assert settled_below(None, is_worked_on=False) == NO_END
@@ -204,7 +204,7 @@ def test_an_object_that_is_gone_from_the_middle_is_a_problem() -> None:
 
 
 class Later:
-    """An ObjectStore: `act` happens before one partition is listed by itself."""
+    """An ObjectStore that calls `act` before a single partition is listed."""
 
     def __init__(self, objects: ObjectStore, act: Callable[[], None]) -> None:
         self._objects, self._act = objects, act
@@ -219,8 +219,8 @@ class Later:
 
 
 @pytest.mark.parametrize("is_merged", [True, False], ids=["merged", "removed by retention"])
-def test_what_changes_while_it_is_listed_is_no_problem(is_merged: bool) -> None:
-    """As the listing of the topic saw it: the small segment gone, and nothing in its stead yet."""
+def test_changes_during_a_listing_are_no_problem(is_merged: bool) -> None:
+    """As in the listing of the topic: the small segment is gone, and its replacement is not listed yet."""
     cluster = Cluster()
     cluster.world.remove(holed(cluster)[1], notify=False)
 
@@ -240,12 +240,12 @@ def test_an_archive_without_a_place_object_waits_for_adopt() -> None:
     cluster = Cluster()
     cluster.world.put(0, 9)
     assert cluster.look().problems == [
-        "t: segments lie in its place of the archive, and no place object says of which life of the topic they are; if "
-        "they are of the one that is there now: replicator adopt t"
+        "t: its archive path holds segments, and no place object names the incarnation of the topic that they "
+        "belong to; if it is the current one: replicator adopt t"
     ]
 
 
-def test_a_commit_of_an_earlier_life_says_nothing() -> None:
+def test_a_commit_of_an_earlier_incarnation_is_ignored() -> None:
     cluster = Cluster()
     cluster.control.claim("a", "t", place("id-t"))
     cluster.groups.offsets[GROUP] = {TopicPartition("t", 0): Committed(5000, "start=0 partitions=1 topic=earlier")}
@@ -254,7 +254,7 @@ def test_a_commit_of_an_earlier_life_says_nothing() -> None:
 
 
 def forked() -> tuple[Cluster, LogFork]:
-    """By what egress wrote down; the log has grown past it again."""
+    """A fork recorded by egress; the log has grown past it again."""
     cluster = Cluster()
     cluster.control.claim("a", "t", place("id-t"))
     cluster.world.put(0, 9)
@@ -265,7 +265,7 @@ def forked() -> tuple[Cluster, LogFork]:
     return cluster, fork
 
 
-def test_a_recorded_fork_is_named_with_both_ways_on() -> None:
+def test_a_recorded_fork_is_reported_with_both_remedies() -> None:
     cluster, fork = forked()
     (problem,) = cluster.look().problems
     assert problem == f"a/t/0: {explain(fork)}"
@@ -287,7 +287,7 @@ def test_a_fork_that_was_adopted_is_no_problem_any_more() -> None:
     assert rows["a/t@id-t-fork1/0"] == (None, 20), "the commit is of the place before"
 
 
-def test_a_fork_that_no_egress_has_seen_yet_is_seen_by_its_epoch() -> None:
+def test_a_fork_not_yet_recorded_is_found_by_its_leader_epoch() -> None:
     cluster, fork = forked()
     cluster.world.objects.delete_many([fork_key("data", fork)])
     cluster.probe.forked[TopicPartition("t", 0)] = 5
@@ -295,14 +295,14 @@ def test_a_fork_that_no_egress_has_seen_yet_is_seen_by_its_epoch() -> None:
     assert problem.startswith("a/t/0: the log has forked: it reached 10 in leader epoch 0, which ends at 5 now")
 
 
-def test_nobody_at_work() -> None:
+def test_a_group_without_members_is_a_problem() -> None:
     cluster = Cluster()
     cluster.groups.members.clear()
     assert cluster.look().problems == ["no egress process is in group replicator.egress, and 40 offsets wait"]
 
 
 def test_a_topic_that_may_not_be_described_is_a_problem_of_its_own() -> None:
-    """No listing shows it; one that does not exist is no problem."""
+    """No listing shows it; a topic that does not exist is no problem."""
     cluster = Cluster()
     cluster.world.admin.hides["t"] = "describe topic t: planned"
     status = cluster.look("t", "u", "absent")
@@ -310,7 +310,7 @@ def test_a_topic_that_may_not_be_described_is_a_problem_of_its_own() -> None:
     assert {p.source.topic for p in status.partitions} == {"u"}
 
 
-def test_what_cannot_be_read_is_no_answer() -> None:
+def test_unreadable_state_raises() -> None:
     cluster = Cluster()
     cluster.groups.away = True
     with pytest.raises(BrokerUnavailable):

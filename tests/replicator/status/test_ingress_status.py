@@ -67,7 +67,7 @@ def test_a_destination_that_the_file_does_not_name_any_more_has_no_lag() -> None
     assert status.problems == []
 
 
-def test_a_parked_partition_is_told_wherever_it_went() -> None:
+def test_a_parked_partition_is_reported_for_every_destination() -> None:
     target = Target()
     target.world.put(0, 9)
     target.world.set_checkpoint(4)
@@ -123,8 +123,8 @@ def test_an_incarnation_without_its_claim_says_so() -> None:
     assert "_control/v1/places/t@later is missing" in problem
 
 
-def test_what_waits_without_a_word_is_told() -> None:
-    """An owner that stands still may not be able to leave a note: without the right to write there, say."""
+def test_waiting_offsets_without_a_reported_cause_are_a_problem() -> None:
+    """A stalled owner may be unable to report the cause, for example without permission to write."""
     target = Target(first_segment_delay=timedelta(minutes=30))
     clock = target.world.clock
     target.world.put(0, 9)
@@ -151,7 +151,7 @@ def test_what_waits_without_a_word_is_told() -> None:
     assert waiting() == [], "it was idle, and has just got something to do"
 
 
-def test_a_refused_topic_is_told_when_everybody_is_dead() -> None:
+def test_a_refused_topic_is_reported_when_no_process_runs() -> None:
     target = Target(members=0)
     target.world.put(0, 9)
     target.world.admin.hides["copy"] = "not authorised to see topic copy"
@@ -174,8 +174,8 @@ def test_a_destination_that_may_not_be_described_is_a_problem() -> None:
     assert target.look().problems == ["a/t/0 -> copy: describe topic copy: planned"]
 
 
-def test_a_life_with_a_topic_of_its_own_is_delivered_there() -> None:
-    """Nothing waits for a policy: the policy gave it a destination."""
+def test_an_incarnation_with_its_own_topic_is_delivered_there() -> None:
+    """Nothing waits for a decision: the policy gave it a destination."""
     target = Target(on_recreate="new-topic")
     target.world.broker.create("copy.LifeLife", partitions=1)
     target.world.put(0, 4)
@@ -209,7 +209,7 @@ def test_recorded_gaps_are_no_missing_segments() -> None:
     assert target.look().problems == []
 
 
-def test_what_arrived_too_late_is_a_problem_until_it_is_given_up() -> None:
+def test_segments_stored_too_late_are_a_problem_until_given_up() -> None:
     target = Target()
     for start in (0, 100, 200):
         target.world.put(start, start + 99)
@@ -224,7 +224,7 @@ def test_what_arrived_too_late_is_a_problem_until_it_is_given_up() -> None:
     assert target.look().problems == []
 
 
-def test_what_came_behind_its_incarnation_is_a_problem_and_no_lag() -> None:
+def test_segments_after_the_end_of_an_incarnation_are_a_problem_and_no_lag() -> None:
     target = Target(on_recreate="follow")
     target.world.claim(0)
     target.world.claim(1, "second")
@@ -239,7 +239,7 @@ def test_what_came_behind_its_incarnation_is_a_problem_and_no_lag() -> None:
 
 
 def test_a_checkpoint_beyond_the_end_of_its_archive_is_a_problem() -> None:
-    """What comes between the two is dropped, and the lag is 0."""
+    """Records between the two would be dropped, while the lag is 0."""
     target = Target()
     target.world.put(0, 9)
     target.world.set_checkpoint(10)
@@ -256,7 +256,7 @@ def test_a_checkpoint_beyond_the_end_of_its_archive_is_a_problem() -> None:
     assert target.look().problems == []
 
 
-def test_whose_the_checkpoint_topic_is() -> None:
+def test_the_owner_of_the_checkpoint_topic_is_shown() -> None:
     target = Target()
     assert (target.look().owner, target.look().problems) == ("", [])
     at = target.world.clock.at
@@ -302,7 +302,7 @@ def test_a_checkpoint_topic_that_may_not_be_described_may_exist() -> None:
     assert target.look().has_topic
 
 
-def test_nobody_at_work() -> None:
+def test_a_group_without_members_is_a_problem() -> None:
     target = Target(members=0)
     target.world.put(0, 9)
     assert target.look().problems == ["no ingress process is in group replicator.ingress, and 10 offsets wait"]
@@ -327,7 +327,7 @@ def test_a_group_that_the_cluster_does_not_know_is_not_dead() -> None:
     )
 
 
-def test_what_cannot_be_read_is_no_answer() -> None:
+def test_unreadable_state_raises() -> None:
     target = Target()
     target.world.objects.away.add("list")
     with pytest.raises(StoreUnavailable):
@@ -343,7 +343,9 @@ def test_what_cannot_be_read_is_no_answer() -> None:
         ("id-copy", 2, 2, "at least 3"),
     ],
 )
-def test_the_destination_is_looked_at(checkpoint_id: str, partitions: int, partition: int, wanted: str) -> None:
+def test_problems_of_the_destination_are_found(
+    checkpoint_id: str, partitions: int, partition: int, wanted: str
+) -> None:
     world = World()
     found: IngressPartition = judged(
         key(partition),

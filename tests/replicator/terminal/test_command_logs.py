@@ -1,4 +1,5 @@
-"""Who reads a command's log: somebody at a terminal, or a collector of a service's; the file decides otherwise."""
+"""Logs of commands are text for a terminal, those of services JSON for a collector; the configuration overrides
+both."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ TEXT = replace(UNSAID, log=LogSettings(level="error", format="text"))
         (set_up_service_logs, TEXT, "error", False),
     ],
 )
-def test_what_is_written_and_how(
+def test_level_and_format_of_logs(
     set_up: Callable[[Config], None],
     settings: Config,
     level: str,

@@ -18,7 +18,7 @@ def test_names_are_read_as_they_are_printed(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["", "a", "a/", "/t", "a/t/", "a/t/x", "a/t/-1", "a/t/1/2", "a b/t", "a/t@/x", "a/_control"]
 )
-def test_what_is_no_name(text: str) -> None:
+def test_illegal_names_are_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="REGION/TOPIC"):
         source_name(text)
 
@@ -55,7 +55,7 @@ def test_a_table() -> None:
 @pytest.mark.parametrize(
     ("on_recreate", "wanted"), [("stop", "copy"), ("follow", "copy"), ("new-topic", "copy.LifeLife")]
 )
-def test_where_a_later_life_goes(on_recreate: str, wanted: str) -> None:
+def test_the_destination_of_a_later_incarnation(on_recreate: str, wanted: str) -> None:
     settings = IngressSettings(sources=(source_settings(on_recreate=on_recreate),))
     life = SourcePartition("a", "t", 0, "LifeLifeLife")
     assert destination_of(settings, source_name("a/t/0"), None) == "copy"

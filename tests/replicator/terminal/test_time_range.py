@@ -1,4 +1,4 @@
-"""`--from` and `--until` as timestamps of records: from the one, up to the other without it."""
+"""`--from` (inclusive) and `--until` (exclusive) as timestamps of records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bit of an archive is flipped, any bit: `verify` names the object, and a restore refuses that partition at most."""
+"""Any single flipped bit of an archive: `verify` names the object, and a restore fails that partition at most."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ SOURCES = [SourcePartition(REGION, "t", partition) for partition in (0, 1)]
 
 
 def archive(world: World) -> list[Segment]:
-    """Every kind: alone, below a merged one that holds it too, merged, and another partition's."""
+    """Segments of every kind: a single one, one that a merged segment holds too, a merged one, one of another
+    partition."""
     level_0 = [world.put(10 * n, 10 * n + 9, holes=(10 * n + 3,)) for n in range(5)]
     return [*level_0, world.put(0, 19, level=1, holes=(3, 13)), world.put(0, 19, partition=1, holes=(3, 13))]
 

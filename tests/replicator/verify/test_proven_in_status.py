@@ -1,4 +1,4 @@
-"""`verify` leaves word of what it proved, and `status` finds it; whoever may not write is told, and nothing else."""
+"""`verify` records what it proved and `status` shows it; without write permission there is only a message."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHOLE = Archive([History(p, "", STORED, [], set()) for p in range(2)], has_secon
 
 
 class Desk:
-    """A topic that is archived, and the commands about it."""
+    """An archived topic, and the commands for it."""
 
     def __init__(self, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
         self.place, self.topic, self._capsys = place, place.unique("orders"), capsys
@@ -57,7 +57,7 @@ class Desk:
 
     @property
     def shown(self) -> str:
-        """In `status`, of the topic."""
+        """What `status` shows of the topic."""
         code, text, err = self.run("status")
         assert code in (0, 3), err
         head, row = text.splitlines()[3:5]
@@ -98,7 +98,7 @@ def proven(desk: Desk) -> list[Any]:
     return [p["proven"] for p in status["egress"]["partitions"]]
 
 
-def test_a_proof_and_its_age_and_what_was_not_whole(desk: Desk) -> None:
+def test_status_shows_proofs_their_age_and_failures(desk: Desk) -> None:
     assert desk.shown == "never"
     assert desk.run("verify", desk.topic, "--partition", "0")[0] == 0
     assert desk.shown == "in part"
@@ -117,18 +117,18 @@ def test_a_proof_and_its_age_and_what_was_not_whole(desk: Desk) -> None:
     assert desk.shown == "not whole"
 
 
-def test_without_the_right_to_write_it_proves_and_says_so(desk: Desk) -> None:
+def test_without_write_permission_it_verifies_and_prints_a_message(desk: Desk) -> None:
     with proxied(desk.place.stack.moto.endpoint_url) as proxy:
         proxy.break_("PutObject", Answer(403, "AccessDenied"))
         code, text, err = desk.run("verify", desk.topic, endpoint_url=proxy.endpoint_url)
     assert (code, "everything is as it should be" in text) == (0, True)
     assert "`status` will not know of this proof" in err
-    assert f"s3://{desk.place.bucket}/data/{REGION}/_control/v1/proven/*, or say --no-record" in err
+    assert f"s3://{desk.place.bucket}/data/{REGION}/_control/v1/proven/*, or pass --no-record" in err
     assert desk.shown == "never"
 
 
 def test_an_object_that_is_gone_from_the_middle(desk: Desk) -> None:
-    """What newcomers do first: delete one, and ask."""
+    """Delete an object from the middle of the archive, then run `status`."""
     desk.remove(STORED[1])
     code, text, _ = desk.run("status")
     assert code == 3

@@ -1,4 +1,4 @@
-"""What a verification keeps and reports: for users of Python as for the command."""
+"""Reports and proven objects of a verification, for the Python API as for the command."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ subsets = st.sets(st.sampled_from(SEGMENTS))
 
 
 @given(st.lists(st.tuples(subsets, subsets, subsets), max_size=4), st.booleans())
-def test_what_is_kept_is_what_was_proven_last_and_not_found_bad_since(
+def test_proven_objects_are_kept_until_found_bad(
     found: list[tuple[set[Segment], set[Segment], set[Segment]]], fails: bool
 ) -> None:
     with TemporaryDirectory() as folder:
@@ -67,7 +67,7 @@ def test_without_a_file_nothing_is_kept_for_the_next_one() -> None:
     assert list(kept.objects) == SEGMENTS[:1]
 
 
-def test_a_file_that_says_nothing_is_refused(tmp_path: Path) -> None:
+def test_an_undecodable_state_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     path.write_text("{}", encoding="utf-8")
     with pytest.raises(ConfigError):
@@ -75,7 +75,7 @@ def test_a_file_that_says_nothing_is_refused(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.booleans(), max_size=5), st.booleans())
-def test_the_summary_counts_what_is_not_as_it_should_be(equal: list[bool], signed: bool) -> None:
+def test_the_summary_counts_unequal_entries(equal: list[bool], signed: bool) -> None:
     entries = [{"source": f"a/t/{n}", "kind": "archive", "equal": one} for n, one in enumerate(equal)]
     content = report(entries, T0, program="test", key=b"key" if signed else b"")
     found = Report(content=content, begun_at=T0)
@@ -88,7 +88,7 @@ def test_the_summary_counts_what_is_not_as_it_should_be(equal: list[bool], signe
 
 
 @pytest.mark.integration
-def test_a_user_of_python_gets_the_report_and_leaves_word_of_it(place: Place) -> None:
+def test_the_python_api_returns_and_records_the_report(place: Place) -> None:
     topic = place.unique("orders")
     WHOLE.write(place.objects, topic)
     selection, kept, seen = Selection(region=REGION, topics=[TopicPattern(topic)]), ProvenObjects(), list[str]()

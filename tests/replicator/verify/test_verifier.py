@@ -1,4 +1,4 @@
-"""Proving an archive that changes meanwhile, that holds two truths, or of which nothing is asked for."""
+"""Verification of an archive that changes meanwhile, that contradicts itself, or of which nothing is selected."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_segments_that_are_merged_meanwhile_are_not_missing() -> None:
     assert (verdict.is_whole, verdict.offsets, verdict.objects) == (True, OffsetRange(0, 29), 1)
 
 
-def test_what_retention_removes_meanwhile_is_a_recorded_gap() -> None:
+def test_segments_that_retention_removes_meanwhile_are_a_recorded_gap() -> None:
     world = World()
     small = [world.put(10 * n, 10 * n + 9) for n in range(3)]
 
@@ -65,14 +65,14 @@ def test_what_retention_removes_meanwhile_is_a_recorded_gap() -> None:
     assert (verdict.is_whole, len(verdict.recorded)) == (True, 1)
 
 
-def test_what_is_gone_for_good_is_missing() -> None:
+def test_segments_that_stay_absent_are_missing() -> None:
     world = World()
     small = [world.put(10 * n, 10 * n + 9) for n in range(3)]
     world.remove(small[1], notify=False)
     assert look(world).missing == [OffsetRange(10, 19)]
 
 
-def test_two_truths_are_told_again_and_again() -> None:
+def test_contradicting_segments_are_reported_in_every_run() -> None:
     world = World()
     world.put(0, 9)
     world.put(0, 9, level=1, value=b"another")
@@ -83,7 +83,7 @@ def test_two_truths_are_told_again_and_again() -> None:
     assert world.store.stat(other) is not None
 
 
-def test_a_pair_of_which_one_was_proven_before_is_compared_with_what_is_new() -> None:
+def test_a_proven_segment_is_compared_with_a_new_one() -> None:
     world = World()
     world.put(0, 9)
     before = look(world)
@@ -104,7 +104,7 @@ def test_a_topic_that_is_not_there_is_not_equal() -> None:
 
 
 class Became(Enum):
-    """What ten archived offsets became."""
+    """The state of ten archived offsets."""
 
     KEPT = "kept"
     REMOVED = "removed by retention"
@@ -120,8 +120,9 @@ COSTS_NOTHING = {Became.KEPT, Became.REMOVED, Became.PUT_BACK, Became.GIVEN_UP}
 
 @given(blocks=st.lists(st.sampled_from(Became), min_size=1, max_size=12), low=st.integers(0, 60))
 @settings(deadline=None)
-def test_beside_its_topic_only_what_somebody_decided_is_passed_over(blocks: list[Became], low: int) -> None:
-    """The topic still holds everything from `low` on, as it does when `gc` is quicker than the topic's retention."""
+def test_compared_with_its_topic_only_decided_gaps_are_passed_over(blocks: list[Became], low: int) -> None:
+    """The topic still holds everything from `low` on, as when `gc` removes segments before the topic's retention
+    does."""
     world, before = World(), World()
     for number, became in enumerate(blocks):
         start, end = number * TEN, number * TEN + TEN - 1
@@ -161,7 +162,7 @@ ARCHIVED = [o for o in range(10) if o != 5]
 
 
 def beside(*offsets: int, source_compacted: bool, value: bytes = b"") -> SourceVerdict:
-    """The archive holds ARCHIVED, the topic `offsets`."""
+    """Compare an archive of ARCHIVED with a topic that holds `offsets`."""
     world = World()
     world.put(0, 9, holes=(5,))
     topic = [records(offsets, value=value)] if offsets else []
@@ -178,7 +179,7 @@ def test_a_topic_that_holds_the_same_is_equal(source_compacted: bool) -> None:
 
 
 @pytest.mark.parametrize("source_compacted", [False, True])
-def test_a_record_that_only_the_topic_has_is_lost_whatever_its_policy(source_compacted: bool) -> None:
+def test_a_record_that_only_the_topic_has_is_lost_under_any_policy(source_compacted: bool) -> None:
     verdict = beside(*range(10), source_compacted=source_compacted)
     entry = entry_of(verdict)
     assert (entry["equal"], entry["only_in_source"], entry["only_in_archive"]) == (False, 1, 0)
@@ -219,7 +220,7 @@ def test_an_object_of_any_age_is_skipped_without_an_age() -> None:
 
 @pytest.mark.parametrize("same_size", [False, True])
 def test_another_object_at_a_proven_key_is_read(same_size: bool) -> None:
-    """The same size at a later time, or another size at the same time: each alone says that it is another one."""
+    """The same size at a later time, or another size at the same time: each alone means another object."""
     world = World()
     segment = world.put(0, 9)
     [info] = world.peek.list(SOURCE)
@@ -232,12 +233,12 @@ def test_another_object_at_a_proven_key_is_read(same_size: bool) -> None:
 
 
 @pytest.mark.parametrize(("entries", "equal"), [([], False), ([{"equal": True}], True), ([{"equal": False}], False)])
-def test_a_report_of_nothing_says_nothing(entries: list[dict[str, bool]], equal: bool) -> None:
+def test_a_report_without_entries_is_not_equal(entries: list[dict[str, bool]], equal: bool) -> None:
     assert report(entries, World().clock.at, program="test")["equal"] == equal
 
 
 def test_an_archive_whose_first_segments_are_missing() -> None:
-    """Where it was begun is written down: what lies before its first segment is no secret."""
+    """The start of the archive is recorded, so offsets before its first segment are known to be missing."""
     world = World()
     world.put(20, 29)
     assert look(world).is_whole, "nothing says where it begins: an ancestor's"
@@ -293,7 +294,7 @@ def written(*equal: bool) -> dict[str, Any]:
     return dict(report(entries, World().clock.at, program="test", key=b"key"))
 
 
-def test_a_report_is_equal_when_all_of_it_is() -> None:
+def test_a_report_is_equal_if_every_entry_is() -> None:
     for equal in ([True], [True, True], [True, False], [False, True], [False]):
         said = written(*equal)
         assert said["equal"] == all(equal)

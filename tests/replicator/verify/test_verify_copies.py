@@ -1,4 +1,4 @@
-"""`verify --target FILE`: what a topic is called there, and one that is not there at all."""
+"""`verify --target FILE`: the name of a topic in the target, and a topic that does not exist there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def named(*sources: Mapping[str, Any], rename: Renaming = Renaming(), source: So
 TO_COPY = {"region": "a", "topic": "orders", "destination_topic": "copy"}
 
 
-def test_as_ingress_of_that_file_delivers_it() -> None:
+def test_the_ingress_settings_of_the_target_rename_next() -> None:
     assert named(TO_COPY) == "copy"
     assert named({"region": "a", "topic": "^or.*"}) == "orders.ingress"
     assert named({"region": "a", "topic": "^or.*"}, TO_COPY) == "copy", "a name beats an expression"
@@ -41,13 +41,13 @@ def test_as_ingress_of_that_file_delivers_it() -> None:
     assert named({**TO_COPY, "on_recreate": "new-topic"}, source=LATER) == "copy.a1b2c3d4"
 
 
-def test_as_it_was_said() -> None:
+def test_the_selection_renames_first() -> None:
     assert named(TO_COPY, rename=Renaming({"orders": "other"})) == "other"
     assert named(TO_COPY, rename=Renaming({}, "{topic}.restored")) == "orders.restored"
     assert named(TO_COPY, rename=Renaming({"another": "other"})) == "copy", "nothing was said of this one"
 
 
-def test_else_as_it_is() -> None:
+def test_otherwise_the_name_is_unchanged() -> None:
     assert named({"region": "c", "topic": "orders"}) == "orders"
     no_ingress = {name: table for name, table in file_of().items() if name not in ("ingress", "sqs")}
     selection = Selection(region="a", topics=[TopicPattern("^.*")])
@@ -58,7 +58,7 @@ def test_else_as_it_is() -> None:
 
 
 @pytest.mark.integration
-def test_one_that_is_not_there_is_bad_and_the_others_are_proven(place: Place, commands: Commands) -> None:
+def test_an_absent_copy_is_unequal_and_the_others_are_verified(place: Place, commands: Commands) -> None:
     topic, lost, copy = place.unique("orders"), place.unique("lost"), place.unique("copy")
     for name in (topic, lost):
         WHOLE.write(place.objects, name)
