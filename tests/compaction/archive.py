@@ -1,4 +1,4 @@
-"""An archive in memory for tests of compaction: what egress would have stored, and what a reader sees."""
+"""An in-memory archive for tests of compaction: writes as egress does, reads as a reader does."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PREFIX = "data"
 
 
 def job(**settings: Any) -> CompactionJob:
-    """Merges whatever there is, and deletes at once."""
+    """Merges any segments, and deletes at once."""
     eager: dict[str, Any] = {
         "name": "test",
         "min_segment_age": timedelta(0),
@@ -57,7 +57,7 @@ def retention(rules: Mapping[str, RetentionRule], **settings: Any) -> RetentionS
 
 
 class AtOnce(Executor):
-    """On the thread that asks."""
+    """Runs on the calling thread."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         done: Future[Any] = Future()
@@ -79,7 +79,7 @@ class Uploads:
 
 
 class Archive:
-    """One region's archive, and a clock that stands until it is moved."""
+    """One region's archive, and a clock that only advances when moved."""
 
     def __init__(
         self, segment_format: SegmentFormat | None = None, *, around: Callable[[Any], Any] | None = None
@@ -97,7 +97,7 @@ class Archive:
         return self.time
 
     def write(self, segment: Segment, rows: Sequence[Row], **origin: Any) -> None:
-        """As egress would; `rows` lie inside."""
+        """Stores a segment as egress does; `rows` lie inside its range."""
         sink = io.BytesIO()
         writer = self.format.create(sink)
         if rows:

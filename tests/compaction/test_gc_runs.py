@@ -1,4 +1,4 @@
-"""A run of gc over an archive: what goes, in which order, and when nothing does."""
+"""A run of gc over an archive: what is removed, in which order, and when nothing is."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def collected(archive: Archive, settings: Any = WEEK, copies: ReplicaCheck | Non
     return archive.collector(settings, copies).run(archive.lease(), **run)
 
 
-def test_where_the_archive_begins_and_what_forked_stays_known() -> None:
+def test_begins_and_forks_are_kept() -> None:
     archive = ten_days()
     begin = ArchiveBegin(offset=0, reason="start policy", recorded_at=T0)
     fork = LogFork(source=SOURCE, next_offset=30, leader_epoch=1, end_offset=25, found_at=T0, evidence="x")
@@ -68,7 +68,7 @@ def test_where_the_archive_begins_and_what_forked_stays_known() -> None:
     assert (archive.control.begin(SOURCE), archive.control.forks(SOURCE)) == (begin, [fork])
 
 
-def test_what_is_too_old_is_written_down_and_then_deleted() -> None:
+def test_expired_segments_are_recorded_and_then_deleted() -> None:
     archive = ten_days()
     did: list[tuple[Step, str, int]] = []
     observe(lambda step, when: did.append((step, when, len(archive.segments()))))
@@ -89,7 +89,7 @@ def test_what_is_too_old_is_written_down_and_then_deleted() -> None:
     ]
 
 
-def test_done_is_done_and_the_next_day_goes_on() -> None:
+def test_a_second_run_removes_nothing_and_the_next_day_continues() -> None:
     archive = ten_days()
     collected(archive)
     again = collected(archive)
@@ -100,7 +100,7 @@ def test_done_is_done_and_the_next_day_goes_on() -> None:
     assert archive.control.gap_ranges(SOURCE) == ranges((0, 39))
 
 
-def test_a_range_that_grows_is_one_record_and_never_unexplained() -> None:
+def test_a_growing_range_is_one_record_and_always_explained() -> None:
     archive = Archive()
     steps_seen: set[Step] = set()
 
@@ -126,7 +126,7 @@ def test_a_range_that_grows_is_one_record_and_never_unexplained() -> None:
 
 
 def test_records_of_earlier_runs_become_one_and_those_of_other_reasons_stay() -> None:
-    """A loss that is not retention's is told for ever; so is what an operator accepted."""
+    """A loss that retention did not cause is reported for ever; so are gaps that an operator accepted."""
     archive = filled(*KEPT)
     retained = RecordedGap(source=SOURCE, offsets=OffsetRange(0, 9), reason=RETENTION, low=0, high=9, recorded_at=T0)
     lost = replace(retained, offsets=OffsetRange(10, 14), reason="the topic begins at 15", low=15)
@@ -142,7 +142,7 @@ def test_records_of_earlier_runs_become_one_and_those_of_other_reasons_stay() ->
     assert (gaps[3].reason, gaps[3].low, gaps[3].high) == (RETENTION, 0, 100)
 
 
-def test_a_record_that_cannot_be_read_is_left_as_it_is() -> None:
+def test_an_unreadable_gap_record_is_left_unchanged() -> None:
     archive = filled(*KEPT)
     archive.memory.put_new(gap_key(PREFIX, SOURCE, OffsetRange(0, 29)), io.BytesIO(b"{}"), 2)
     archive.time = T0 + 7.5 * DAY
@@ -213,7 +213,7 @@ def test_only_the_topics_asked_for() -> None:
 
 
 class TestRefused:
-    """Nothing goes while anything is unsure."""
+    """Nothing is removed while anything is uncertain."""
 
     def refused(self, archive: Archive, settings: Any = WEEK, **run: Any) -> str:
         report = collected(archive, settings, **run)
@@ -239,7 +239,7 @@ class TestRefused:
         assert "--allow-large" in why
         assert re.match(r"\d,\d{3} of its \d{1,2},\d{3} bytes would go", why), why
 
-    def test_a_topic_that_is_refused_keeps_no_other_from_going(self) -> None:
+    def test_a_refused_topic_does_not_block_others(self) -> None:
         archive = ten_days()
         other = replace(SOURCE, topic="another")
         names = [Segment(other, 0, OffsetRange(10 * n, 10 * n + 9)) for n in range(10)]
@@ -277,7 +277,7 @@ class TestRefused:
         archive.memory.put_new(quarantine_key(PREFIX, OLD[0]), io.BytesIO(b"{"), 1)
         assert "cannot be read" in self.refused(archive)
 
-    def test_what_was_to_stay_is_gone(self) -> None:
+    def test_the_newest_kept_segment_is_gone(self) -> None:
         archive = ten_days()
         collector, lease = archive.collector(WEEK), archive.lease()
         report = collector.run(None)
@@ -308,7 +308,7 @@ class TestRefused:
 
 
 def damaged(body: bytes) -> bytes:
-    """One bit in the middle, at the same size."""
+    """The bytes with one bit in the middle flipped; the size stays."""
     at = len(body) // 2
     return body[:at] + bytes([body[at] ^ 1]) + body[at + 1 :]
 
@@ -335,7 +335,7 @@ def copy_of(archive: Archive, name: Segment, there: SegmentStore, change: Callab
 
 class TestCopies:
     @pytest.mark.parametrize(("stage", "word"), [("PENDING", "not complete"), ("FAILED", "failed")])
-    def test_what_the_bucket_has_not_replicated_keeps_all_behind_it(self, stage: str, word: str) -> None:
+    def test_an_unreplicated_segment_keeps_all_later_ones(self, stage: str, word: str) -> None:
         archive = ten_days()
         here: Any = Replicating(archive.store, {OLD[1]: stage})
         report = collected(archive, copies=ReplicaCheck(here=here))
@@ -344,7 +344,7 @@ class TestCopies:
         assert archive.segments() == [*OLD[1:], *KEPT]
         assert archive.control.gap_ranges(SOURCE) == ranges((0, 9))
 
-    def test_what_sync_carries_must_be_there(self) -> None:
+    def test_segments_that_sync_copies_need_their_copy(self) -> None:
         archive = ten_days()
         there = SegmentStore(MemoryObjectStore(), "")
         copy_of(archive, OLD[0], there)
@@ -368,7 +368,7 @@ class TestCopies:
         assert f"the copy of {OLD[1]} is another object" in report.kept[OLD[1]]
         assert archive.segments() == [*OLD[1:], *KEPT]
 
-    def test_what_vanished_meanwhile_is_no_error(self) -> None:
+    def test_a_segment_removed_meanwhile_is_not_an_error(self) -> None:
         """A lifecycle rule of the bucket expires objects, too."""
         archive = ten_days()
         collector = archive.collector(WEEK)
@@ -396,7 +396,7 @@ class TestGarbage:
         assert collected(archive).aborted == [old]
         assert archive.uploads.begun == [young, *others]
 
-    def test_uploads_that_cannot_be_asked_about_keep_no_segment(self) -> None:
+    def test_a_failed_listing_of_uploads_keeps_no_segment(self) -> None:
         archive = ten_days()
 
         def refuse(_: str) -> Sequence[UploadInfo]:
@@ -407,14 +407,14 @@ class TestGarbage:
         assert "allow" in report.failed["uploads"]
         assert archive.segments() == KEPT
 
-    def test_a_key_that_is_no_segments_is_told_and_stays(self) -> None:
+    def test_a_foreign_key_is_reported_and_stays(self) -> None:
         archive = ten_days()
         archive.memory.put_new("data/eu-1/orders/3/notes.txt", io.BytesIO(b"x"), 1)
         [told] = collected(archive).malformed
         assert "notes.txt" in told
         assert archive.memory.stat("data/eu-1/orders/3/notes.txt")
 
-    def test_what_a_larger_segment_holds_goes_without_a_merge(self) -> None:
+    def test_segments_covered_by_a_larger_one_are_removed_without_a_merge(self) -> None:
         names = [segment(0, 9), segment(0, 19), segment(20, 29), segment(30, 39)]
         archive = filled(*names)
         compactor = replace(archive.compactor(), make_plans=plan_cleaning)
@@ -422,7 +422,7 @@ class TestGarbage:
         assert archive.segments() == names[1:]
 
 
-def test_readers_that_are_behind_find_every_missing_offset_explained() -> None:
+def test_slow_readers_find_every_missing_offset_explained() -> None:
     archive = ten_days()
     behind = 15
     collected(archive)

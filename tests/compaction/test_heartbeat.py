@@ -1,4 +1,4 @@
-"""A process that compacts by the clock says so, and nobody but `status` believes it."""
+"""Heartbeats of processes that compact on a schedule; only `status` reads them."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_next_run_is_that_of_a_process_that_runs_the_job() -> None:
     assert next_runs(archive)["nightly"] is False
 
 
-def test_it_goes_on_while_the_process_does() -> None:
+def test_heartbeats_continue_while_the_process_runs() -> None:
     archive = Archive()
     with beating(heartbeats(archive), "host:1:word", ["nightly"], archive, timedelta(milliseconds=60)):
         assert wait_until(lambda: bool(heartbeats(archive).all()), SOON)
@@ -60,7 +60,7 @@ def test_it_goes_on_while_the_process_does() -> None:
     assert not list(archive.memory.list(""))
 
 
-def test_one_that_died_is_believed_until_it_is_over_unless_it_is_known_to_be_dead() -> None:
+def test_the_heartbeat_of_a_dead_process_counts_until_it_expires_unless_known_dead() -> None:
     archive = Archive()
     here = f"{socket.gethostname()}:{2**22 + 1}:word"  # no process has that number
     for owner in ("elsewhere:1:word", here):
@@ -70,7 +70,7 @@ def test_one_that_died_is_believed_until_it_is_over_unless_it_is_known_to_be_dea
     assert seen(archive).processes == []
 
 
-def test_what_died_long_ago_is_swept_by_the_next() -> None:
+def test_old_heartbeats_are_removed_by_the_next_process() -> None:
     archive = Archive()
     heartbeats(archive).beat(Heartbeat(owner="old:1:word", jobs=(), until=T0))
     heartbeats(archive).beat(Heartbeat(owner="late:1:word", jobs=(), until=T0 + SPAN))
@@ -80,7 +80,7 @@ def test_what_died_long_ago_is_swept_by_the_next() -> None:
         assert wait_until(lambda: {one.owner for one in heartbeats(archive).all()} == left, SOON)
 
 
-def test_a_store_that_is_away_holds_up_nothing() -> None:
+def test_an_unavailable_store_delays_nothing() -> None:
     objects = FailingStore(HandClock(T0))
     objects.away = {"list", "put_new"}
     archive = Archive()

@@ -1,4 +1,4 @@
-"""Merged segments hold exactly what their inputs held; nothing goes without proof."""
+"""Merged segments hold exactly the records of their inputs; nothing is deleted without proof."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_merged_then_cleaned(make: Callable[[], Any]) -> None:
     assert run(archive).outcomes == []
 
 
-def test_each_event_counts_what_it_is_about(caplog: pytest.LogCaptureFixture) -> None:
+def test_each_event_has_its_own_counts(caplog: pytest.LogCaptureFixture) -> None:
     archive = Archive()
     names = three(archive)
     stored_bytes = sum(len(archive.bytes_of(name)) for name in names)
@@ -106,7 +106,7 @@ def test_footer_facts_are_kept_or_combined() -> None:
 
 
 def test_the_leader_epoch_is_the_last_records() -> None:
-    """Lower than before, behind a fork that was accepted: the source is asked whether its log goes on from there."""
+    """It is lower than before after an accepted fork: the source is asked whether its log continues from there."""
     archive = Archive()
     archive.write(segment(0, 9), ROWS[:5], last_leader_epoch=7)
     archive.write(segment(10, 19), ROWS[5:10], last_leader_epoch=0)
@@ -115,7 +115,7 @@ def test_the_leader_epoch_is_the_last_records() -> None:
     assert footer_of(archive, segment(0, 29, 1)).origin.last_leader_epoch == 0
 
 
-def test_two_lives_in_one_place_are_not_merged() -> None:
+def test_two_incarnations_in_one_path_are_not_merged() -> None:
     archive = Archive()
     archive.write(segment(0, 9), ROWS[:5], topic_id="one")
     archive.write(segment(10, 19), ROWS[5:10], topic_id="two")
@@ -273,7 +273,7 @@ def test_inputs_wait_for_sync_to_copy_them_or_the_merged_segment() -> None:
 
 
 def test_inputs_stay_when_what_is_there_is_not_the_merged_segment() -> None:
-    """Of the same key and the same size, but for one bit."""
+    """Same key and same size, but one bit differs."""
     archive, there = Archive(), Archive()
     names = three(archive)
     merged = segment(0, 80, 1)
@@ -292,7 +292,7 @@ def test_inputs_stay_when_what_is_there_is_not_the_merged_segment() -> None:
     assert archive.segments() == [merged]
 
 
-def test_nothing_is_read_of_either_side_when_nothing_may_go() -> None:
+def test_nothing_is_read_when_nothing_may_be_deleted() -> None:
     class Unread(MemoryObjectStore):
         def stat(self, key: str) -> ObjectInfo | None:
             pytest.fail(f"{key} is asked for")
@@ -302,7 +302,7 @@ def test_nothing_is_read_of_either_side_when_nothing_may_go() -> None:
 
 
 def copy(archive: Archive, name: Segment, there: Archive, *, flip_at: int | None = None) -> None:
-    """Of the very bytes, or with one bit that is another."""
+    """Copies the same bytes, or with one bit flipped."""
     body = bytearray(archive.bytes_of(name))
     if flip_at is not None:
         body[flip_at] ^= 1
@@ -364,8 +364,8 @@ def test_bytes_are_faithful(lengths: list[int], step: int, seed: int) -> None:
     assert archive.read() == rows
 
 
-def test_someone_else_merged_the_same() -> None:
-    """Two schedulers with the same plan: one key, one winner, both content."""
+def test_another_process_merged_the_same_inputs() -> None:
+    """Two schedulers with the same plan: one key, one winner, both succeed."""
     archive = Archive()
     names = three(archive)
     [plan] = plan_partition(archive.store.list(SOURCE), job(), T0)
@@ -410,7 +410,7 @@ def test_a_dry_run_changes_nothing() -> None:
     assert (report.objects, len(report.outcomes)) == (3, 0)
 
 
-def test_a_run_that_is_stopped_says_that_it_is_not_done() -> None:
+def test_a_stopped_run_reports_that_it_is_incomplete() -> None:
     """Between two rounds: what is merged stays, and the next run deletes."""
     archive = Archive()
     three(archive)
@@ -453,7 +453,7 @@ def test_a_run_ends_although_egress_stores_faster_than_it_merges() -> None:
     assert archive.read() == ROWS
 
 
-def test_the_store_is_only_asked_for_the_own_region() -> None:
+def test_only_the_own_region_is_listed() -> None:
     archive = Archive()
     foreign = SourcePartition("far-away", "orders", 3)
     for offsets in (OffsetRange(0, 9), OffsetRange(10, 19)):

@@ -51,7 +51,7 @@ cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 @dataclass(frozen=True)
 class Measured:
-    """Carries a plan out, and tells how much memory the process had at most meanwhile."""
+    """Carries out a plan, and reports the peak memory of the process meanwhile."""
 
     root: str
 

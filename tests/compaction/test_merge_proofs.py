@@ -99,7 +99,7 @@ class SwappingStore:
 
 
 def fill(archive: Archive, *names: Segment) -> MergePlan:
-    """Stores these; the plan that merges them."""
+    """Stores the segments and returns the plan that merges them."""
     for name in names:
         archive.write(name, [row for row in ROWS if row["offset"] in name.offsets])
     [plan] = plan_partition(archive.store.list(SOURCE), job(), T0)

@@ -28,7 +28,7 @@ from tests.formats.sample_records import SOURCE, Row, rows_of, segment
 
 
 class Killed(BaseException):
-    """The process ends here: nothing of it runs on."""
+    """The process ends here."""
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def killed_at(step: int | None) -> Iterator[None]:
 
 
 def row(offset: int) -> Row:
-    """What the log holds there, whoever reads it."""
+    """The record that the log holds at an offset."""
     headers = [("h", b"%d" % offset)] if offset % 3 else None
     return {
         "offset": offset,
@@ -108,7 +108,7 @@ class Machine(RuleBasedStateMachine):
 
     @property
     def removed(self) -> set[int]:
-        """Written down as removed, whether they are gone by now or not."""
+        """Offsets recorded as removed, whether they are deleted yet or not."""
         return {o for gap in self.archive.control.gap_ranges(SOURCE) for o in range(gap.start, gap.next_offset)}
 
     @property
@@ -132,7 +132,7 @@ class Machine(RuleBasedStateMachine):
     @precondition(lambda self: self.next_offset > 2)
     @rule(data=st.data())
     def an_old_owner_finishes_late(self, data: st.DataObject) -> None:
-        """Another cut of what is stored already."""
+        """Stores the same offsets with other segment bounds."""
         start = data.draw(st.integers(0, self.next_offset - 1))
         end = data.draw(st.integers(start, min(start + 15, self.next_offset - 1)))
         if not self.missing & set(range(start, end + 1)) and segment(start, end) not in self.archive.segments():

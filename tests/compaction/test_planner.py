@@ -1,4 +1,4 @@
-"""What is merged, and what may be deleted."""
+"""Which segments are merged, and which may be deleted."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ class TestMerging:
         a, b = segment(0, 4), segment(5, 9)
         assert merges(stored(b, a)) == [(segment(0, 9, 1), [(a, 0), (b, 5)])]
 
-    def test_one_alone_is_never_rewritten(self) -> None:
+    def test_a_single_segment_is_never_rewritten(self) -> None:
         assert merges(stored(segment(0, 4)), min_segment_count=1) == []
         assert merges(stored(segment(0, 4), segment(6, 9)), min_segment_count=1) == []
 
-    def test_a_gap_splits_and_wedges_nothing(self) -> None:
+    def test_a_gap_splits_a_row_and_blocks_nothing(self) -> None:
         a, b, c, d = segment(0, 4), segment(5, 9), segment(20, 24), segment(25, 29)
         assert [output for output, _ in merges(stored(a, b, c, d))] == [segment(0, 9, 1), segment(20, 29, 1)]
 
-    def test_overlaps_are_planned_away(self) -> None:
+    def test_overlaps_are_resolved(self) -> None:
         short, long, after = segment(0, 9), segment(0, 14), segment(10, 30)
         assert merges(stored(short, long, after)) == [(segment(0, 30, 1), [(long, 0), (after, 15)])]
 
-    def test_young_ones_and_other_levels_are_left_alone(self) -> None:
+    def test_young_segments_and_other_levels_are_not_merged(self) -> None:
         a, b, c = segment(0, 4), segment(5, 9), segment(10, 14)
         infos = [*stored(a, b), *stored(c, age=timedelta(minutes=59))]
         assert [o for o, _ in merges(infos, min_segment_age=HOUR)] == [segment(0, 9, 1)]
@@ -70,23 +70,23 @@ class TestMerging:
         assert [o for o, _ in merges(five, max_segment_count=2)] == [segment(0, 19, 1), segment(20, 39, 1)]
         assert [o for o, _ in merges(five, max_segment_size=30)] == [segment(0, 29, 1), segment(30, 49, 1)]
 
-    def test_a_full_one_needs_no_minimum(self) -> None:
-        """It cannot grow any more."""
+    def test_a_full_merge_needs_no_minimum(self) -> None:
+        """The merged segment cannot grow any more."""
         five = stored(*(segment(i * 10, i * 10 + 9) for i in range(5)))
         assert [o for o, _ in merges(five, max_segment_count=4, min_segment_size=1_000)] == [segment(0, 39, 1)]
 
-    def test_what_was_merged_is_not_merged_again(self) -> None:
+    def test_merged_segments_are_not_merged_again(self) -> None:
         assert merges(stored(segment(0, 4), segment(5, 9), segment(0, 9, 1))) == []
 
 
 class TestCleaning:
-    def test_inputs_go_when_the_grace_is_over(self) -> None:
+    def test_inputs_are_deleted_after_the_grace(self) -> None:
         a, b, merged = segment(0, 4), segment(5, 9), segment(0, 9, 1)
         assert cleans(stored(a, b, merged), delete_grace=HOUR) == [(merged, [a, b])]
         assert cleans(stored(a, b, merged), delete_grace=HOUR + timedelta(seconds=1)) == []
         assert cleans(stored(a, b, merged), delete=False) == []
 
-    def test_what_reaches_outside_stays(self) -> None:
+    def test_a_segment_that_extends_outside_stays(self) -> None:
         merged, beyond = segment(0, 9, 1), segment(5, 12)
         assert cleans(stored(merged, beyond)) == []
 

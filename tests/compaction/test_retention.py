@@ -1,4 +1,4 @@
-"""What retention removes, and what it never does."""
+"""What retention removes, and what it never removes."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ DAY = timedelta(days=1)
 
 
 def stored(*segments: tuple[Segment, int], size_bytes: int = 10) -> list[SegmentInfo]:
-    """Each with its age in days."""
+    """Segments, each with its age in days."""
     return [SegmentInfo(s, size_bytes, T0 - age * DAY) for s, age in segments]
 
 
 def row(*ages: int) -> list[SegmentInfo]:
-    """Ten offsets each, one behind the other."""
+    """Adjoining segments of ten offsets each."""
     return stored(*((segment(10 * n, 10 * n + 9), age) for n, age in enumerate(ages)))
 
 
@@ -85,14 +85,14 @@ class TestLimits:
 
 
 class TestOverlaps:
-    def test_what_lies_below_the_cut_goes_with_it(self) -> None:
+    def test_segments_below_the_cut_are_removed(self) -> None:
         assert removed([*row(9, 9, 1), *stored((segment(3, 12), 9))], max_age=7 * DAY) == [
             segment(0, 9),
             segment(3, 12),
             segment(10, 19),
         ]
 
-    def test_what_reaches_beyond_the_cut_stays_and_covers(self) -> None:
+    def test_a_segment_that_extends_past_the_cut_stays(self) -> None:
         infos = [*row(9, 1, 1), *stored((segment(5, 14), 9))]
         plan = planned(infos, max_age=7 * DAY)
         assert isinstance(plan, Expiry)
@@ -100,7 +100,7 @@ class TestOverlaps:
         assert plan.unexplained([]) == ranges((0, 4))
 
     def test_a_young_copy_of_old_offsets_keeps_them(self) -> None:
-        """Of a merge: the small ones are deleted by who proves that it holds them."""
+        """For example a merged segment: only compaction deletes its inputs, with proof."""
         assert removed([*row(9, 9, 9, 1), *stored((segment(10, 29, 1), 1))], max_age=7 * DAY) == [segment(0, 9)]
 
 
@@ -112,7 +112,7 @@ class TestHolds:
         assert plan.unexplained([]) == ranges((0, 9), (20, 29))
         assert plan.unexplained(ranges((0, 9), (25, 40))) == ranges((20, 24))
 
-    def test_of_this_partition_or_of_each(self) -> None:
+    def test_held_offsets_of_one_or_every_partition(self) -> None:
         assert SOURCE.partition == 3
         infos = row(9, 9, 9, 1)
         assert removed(infos, max_age=7 * DAY, hold=hold("4:0-99")) == [s.segment for s in infos[:3]]
@@ -137,13 +137,13 @@ class TestUnsure:
         assert isinstance(plan, ExpiryRefused)
         assert f"{segment(10, 19)} is quarantined:" in plan.reason
 
-    def test_a_quarantined_segment_is_nothing_to_restore_from(self) -> None:
+    def test_a_quarantined_segment_does_not_count_as_kept(self) -> None:
         assert planned(row(9, 9), (segment(10, 19),), max_age=7 * DAY) is None
         assert planned(row(9), (segment(0, 9),), max_age=7 * DAY) is None
 
 
 class TestWithout:
-    def test_what_cannot_go_keeps_what_lies_behind_it(self) -> None:
+    def test_an_uncopied_segment_keeps_later_ones(self) -> None:
         plan = planned(row(9, 9, 9, 1), max_age=7 * DAY)
         assert isinstance(plan, Expiry)
         rest = plan.without([segment(10, 19)])
@@ -189,7 +189,7 @@ def read(infos: list[SegmentInfo]) -> list[SegmentSlice]:
 
 @how(max_examples=500)
 @given(archives, rules)
-def test_what_is_left_is_the_kept_suffix_and_what_is_held(infos: list[SegmentInfo], rule: RetentionRule) -> None:
+def test_the_kept_suffix_and_held_offsets_stay(infos: list[SegmentInfo], rule: RetentionRule) -> None:
     plan = plan_expiry(infos, rule, T0)
     if plan is None:
         return
@@ -230,7 +230,7 @@ def test_what_is_left_is_the_kept_suffix_and_what_is_held(infos: list[SegmentInf
 
 @how(max_examples=300)
 @given(archives, rules, st.data())
-def test_what_cannot_go_leaves_no_hole(infos: list[SegmentInfo], rule: RetentionRule, data: st.DataObject) -> None:
+def test_an_uncopied_segment_leaves_no_hole(infos: list[SegmentInfo], rule: RetentionRule, data: st.DataObject) -> None:
     plan = plan_expiry(infos, rule, T0)
     if plan is None:
         return

@@ -21,7 +21,7 @@ LIMIT_SECONDS, LIMIT_BYTES = 30, 1 << 30
 
 
 class Listing:
-    """Of an object store, made as it is read, in key order."""
+    """A listing of an object store, generated lazily in key order."""
 
     def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
         assert not start_after

@@ -43,7 +43,7 @@ def test_missed_runs_are_one() -> None:
     assert schedule.coming[0].at == NOW + timedelta(hours=8)
 
 
-def test_who_waits_longest_is_first() -> None:
+def test_the_job_that_waits_longest_is_first() -> None:
     jobs = [job(name="late", cron="30 12 * * *"), job(name="early", cron="15 12 * * *"), job(name="never")]
     schedule = Schedule(jobs, NOW)
     assert [due.job.name for due in schedule.coming] == ["early", "late"]
@@ -62,7 +62,7 @@ def test_a_file_without_a_cron_names_both_ways() -> None:
         Schedule([job()], NOW)
 
 
-def test_every_bad_expression_is_told() -> None:
+def test_every_bad_expression_is_reported() -> None:
     jobs = [job(name="a", cron="61 1 * * *"), job(name="b", cron="0 0 32 * *")]
     with pytest.raises(ConfigError) as caught:
         Schedule(jobs, NOW)
@@ -73,7 +73,7 @@ def test_a_day_that_never_comes() -> None:
     assert next_run(job(cron="0 0 30 2 *"), NOW) is None
 
 
-def test_who_had_to_wait_is_due_again() -> None:
+def test_a_postponed_job_is_due_again() -> None:
     schedule = Schedule([job(name="n", cron="0 13 * * *")], NOW)
     due = NOW + timedelta(hours=1)
     taken = schedule.take(due)

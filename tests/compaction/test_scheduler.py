@@ -1,4 +1,4 @@
-"""What a run of a job by the clock leaves in metrics and health, whatever became of it."""
+"""Metrics and health after a scheduled run of a job, for every outcome."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DAMAGED = str(segment(0, 9))
 
 
 class World:
-    """One job, due every hour; `run` says what becomes of it."""
+    """One job, due every hour; `run` decides its outcome."""
 
     def __init__(self) -> None:
         self.clock, self.metrics, self.health, self.stop = HandClock(), CountedMetrics(), Health(), Stop()
@@ -56,7 +56,7 @@ def report(*outcomes: PlanOutcome, **changes: dict[str, str]) -> CompactionRepor
     return made
 
 
-def test_what_was_done_is_counted() -> None:
+def test_work_is_counted() -> None:
     world = World()
     done = (
         PlanOutcome(segment=DAMAGED, merged=3),
@@ -75,7 +75,7 @@ def test_what_was_done_is_counted() -> None:
     assert world.stopped == []
 
 
-def test_a_failure_is_told_until_a_run_succeeds() -> None:
+def test_a_failure_is_reported_until_a_run_succeeds() -> None:
     def away(_: CompactionJob) -> Sequence[CompactionReport]:
         raise StoreUnavailable("the store is away")
 
@@ -88,7 +88,7 @@ def test_a_failure_is_told_until_a_run_succeeds() -> None:
     assert world.stopped == []
 
 
-def test_a_quarantined_segment_is_told_until_it_is_none() -> None:
+def test_a_quarantined_segment_is_reported_until_it_is_resolved() -> None:
     world = World()
     world.run(lambda _: [report(quarantined={DAMAGED: "found something else"}), report()])
     assert world.metrics.value("quarantined_segments", **LABELS) == 1
@@ -97,7 +97,7 @@ def test_a_quarantined_segment_is_told_until_it_is_none() -> None:
     assert (world.metrics.value("quarantined_segments", **LABELS), world.stopped) == (0, [])
 
 
-def test_a_run_that_is_stopped_is_no_failure() -> None:
+def test_a_stopped_run_is_not_a_failure() -> None:
     world = World()
 
     def stopped(_: CompactionJob) -> Sequence[CompactionReport]:
@@ -108,7 +108,7 @@ def test_a_run_that_is_stopped_is_no_failure() -> None:
     assert (world.stopped, world.metrics.counts["compaction_failures"]) == ([], 0)
 
 
-def test_a_lease_that_another_has_is_waited_for_and_is_no_failure() -> None:
+def test_a_taken_lease_is_waited_for_and_is_not_a_failure() -> None:
     world = World()
     until = world.schedule.coming[0].at + timedelta(minutes=7)
 

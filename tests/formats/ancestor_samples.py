@@ -24,12 +24,12 @@ def segment_of(file: Path) -> Segment:
 
 
 def truth() -> list[dict[str, Any]]:
-    """The source records, as expected.jsonl has them."""
+    """The source records, from expected.jsonl."""
     return [json.loads(line) for line in (FOLDER / "expected.jsonl").read_text().splitlines()]
 
 
 def after_its_losses(record: dict[str, Any]) -> Row:
-    """What the ancestor made of a true record: nothing is null, and nanoseconds wrap around at 2^63."""
+    """A source record as the ancestor stored it: nothing is null, and nanoseconds wrap around at 2^63."""
 
     def data(text: str | None) -> bytes:
         return base64.b64decode(text) if text else b""

@@ -1,4 +1,4 @@
-"""A second format, the simplest that keeps the contract: one JSON line for each record, and the footer as the last."""
+"""A second format, the simplest that meets the contract: one JSON line for each record, and the footer as the last."""
 
 from __future__ import annotations
 
@@ -92,6 +92,6 @@ class JsonLinesReader:
 
 @lru_cache(maxsize=1_000)
 def _records(lines: tuple[bytes, ...]) -> tuple[pa.RecordBatch, Digest]:
-    """Remembered: a state machine reads its whole archive after every step."""
+    """Cached: a state machine reads its whole archive after every step."""
     batch = batch_of([from_json(json.loads(line)) for line in lines])
     return batch, digest_of([batch])

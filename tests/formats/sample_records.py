@@ -49,7 +49,7 @@ def batch_of(rows: list[Row]) -> pa.RecordBatch:
 
 
 def rows_of(batches: list[pa.RecordBatch]) -> list[Row]:
-    """No headers and null headers are the same thing, and come out as None."""
+    """Empty and null headers are equal and become None."""
     rows = []
     for batch in batches:
         assert batch.schema.equals(SCHEMA)
@@ -96,7 +96,7 @@ def _bytes(text: str | None) -> bytes | None:
 
 
 def sample_rows(count: int, *, first_offset: int = 0, step: int = 1, seed: int = 7) -> list[Row]:
-    """Records with something of everything in them."""
+    """Records that cover every kind of value."""
     rng = random.Random(seed)
     rows: list[Row] = []
     for i in range(count):

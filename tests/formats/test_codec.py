@@ -61,7 +61,7 @@ def test_a_value_is_decoded_as_it_was_encoded(value: Everything) -> None:
 
 
 @given(VALUES, VALUES)
-def test_one_value_has_one_form(a: Everything, b: Everything) -> None:
+def test_one_value_has_one_encoding(a: Everything, b: Everything) -> None:
     same = a.key == b.key and CODEC.encode(a) == CODEC.encode(b)
     assert same == (a == b)
 
@@ -72,7 +72,7 @@ def test_any_other_bytes_are_malformed(data: bytes) -> None:
         CODEC.decode(data, key=5)
 
 
-def test_what_the_dataclass_refuses_is_malformed() -> None:
+def test_a_value_that_the_dataclass_rejects_is_malformed() -> None:
     value = Everything(1, 7, "", True, datetime(2026, 1, 1, tzinfo=UTC), Colour.RED, (), None)
     data = CODEC.encode(value)
     with pytest.raises(MalformedEvent, match="less than nothing"):

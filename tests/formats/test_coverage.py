@@ -1,4 +1,4 @@
-"""Which segments to read: every stored offset once, in order, from as few objects as can be."""
+"""Which segments to read: every stored offset once, in order, from as few objects as possible."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_covered_until_is_the_first_offset_not_stored(segments: list[Segment], s
 
 @settings(max_examples=300)
 @given(st.lists(SMALL, max_size=12), st.integers(0, 50), st.integers(0, 60))
-def test_what_remains_is_what_lies_behind(segments: list[Segment], start: int, next_offset: int) -> None:
+def test_remaining_slices_are_those_after_the_offset(segments: list[Segment], start: int, next_offset: int) -> None:
     pieces = list(takewhile(lambda step: isinstance(step, SegmentSlice), steps(segments, start)))
     left = remaining([p for p in pieces if isinstance(p, SegmentSlice)], next_offset)
     wanted = [o for p in pieces for o in range(p.offsets.start, p.offsets.next_offset) if o >= next_offset]
@@ -133,7 +133,7 @@ def test_runs_hold_what_the_ranges_hold(given_ranges: list[OffsetRange]) -> None
 
 @settings(deadline=None)
 @given(RANGES, st.integers(0, 50))
-def test_what_is_missing_at_an_offset(given_ranges: list[OffsetRange], at: int) -> None:
+def test_missing_offsets_at_an_offset(given_ranges: list[OffsetRange], at: int) -> None:
     covered = {o for r in given_ranges for o in range(r.start, r.next_offset)}
     later = [o for o in covered if o > at]
     wanted = None if at in covered or not later else OffsetRange(at, min(later) - 1)

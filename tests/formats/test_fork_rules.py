@@ -1,4 +1,4 @@
-"""Which forks wait for an operator, what may be accepted, and the names of places."""
+"""Which forks wait for an operator, which offsets may be accepted, and archive paths."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def gap(start: int, end: int, *, is_accepted: bool = True) -> RecordedGap:
     )
 
 
-def test_names_of_places() -> None:
+def test_archive_paths() -> None:
     places = ["t", f"t@{TOPIC_ID}", f"t@{TOPIC_ID}-fork2", f"t@{TOPIC_ID}-fork10", "tt@x-fork3", "t@other-fork11"]
     assert newest_fork(later_ids(places, "t"), TOPIC_ID) == 10
     assert newest_fork(later_ids(places, "tt"), TOPIC_ID) == 0
@@ -52,19 +52,19 @@ def test_names_of_places() -> None:
 
 
 @given(number=st.integers(0, 99), place=st.sampled_from(["", "t", f"t@{TOPIC_ID}-fork1"]))
-def test_a_claim_behind_a_fork_survives_its_text(number: int, place: str) -> None:
+def test_a_claim_after_a_fork_round_trips(number: int, place: str) -> None:
     claim = TopicClaim(
         topic_id="x", cluster_id="c", number=3, claimed_at=T0, fork=number, forked_from=place if number else ""
     )
     assert decode_place(encode_place(claim)) == claim
 
 
-def test_a_claim_without_a_fork_is_as_it_was() -> None:
+def test_the_encoding_of_a_claim_without_a_fork_is_unchanged() -> None:
     claim = TopicClaim(topic_id="x", cluster_id="c", number=0, claimed_at=T0)
     assert b"fork" not in encode_place(claim)
 
 
-def test_both_ways_on_are_commands_that_work() -> None:
+def test_both_suggested_commands_work() -> None:
     text = explain(fork(100, 50))
     assert "replicator adopt --fork t`" in text
     assert "`replicator gaps accept a/t/3 50-99 --reason TEXT --yes`" in text
@@ -109,14 +109,14 @@ def test_the_last_point_at_which_the_log_was_the_archived_one(
     assert agreed_point(forks, gaps) == agreed
 
 
-def test_what_was_found_by_records_waits_while_they_are_stored() -> None:
+def test_a_fork_found_by_records_waits_while_they_are_stored() -> None:
     by_records, by_epoch = fork(100, 50, None), fork(100, 50)
     assert list(unresolved([by_records], [], [OffsetRange(0, 49), OffsetRange(99, 120)])) == [by_records]
     assert list(unresolved([by_records], [], [OffsetRange(0, 49), OffsetRange(100, 120)])) == []
     assert list(unresolved([by_epoch], [], [OffsetRange(0, 49)])) == [by_epoch]
 
 
-def test_what_may_be_accepted() -> None:
+def test_acceptable_offsets() -> None:
     covered = joined([OffsetRange(10, 19), OffsetRange(30, 99)])
     assert acceptable([], [], joined([]), None) == []
     assert acceptable([fork(9, 3)], [], joined([]), None) == [OffsetRange(3, 8)]

@@ -39,7 +39,7 @@ def test_two_incarnations_never_share_a_path(a: Incarnation, b: Incarnation) -> 
 
 
 @given(st.text("ab@._-/ \n", max_size=8) | st.text(max_size=8))
-def test_any_other_text_is_malformed_or_is_written_back(text: str) -> None:
+def test_any_other_text_is_malformed_or_formats_back(text: str) -> None:
     try:
         incarnation = parse_incarnation(text)
     except MalformedKey as error:
@@ -56,7 +56,7 @@ NO_PATHS = [*NO_NAMES, *(f"{name}@id" for name in NO_NAMES), *(f"t@{id_}" for id
 
 
 @pytest.mark.parametrize("path", NO_PATHS)
-def test_what_is_no_path(path: str) -> None:
+def test_malformed_paths(path: str) -> None:
     with pytest.raises(MalformedKey, match="not the archive path of a topic"):
         parse_incarnation(path)
 
@@ -96,7 +96,7 @@ class TestCurrent:
         assert self.of("id-t", "id-t", []) == ""
         assert self.of("id-t", "earlier", []) == "id-t"
 
-    def test_behind_the_last_fork(self) -> None:
+    def test_after_the_last_fork(self) -> None:
         paths = ["t", "t@id-t-fork1", "t@id-t-fork2", "t@other-fork3", "tt@id-t-fork4"]
         assert self.of("id-t", "id-t", paths) == "id-t-fork2"
         assert self.of("id-t", "earlier", ["t", "t@id-t"]) == "id-t"
@@ -120,7 +120,7 @@ CLAIMED = ["t", "t@id", "t@id-fork1", "t@id-fork2", "t@other-fork1", "t@c-1", "t
 
 
 @given(st.sampled_from(["", "id", "other"]), st.sampled_from([None, "id", "c-0"]), st.sets(st.sampled_from(CLAIMED)))
-def test_what_is_current_is_the_last(topic_id: str, first_id: str | None, claimed: set[str]) -> None:
+def test_the_current_incarnation_is_the_last(topic_id: str, first_id: str | None, claimed: set[str]) -> None:
     now = current("t", topic_id, "c", first_id=first_id, claimed=claimed)
     assert is_current(now, topic_id, "c", claimed)
     later = Incarnation("t", fork_id(topic_id, now.fork + 1) if topic_id else "c-3")

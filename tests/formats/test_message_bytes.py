@@ -1,4 +1,4 @@
-"""What is written is a format: every message has these bytes, and its decoder takes what it always took."""
+"""Stability of the encodings: every message has these bytes, and decoders accept what they always accepted."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_it_has_these_bytes(message: Message) -> None:
 
 
 @messages
-def test_what_a_newer_program_adds_is_passed_over(message: Message) -> None:
+def test_fields_of_a_newer_program_are_ignored(message: Message) -> None:
     said = json.loads(message.data) | {"more": [1]}
     assert message.decode(json.dumps(said, indent=1).encode()) == message.value
 
@@ -279,7 +279,7 @@ def test_keys_have_these_bytes() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"null", b"[]", b'"kind"', b"5", b"[" * 100_000])
-def test_garbage_is_no_key(data: bytes) -> None:
+def test_garbage_is_not_a_key(data: bytes) -> None:
     for decode in (checkpoints.decode_key, checkpoints.kind_of):
         with pytest.raises(MalformedEvent, match="not a checkpoint key"):
             decode(data)

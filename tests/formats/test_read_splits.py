@@ -1,4 +1,4 @@
-"""What each task reads: everything once, in order, and about as much as the others."""
+"""Read splits: every offset once, in order, and splits of about equal size."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def planned(sizes: dict[Segment, int], max_bytes: int, within: OffsetRange = ALL
     return [[p.offsets for p in stretch.parts] for stretch in read_splits(SOURCE, found, sizes, max_bytes)]
 
 
-def test_small_segments_share_a_stretch_and_a_large_one_is_cut() -> None:
+def test_small_segments_share_a_split_and_a_large_one_is_cut() -> None:
     sizes = {segment(0, 9): 40, segment(10, 19): 60, segment(20, 29): 1, segment(30, 49): 200}
     assert planned(sizes, 100) == [
         [OffsetRange(0, 9), OffsetRange(10, 19)],
@@ -33,11 +33,11 @@ def test_small_segments_share_a_stretch_and_a_large_one_is_cut() -> None:
     ]
 
 
-def test_of_a_segment_only_what_is_wanted_of_it_counts() -> None:
+def test_only_the_selected_part_of_a_segment_counts() -> None:
     assert planned({segment(0, 99): 1_000}, 100, OffsetRange(90, 99)) == [[OffsetRange(90, 99)]]
 
 
-def test_one_record_larger_than_a_stretch() -> None:
+def test_one_record_larger_than_a_split() -> None:
     assert planned({segment(5, 5): 10_000}, 100) == [[OffsetRange(5, 5)]]
 
 
@@ -55,7 +55,7 @@ def test_every_offset_once_and_in_order(sizes: dict[Segment, int], max_bytes: in
     assert read == sorted({o for s in sizes for o in range(s.offsets.start, s.offsets.next_offset)})
 
 
-def test_what_is_wanted_of_the_offsets() -> None:
+def test_the_offset_range_of_a_query() -> None:
     assert ArchiveQuery(region="a").offset_range == ALL
     assert ArchiveQuery(region="a", offsets=IntRange(-5, 7)).offset_range == OffsetRange(0, 7)
     assert ArchiveQuery(region="a", offsets=IntRange(8, 7)).offset_range is None

@@ -1,4 +1,4 @@
-"""Keys are a bijection, and sort as ranges do."""
+"""Segment keys are a bijection and sort like their ranges."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_layout_is_the_documented_one() -> None:
     assert format_key("data", segment) == wanted
 
 
-def test_other_incarnations_have_a_place_of_their_own() -> None:
+def test_other_incarnations_have_their_own_path() -> None:
     segment = Segment(SourcePartition("a", "t", 0, "Xyz_-1"), 0, OffsetRange(0, 1))
     assert format_key("", segment).startswith("a/t@Xyz_-1/0/0/")
 

@@ -17,7 +17,7 @@ def rules(*texts: str) -> list[TopicRule[str]]:
 
 
 class TestPatterns:
-    def test_a_name_is_no_expression(self) -> None:
+    def test_a_name_is_not_an_expression(self) -> None:
         assert TopicPattern("a.b").matches("a.b")
         assert not TopicPattern("a.b").matches("axb")
 
@@ -66,7 +66,7 @@ class TestSelect:
         assert verdict.rule is not None
         assert verdict.rule.settings == 1
 
-    def test_internal_topics_whatever_a_filter_says(self) -> None:
+    def test_internal_topics_are_never_selected(self) -> None:
         names = ["__consumer_offsets", "replicator.checkpoint", "_control", "my.events", "a"]
         assert select(names, rules("^.*", "my.events", "_control"), OWN) == {"a": "^.*"}
 
@@ -90,10 +90,10 @@ class TestExplain:
             ("_control", "internal: the archive keeps its control objects under this name"),
         ],
     )
-    def test_says_why(self, name: str, wanted: str) -> None:
+    def test_the_reason_is_given(self, name: str, wanted: str) -> None:
         assert wanted in explain(name, rules("^ord.*", "orders", "^.*"), OWN).text
 
-    def test_what_was_tried(self) -> None:
+    def test_the_tried_rules_are_listed(self) -> None:
         verdict = explain("x", rules("a", "^b.*"), OWN)
         assert not verdict.selected
         assert verdict.text == "x: not selected, because no name or expression matches it (tried: a, ^b.*)"
@@ -115,7 +115,7 @@ def test_select_and_explain_never_disagree(topics: list[str], texts: list[str], 
 
 @given(st.lists(names), st.lists(patterns), st.sets(names))
 def test_the_rules_of_selection(topics: list[str], texts: list[str], own: set[str]) -> None:
-    """By another way than the code's: rank every matching rule, take the best."""
+    """A different algorithm than the code's: rank every matching rule, take the best."""
     chosen = select(topics, rules(*texts), own)
     for topic in topics:
         ranked = sorted(

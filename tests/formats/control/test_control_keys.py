@@ -9,7 +9,7 @@ SOURCE, OFFSETS = SourcePartition("a", "t", 0, "life"), OffsetRange(3, 4)
 
 
 @pytest.mark.parametrize("prefix", ["", "data", "other/place"])
-def test_keys_of_the_control_plane_are_told_from_segments(prefix: str) -> None:
+def test_control_keys_are_distinguished_from_segment_keys(prefix: str) -> None:
     assert is_control_key(prefix, gap_key(prefix, SOURCE, OFFSETS))
     assert is_control_key(prefix, place_key(prefix, "b", "t@life"))
     assert not is_control_key(prefix, format_key(prefix, Segment(SOURCE, 0, OFFSETS)))

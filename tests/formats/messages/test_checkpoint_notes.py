@@ -35,18 +35,18 @@ def skipped(start: int, end: int, partition: int = 0) -> Skipped:
     return Skipped(key=key(partition), offsets=OffsetRange(start, end), reason="poison", at=AT)
 
 
-def test_positions_are_left_to_others() -> None:
+def test_positions_are_not_kept() -> None:
     notes = CheckpointNotes()
     assert not notes.put(encode_key(key(0)), encode(checkpoint(1)))
     assert not notes.put(encode_key(key(0)), None)
     assert (notes.parked, notes.skipped) == ({}, [])
 
 
-def test_a_kind_of_a_newer_version_is_no_position() -> None:
+def test_an_unknown_kind_is_not_a_position() -> None:
     assert CheckpointNotes().put(encode_parked_key(key(0)).replace(b"parked", b"resting"), b"?")
 
 
-def test_the_last_word_of_a_partition_holds() -> None:
+def test_the_last_record_of_a_partition_wins() -> None:
     notes = CheckpointNotes()
     other = CheckpointKey(key(0).source, "elsewhere")
     for where in (key(0), other):
@@ -79,7 +79,7 @@ def test_skipped_ranges_are_kept_apart_and_in_order() -> None:
         (encode_waiting_key(key(0)), encode_waiting(WAITING).replace(b'"v":1', b'"v":2')),
     ],
 )
-def test_what_says_nothing_changes_nothing(record_key: bytes, value: bytes) -> None:
+def test_a_malformed_record_changes_nothing(record_key: bytes, value: bytes) -> None:
     notes = CheckpointNotes()
     notes.put(encode_parked_key(key(0)), encode_parked(PARKED))
     notes.put(encode_waiting_key(key(0)), encode_waiting(WAITING))
@@ -96,7 +96,7 @@ def test_what_says_nothing_changes_nothing(record_key: bytes, value: bytes) -> N
     st.text(max_size=20),
     st.one_of(st.none(), st.integers(0, 2**62)),
 )
-def test_what_is_written_is_read(region: str, a: int, b: int, reason: str, at: int | None) -> None:
+def test_encode_decode_round_trip(region: str, a: int, b: int, reason: str, at: int | None) -> None:
     where = CheckpointKey(SourcePartition(region, "orders", 3, "life"), "copy")
     note = Parked(at, reason, AT)
     gap = Skipped(key=where, offsets=OffsetRange(min(a, b), max(a, b)), reason=reason, at=AT)
@@ -121,7 +121,7 @@ def test_claims_are_kept_in_the_order_of_the_log() -> None:
 
 
 class TestStillParked:
-    """A note that an owner left behind on its way out is not believed for ever."""
+    """A parked record that a leaving owner left behind does not apply for ever."""
 
     def test_without_a_checkpoint(self) -> None:
         assert still_parked(PARKED, None)

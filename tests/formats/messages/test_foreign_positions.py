@@ -57,7 +57,7 @@ def test_as_the_ancestor_wrote_it() -> None:
 @given(
     st.text(min_size=1, max_size=9), st.text(min_size=1, max_size=9), st.integers(0, 2**32 - 1), st.integers(0, 2**63)
 )
-def test_the_last_produced_becomes_the_next_wanted(region: str, topic: str, partition: int, offset: int) -> None:
+def test_the_last_produced_offset_becomes_the_next_offset(region: str, topic: str, partition: int, offset: int) -> None:
     data = ancestor(offset, region=region, topic=topic, partition=partition)
     assert ancestor_position(data) == (ForeignPartition(region, topic, partition), offset + 1)
 
@@ -71,7 +71,7 @@ def test_garbage_is_a_typed_error(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("cut", range(len(ancestor(300))))
-def test_a_part_of_it_is_not_taken_for_another(cut: int) -> None:
+def test_a_truncated_value_never_names_another_source(cut: int) -> None:
     try:
         where, _ = ancestor_position(ancestor(300)[:cut])
     except MalformedEvent:
@@ -80,7 +80,7 @@ def test_a_part_of_it_is_not_taken_for_another(cut: int) -> None:
     assert where.topic == "orders"
 
 
-def test_the_later_record_of_a_key_holds() -> None:
+def test_the_last_record_of_a_key_wins() -> None:
     records = [(b"a", ancestor(1)), (b"b", ancestor(8, partition=0)), (b"a", ancestor(5)), (b"c", None)]
     assert ancestor_positions(records) == {WHERE: 6, ForeignPartition("eu", "orders", 0): 9}
     assert ancestor_positions([*records, (b"a", None)]) == {ForeignPartition("eu", "orders", 0): 9}
@@ -107,13 +107,13 @@ def test_connect_offsets_of_source_connectors() -> None:
     }
 
 
-def test_of_two_connectors_the_lower_counts() -> None:
+def test_the_lower_of_two_connectors_offsets_is_used() -> None:
     assert connect_positions([connect("one", 10), connect("two", 4), connect("three", 7)]) == {WHERE: 5}
 
 
 @pytest.mark.parametrize(
     ("key", "value"), [(b"{}", b"{}"), (b"x", b""), (connect("c", 1)[0], b"[]"), (connect("c", 1)[0], b"{}")]
 )
-def test_what_is_no_connect_offset(key: bytes, value: bytes) -> None:
+def test_records_that_are_not_connect_offsets(key: bytes, value: bytes) -> None:
     with pytest.raises(MalformedEvent):
         connect_position(key, value)

@@ -55,7 +55,7 @@ def ended(asking: Generator[Ask, Any, GroupClaim], answer: object) -> GroupClaim
     return found
 
 
-def test_nobodys_topic_is_claimed_and_the_claim_is_read_back() -> None:
+def test_an_unclaimed_topic_is_claimed_and_the_claim_is_read_back() -> None:
     asking = asks("first")
     assert next(asking) == ReadClaims()
     append = asking.send([])
@@ -121,7 +121,9 @@ def test_a_group_without_members_is_taken_over() -> None:
 @pytest.mark.parametrize(
     ("age", "take_over", "asked"), [(YOUNG / 2, "", True), (YOUNG, "", False), (2 * YOUNG, "first", True)]
 )
-def test_who_starts_soon_after_a_take_over_asks_for_members_too(age: timedelta, take_over: str, asked: bool) -> None:
+def test_a_process_that_starts_soon_after_a_take_over_counts_members_too(
+    age: timedelta, take_over: str, asked: bool
+) -> None:
     asking = asks("second", take_over, now=NOW + age)
     next(asking)
     if asked:
@@ -138,7 +140,7 @@ def test_the_group_that_was_replaced_is_refused() -> None:
         asking.send([FIRST, TAKEN])
 
 
-def test_what_is_written_is_read() -> None:
+def test_encode_decode_round_trip() -> None:
     assert decode_claim(encode_claim_key(TAKEN), encode_claim(TAKEN)) == TAKEN
 
 
@@ -146,7 +148,7 @@ def test_what_is_written_is_read() -> None:
     "change",
     [lambda b: b.replace(b'"v":1', b'"v":2'), lambda b: b"{}", lambda b: b.replace(b'"number":2', b'"number":""')],
 )
-def test_what_says_nothing_is_refused(change: Callable[[bytes], bytes]) -> None:
+def test_malformed_claims_are_rejected(change: Callable[[bytes], bytes]) -> None:
     with pytest.raises(MalformedEvent):
         decode_claim(encode_claim_key(TAKEN), change(encode_claim(TAKEN)))
 
@@ -165,13 +167,13 @@ def test_a_topic_that_was_claimed_in_another_cluster_is_refused_with_both_ids(gr
 
 
 @pytest.mark.parametrize("cluster_id", ["cluster-a", ""])
-def test_the_cluster_of_the_claim_is_the_one_at_hand_or_not_known(cluster_id: str) -> None:
+def test_the_cluster_of_the_claim_is_this_one_or_unknown(cluster_id: str) -> None:
     asking = asks("first", cluster_id=cluster_id)
     next(asking)
     assert ended(asking, [HERE]) == HERE
 
 
-def test_a_claim_without_a_cluster_says_nothing_about_it() -> None:
+def test_a_claim_without_a_cluster_is_not_treated_as_copied() -> None:
     asking = asks("first", cluster_id="cluster-b")
     next(asking)
     assert ended(asking, [FIRST]) == FIRST

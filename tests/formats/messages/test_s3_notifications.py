@@ -25,7 +25,7 @@ REMOVED = Removed(SEGMENT, AT)
 def record(
     name: str = "ObjectCreated:Put", key: str = KEY, *, size: object = 1234, bucket: str = "b"
 ) -> dict[str, Any]:
-    """As S3 sends it; the parts that nobody reads are left out."""
+    """A record as S3 sends it, without the unused parts."""
     item: dict[str, Any] = {"key": quote_plus(key, safe="/"), "eTag": "0" * 32, "sequencer": "0055AED6DCD90281E5"}
     if size is not None:
         item["size"] = size
@@ -276,7 +276,7 @@ JSON = st.recursive(
 
 @st.composite
 def bent(draw: st.DrawFn) -> str:
-    """A good message with one thing in it replaced by any JSON."""
+    """A valid message with one value replaced by any JSON."""
     message = json.loads(
         draw(st.sampled_from([s3(record(), record("ObjectRemoved:Delete")), bridge(), sns(s3(record()))]))
     )
@@ -293,7 +293,7 @@ def bent(draw: st.DrawFn) -> str:
 @settings(max_examples=500)
 @given(st.text() | JSON.map(json.dumps) | bent() | bent().map(sns))
 @example('{"Records": [' + "9" * 5000 + "]}")
-def test_every_text_has_an_answer(body: str) -> None:
+def test_any_text_is_parsed_without_an_error(body: str) -> None:
     parsed = read(body)
     assert parsed.understood == (not parsed.problems)
     for problem in parsed.problems:
@@ -323,7 +323,7 @@ def test_a_problem_shows_the_beginning_of_what_is_wrong(size: object, shown: str
     assert problem.endswith(f"not a size: {shown}")
 
 
-def test_what_is_too_deep_to_be_shown_is_a_problem_like_any_other() -> None:
+def test_a_value_nested_too_deeply_to_print_is_reported_as_a_problem() -> None:
     """Up to what can just be read: that depends on the interpreter, and showing it takes place deeper in the stack."""
     for depth in range(sys.getrecursionlimit()):
         body = s3(record(size=0)).replace('"size": 0', f'"size": {"[" * depth}0{"]" * depth}')

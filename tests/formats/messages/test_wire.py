@@ -1,4 +1,4 @@
-"""Records of the event log and the checkpoint topic: they come back as they went, and garbage is a typed error."""
+"""Records of the event log and the checkpoint topic: they round-trip, and garbage is a typed error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_checkpoint_round_trip(key: CheckpointKey, value: Checkpoint) -> None:
     assert delivery_checkpoint.decode(delivery_checkpoint.encode(value)) == value
 
 
-def test_a_checkpoint_from_before_begins_were_written_down_is_read() -> None:
+def test_a_checkpoint_without_begun_at_is_decoded() -> None:
     at = "2026-01-01T00:00:00+00:00"
     said = f'{{"at":"{at}","author":"exactly-once","destination_topic_id":"x","next_offset":5,"v":1}}'.encode()
     found = delivery_checkpoint.decode(said)
@@ -60,7 +60,7 @@ def test_a_checkpoint_from_before_begins_were_written_down_is_read() -> None:
 
 
 @given(st.builds(CheckpointKey, SOURCES, NAME), st.builds(CheckpointKey, SOURCES, NAME))
-def test_one_key_has_one_form(a: CheckpointKey, b: CheckpointKey) -> None:
+def test_one_key_has_one_encoding(a: CheckpointKey, b: CheckpointKey) -> None:
     assert (delivery_checkpoint.encode_key(a) == delivery_checkpoint.encode_key(b)) == (a == b)
 
 
@@ -97,7 +97,7 @@ def test_control_object_round_trips(begin: ArchiveBegin, fork: LogFork, gap: Rec
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"null", b"[]", b"{}", b'{"v":1}', b'{"v":2,"offset":1}', b"1" * 5000])
-def test_garbage_is_no_control_object(data: bytes) -> None:
+def test_garbage_is_not_a_control_object(data: bytes) -> None:
     source = SourcePartition("r", "t", 0)
     for decode in (decode_begin, lambda d: decode_fork(source, d)):
         with pytest.raises(MalformedEvent, match=r"not (a|the begin)"):
@@ -123,6 +123,6 @@ def test_garbage_is_malformed(decode, data: bytes) -> None:  # type: ignore[no-u
         decode(data)
 
 
-def test_newer_versions_are_told_as_such() -> None:
+def test_newer_versions_are_named_in_the_error() -> None:
     with pytest.raises(MalformedEvent, match="version 2, this program reads 1"):
         segment_events.decode(b'{"v":2}')

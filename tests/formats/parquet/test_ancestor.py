@@ -1,4 +1,4 @@
-"""Segments that the Go ancestor really wrote, and forged ones for what it would never write."""
+"""Segments written by the Go ancestor, and forged ones with content that it never writes."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def read(data: bytes, name: Segment = NAME) -> list[Row]:
         reader.close()
 
 
-def test_a_forged_one_is_read() -> None:
+def test_a_valid_forged_segment_is_read() -> None:
     assert [row["offset"] for row in read(forged(KEYS))] == OFFSETS
     reader = ParquetFormat().open(BytesIO(forged(KEYS)), NAME)
     assert reader.footer.origin.created_at == datetime(2024, 2, 29, 23, 59, 59, 123456, tzinfo=UTC)
@@ -108,7 +108,7 @@ def test_nanoseconds_round_down_on_both_sides_of_1970() -> None:
 
 
 @pytest.mark.parametrize("key", sorted(KEYS))
-def test_every_key_counts(key: str) -> None:
+def test_every_footer_key_is_required(key: str) -> None:
     without = {k: v for k, v in KEYS.items() if k != key}
     for keys in (without, KEYS | {key: "x!"}, KEYS | {key: ""}, KEYS | {key: "-1"}):
         with pytest.raises(CorruptSegment):
@@ -116,7 +116,7 @@ def test_every_key_counts(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", sorted(key for key, value in KEYS.items() if value.isdigit()))
-def test_numbers_are_written_in_one_way_only(key: str) -> None:
+def test_only_one_notation_of_numbers_is_accepted(key: str) -> None:
     """Python reads more notations of the same number than the ancestor writes."""
     value = KEYS[key]
     arabic = "".join(chr(0x660 + int(digit)) for digit in value)
@@ -139,18 +139,18 @@ def test_numbers_are_written_in_one_way_only(key: str) -> None:
         {"messageCount": "4"},
     ],
 )
-def test_keys_that_are_not_the_names(other: dict[str, str]) -> None:
+def test_footer_keys_with_other_names(other: dict[str, str]) -> None:
     with pytest.raises(CorruptSegment):
         ParquetFormat().open(BytesIO(forged(KEYS | other)), NAME)
 
 
 @pytest.mark.parametrize("offsets", [[5, 9, 7], [5, 5, 9], [5, 7, 8], [6, 7, 9], [4, 7, 9], [5, 7, 10], [5, 7, 2**63]])
-def test_offsets_that_are_not_the_ranges(offsets: list[int]) -> None:
+def test_offsets_outside_the_footers_range(offsets: list[int]) -> None:
     with pytest.raises(CorruptSegment):
         read(forged(KEYS, offsets=offsets))
 
 
-def test_a_header_key_that_is_no_text_is_refused() -> None:
+def test_a_header_key_that_is_not_utf8_is_rejected() -> None:
     with pytest.raises(CorruptSegment, match="UTF8"):
         read(forged(KEYS, header_key=b"\xff"))
 
@@ -161,7 +161,7 @@ def test_other_columns_are_refused() -> None:
         read(forged(KEYS, schema=schema))
 
 
-def test_what_the_source_raises_is_not_corruption() -> None:
+def test_errors_of_the_source_are_not_corruption() -> None:
     error = StoreUnavailable("gone for now")
     data = FILES[0].read_bytes()
     outcomes: list[Exception | None] = []

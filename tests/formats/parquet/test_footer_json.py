@@ -36,7 +36,7 @@ def test_round_trip(origin: object) -> None:
     assert footers.decode("x", footers.encode(uncounted)).footer == uncounted
 
 
-def test_the_ancestors_cannot_be_written() -> None:
+def test_a_footer_of_the_ancestor_cannot_be_encoded() -> None:
     with pytest.raises(ValueError, match="digest"):
         footers.encode(replace(FOOTER, digest=None))
 
@@ -66,13 +66,13 @@ def test_every_field_is_under_the_checksum(field: str) -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"{", b"[]", b"null", b"7", b'"x"', b'{"v": 1}', b"\xff", b"[" * 100_000, b'{"v": 1, "checksum": []}']
 )
-def test_what_is_no_footer(data: bytes) -> None:
+def test_malformed_footers(data: bytes) -> None:
     with pytest.raises(CorruptSegment):
         footers.decode("x", data)
 
 
 def signed(**changes: Any) -> bytes:
-    """A footer with a good checksum over bad fields."""
+    """A footer with a valid checksum over invalid fields."""
     value = json.loads(footers.encode(FOOTER)) | changes
     del value["checksum"]
     return json.dumps(value | {"checksum": footers._checksum(value)}).encode()

@@ -1,4 +1,4 @@
-"""Golden files: what released versions wrote must read the same for ever."""
+"""Golden files: segments written by released versions must always read the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is particular to segments as Parquet files; the rest is in the contract."""
+"""Tests specific to Parquet segments; the others are in the format contract."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class CountingSource(BytesIO):
 
 
 class HalfSource(BytesIO):
-    """Gives half of what is asked for, as raw files and network streams may."""
+    """Returns half of the requested bytes, as raw files and network streams may."""
 
     def read(self, size: int | None = -1, /) -> bytes:
         return super().read(max(1, (size or 0) // 2) if size else 0)
 
 
 class HalfSink(BytesIO):
-    """Takes half of what is given, as raw files may."""
+    """Writes half of the given bytes, as raw files may."""
 
     def write(self, data: bytes, /) -> int:  # type: ignore[override]
         return super().write(data[: max(1, len(data) // 2)])
@@ -131,7 +131,7 @@ def test_memory_is_about_one_row_group() -> None:
     reader.close()
 
 
-def test_metadata_larger_than_the_first_read_is_read_whole() -> None:
+def test_metadata_larger_than_the_first_read_is_read_completely() -> None:
     records = sample_rows(600)
     fmt = ParquetFormat(row_group_records=5)
     stored, footer = write(fmt, [[batch_of(records)]], segment(0, 599))
@@ -140,7 +140,7 @@ def test_metadata_larger_than_the_first_read_is_read_whole() -> None:
     assert read(fmt, stored, segment(0, 599)) == (records, footer)
 
 
-def test_short_reads_and_short_writes_are_no_end() -> None:
+def test_short_reads_and_short_writes_are_continued() -> None:
     records = sample_rows(50)
     sink = HalfSink()
     writer = ParquetFormat().create(sink)
@@ -165,7 +165,7 @@ def test_other_readers_see_plain_parquet() -> None:
     assert {c.compression for c in columns} == {"ZSTD"}
 
 
-def test_bytes_under_nulls_stay_behind() -> None:
+def test_bytes_under_nulls_are_not_written() -> None:
     batch = batch_of(sample_rows(3))
     kind = SCHEMA.field("headers").type
     pairs = pa.array([{"key": k, "value": b"v"} for k in "abc"], kind.value_type)
@@ -186,7 +186,7 @@ def test_bytes_under_nulls_stay_behind() -> None:
 
 
 @pytest.mark.parametrize("column", ["offset", "timestamp", "timestamp_type"])
-def test_a_null_where_none_may_be_is_refused(column: str) -> None:
+def test_a_null_in_a_required_field_is_rejected(column: str) -> None:
     batch = batch_of(sample_rows(3))
     nulls = pa.nulls(3, SCHEMA.field(column).type)
     columns = [nulls if name == column else batch.column(name) for name in SCHEMA.names]
@@ -199,7 +199,7 @@ def test_another_schema_is_refused() -> None:
         write(ParquetFormat(), [[pa.record_batch([pa.array([1])], names=["offset"])]], NAME)
 
 
-def test_after_a_failed_step_only_abort_is_left() -> None:
+def test_after_a_failed_step_only_abort_is_allowed() -> None:
     class FullDisk(BytesIO):
         def write(self, data: bytes, /) -> int:  # type: ignore[override]
             if self.tell() > 1_000:
@@ -263,7 +263,7 @@ def forged(
     key: str = footers.KEY,
     schema: pa.Schema = SCHEMA,
 ) -> bytes:
-    """A sealed file with these records and any footer: what a faulty writer could have made."""
+    """A sealed file with these records and any footer, as a faulty writer could write it."""
     sink = BytesIO()
     with pq.ParquetWriter(sink, schema, store_schema=False) as writer:
         if records:
@@ -276,7 +276,7 @@ def forged(
 
 
 def honest(records: list[Row]) -> tuple[SegmentFooter, RowGroup]:
-    """What belongs to `forged` records."""
+    """The correct footer for `forged` records."""
     _, footer = write(ParquetFormat(), [[batch_of(records)]], NAME)
     body = forged(records, footer, [])
     end = body.index(b"KSRSEAL1")
@@ -299,7 +299,7 @@ def test_the_forgery_itself_is_readable() -> None:
     assert read(ParquetFormat(), forged(RECORDS, footer, [group]), NAME) == (RECORDS, footer)
 
 
-def test_records_that_are_not_the_digests_are_not_handed_out() -> None:
+def test_records_that_do_not_match_the_digest_are_not_yielded() -> None:
     footer, group = honest(RECORDS)
     _, other = honest(ALTERED)
     stored = forged(ALTERED, footer, [replace(other, digest=group.digest)])
@@ -309,7 +309,7 @@ def test_records_that_are_not_the_digests_are_not_handed_out() -> None:
     reader.close()
 
 
-def test_stored_bytes_that_are_not_the_footers_are_not_decoded() -> None:
+def test_stored_bytes_that_do_not_match_the_footer_are_not_decoded() -> None:
     footer, group = honest(RECORDS)
     reader = ParquetFormat().open(BytesIO(forged(RECORDS, footer, [replace(group, stored_crc=1)])), NAME)
     with pytest.raises(CorruptSegment, match="stored bytes"):
@@ -317,8 +317,8 @@ def test_stored_bytes_that_are_not_the_footers_are_not_decoded() -> None:
     reader.close()
 
 
-def test_records_out_of_order_are_not_handed_out() -> None:
-    """The digest alone would not tell: a faulty writer would have hashed what it wrote."""
+def test_records_out_of_order_are_not_yielded() -> None:
+    """The digest alone does not detect this: a faulty writer hashes what it writes."""
     mixed = [RECORDS[0], RECORDS[2], RECORDS[1], *RECORDS[3:]]
     footer, group = honest(RECORDS)
     digest = digest_of([batch_of(mixed)])
@@ -331,8 +331,8 @@ def test_records_out_of_order_are_not_handed_out() -> None:
     reader.close()
 
 
-def test_every_row_group_is_proved_before_it_is_handed_out() -> None:
-    """A reader that delivers as it goes hands out the good part, and stops before the bad one."""
+def test_every_row_group_is_verified_before_it_is_yielded() -> None:
+    """A streaming reader yields the valid part and stops before the corrupt one."""
     records = sample_rows(100)
     stored, _ = write(ParquetFormat(row_group_records=25), [[batch_of(records)]], NAME)
     with pq.ParquetFile(BytesIO(stored)) as file:
@@ -366,7 +366,7 @@ def test_facts_that_contradict_each_other(change: dict[str, object], says: str) 
         ParquetFormat().open(BytesIO(stored), NAME)
 
 
-def test_row_groups_that_are_not_the_files() -> None:
+def test_row_groups_that_do_not_match_the_file() -> None:
     footer, group = honest(RECORDS)
     for groups in ([group, group], [replace(group, stored_bytes=group.stored_bytes - 1)], []):
         with pytest.raises(CorruptSegment):

@@ -1,4 +1,4 @@
-"""Flipped bits: a decoder crash, a hang, or a wrong record are what this looks for. See `flips.py`."""
+"""Flipped bits must not cause a decoder crash, a hang, or a wrong record. See `flips.py`."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_flipped_bit_is_noticed() -> None:
 
 
 def test_flipped_bits_of_the_ancestors_end_in_typed_errors_or_pass_unseen() -> None:
-    """It left nothing to prove records by, so some pass; none may crash, hang, or raise anything else."""
+    """The ancestor wrote no checksums of records, so some pass; none may crash, hang, or raise another error."""
     for seen in (outcomes(ANCESTORS, ANCESTOR_KEY, samples=1_500), outcomes(ANCESTORS, ANCESTOR_KEY, first=-200)):
         assert seen.keys() <= {"noticed", "same", "differs"}
         assert seen["noticed"] > 0

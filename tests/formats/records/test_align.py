@@ -1,4 +1,4 @@
-"""A topic and its copy: the first record that is not the same, whatever the batches and the offsets."""
+"""A topic and its copy: the first record that differs, for any batches and offsets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def read(rows: list[Row], at: list[int]) -> Iterator[pa.RecordBatch]:
 
 
 def moved(rows: list[Row]) -> list[Row]:
-    """As a copy has them: other offsets, and timestamps of the producer's type."""
+    """Records as in a copy: other offsets, and the producer's timestamp type."""
     return [{**row, "offset": 1_000 + 3 * n, "timestamp_type": 0} for n, row in enumerate(rows)]
 
 

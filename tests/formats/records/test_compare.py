@@ -30,7 +30,7 @@ def test_equal_however_cut(records: list[Row], at: list[int], also: list[int]) -
 
 @PROPERTY
 @given(records=rows(), at=cuts, also=cuts, data=st.data())
-def test_each_offset_is_counted_where_it_is(
+def test_offsets_are_counted_by_the_copies_that_hold_them(
     records: list[Row], at: list[int], also: list[int], data: st.DataObject
 ) -> None:
     where = data.draw(
@@ -82,7 +82,7 @@ def test_a_difference_deep_in_a_batch(column: str, position: int) -> None:
     assert (result.offset, result.column) == (position, column)
 
 
-def test_no_headers_are_the_same_null_or_empty() -> None:
+def test_null_headers_equal_empty_headers() -> None:
     first = [row | {"headers": None} for row in sample_rows(3)]
     second = [row | {"headers": []} for row in sample_rows(3)]
     assert compared(first, second).equal
@@ -94,7 +94,7 @@ def test_null_is_not_empty() -> None:
     assert compared(first, second).column == "headers"
 
 
-def test_order_of_headers_counts() -> None:
+def test_the_order_of_headers_matters() -> None:
     first = [row | {"headers": [("a", b"1"), ("b", b"2")]} for row in sample_rows(1)]
     second = [row | {"headers": [("b", b"2"), ("a", b"1")]} for row in sample_rows(1)]
     assert compared(first, second).column == "headers"

@@ -65,7 +65,7 @@ def test_combine_is_associative_and_empty_is_neutral(parts: list[list[Row]]) -> 
     assert combine() == EMPTY == digest_of([]) == digest_of([batch_of([])])
 
 
-def test_a_digester_can_be_asked_on_the_way() -> None:
+def test_a_digester_returns_intermediate_digests() -> None:
     batch = batch_of(sample_rows(10))
     digester = Digester()
     digester.update(batch.slice(0, 4))
@@ -105,7 +105,7 @@ def test_nothing_under_a_null_list_is_hashed() -> None:
     assert digest_of([rebuilt(batch, "headers", hidden)]) == digest_of([rebuilt(batch, "headers", plain)])
 
 
-def test_no_headers_are_null_or_empty_alike() -> None:
+def test_null_and_empty_headers_have_the_same_digest() -> None:
     batch = batch_of(sample_rows(2))
     kind = SCHEMA.field("headers").type
     assert digest_of([rebuilt(batch, "headers", pa.array([None, []], kind))]) == digest_of(
@@ -139,7 +139,7 @@ CHANGES: list[tuple[dict[str, Any], set[str]]] = [
 
 @pytest.mark.parametrize(("change", "streams"), CHANGES)
 @pytest.mark.parametrize("position", [0, 3, 9])
-def test_a_planted_change_shows_where_it_is(change: dict[str, Any], streams: set[str], position: int) -> None:
+def test_a_change_shows_in_its_column_stream(change: dict[str, Any], streams: set[str], position: int) -> None:
     before = [BASE | {"offset": i} for i in range(10)]
     after = [row | change if row["offset"] == position else row for row in before]
     a, b = digest_of([batch_of(before)]), digest_of([batch_of(after)])
@@ -154,7 +154,7 @@ def test_other_offsets_change_the_whole_but_not_the_content() -> None:
     assert here.whole != there.whole
 
 
-def test_moving_a_byte_between_records_is_seen() -> None:
-    """The data stream alone would not tell."""
+def test_moving_a_byte_between_records_changes_the_digest() -> None:
+    """The data stream alone does not detect this."""
     ab_c, a_bc = ([BASE | {"offset": i, "value": v} for i, v in enumerate(vs)] for vs in ([b"ab", b"c"], [b"a", b"bc"]))
     assert digest_of([batch_of(ab_c)]).content != digest_of([batch_of(a_bc)]).content

@@ -1,4 +1,4 @@
-"""Small batches are put together; the records, and what is written of them, stay the same."""
+"""Small batches are concatenated; the records, and the segments written from them, stay the same."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = sample_rows(3 * ENOUGH_ROWS)
 
 
 def cut(sizes: Sequence[int]) -> list[pa.RecordBatch]:
-    """Batches of so many records each, some of them slices of a larger one."""
+    """Batches with these numbers of records, some of them slices of a larger one."""
     whole, batches, at = batch_of(ROWS), [], 0
     for size in sizes:
         batches.append(whole.slice(at, size) if at % 2 else batch_of(ROWS[at : at + size]))
@@ -54,14 +54,14 @@ def written(batches: Sequence[pa.RecordBatch]) -> bytes:
     return sink.getvalue()
 
 
-def test_a_segment_does_not_depend_on_how_its_records_came() -> None:
+def test_a_segment_does_not_depend_on_how_its_records_were_batched() -> None:
     ones = [1] * len(ROWS)
     assert written(cut(ones)) == written([batch_of(ROWS)])
 
 
 @pytest.mark.cpu
-def test_records_that_come_one_by_one_cost_little_more() -> None:
-    """It was a hundred times as much: each batch was measured, checked and digested by itself."""
+def test_records_written_one_by_one_cost_little_more() -> None:
+    """It used to cost a hundred times as much: each batch was measured, checked and digested separately."""
     ones, whole = cut([1] * ENOUGH_ROWS), cut([ENOUGH_ROWS])
 
     def cost(batches: Sequence[pa.RecordBatch]) -> float:

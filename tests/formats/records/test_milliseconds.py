@@ -1,4 +1,4 @@
-"""Times and the milliseconds of records."""
+"""Times and record timestamps in milliseconds."""
 
 from __future__ import annotations
 

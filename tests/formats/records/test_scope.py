@@ -1,4 +1,4 @@
-"""Which records are wanted, against a look at each of them."""
+"""RecordFilter, compared with a check of each record."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def spans(values: list[int]) -> st.SearchStrategy[IntRange]:
 
 @settings(max_examples=100, deadline=None)
 @given(data=st.data(), found=rows(min_size=1, max_size=12))
-def test_what_is_wanted_is_what_lies_in_both_spans(data: st.DataObject, found: list[Row]) -> None:
+def test_records_match_when_both_ranges_contain_them(data: st.DataObject, found: list[Row]) -> None:
     offsets = data.draw(spans([row["offset"] for row in found]))
     stamps = data.draw(spans([row["timestamp"] for row in found]))
     wanted = [
@@ -46,7 +46,7 @@ def test_everything_is_the_batch_itself() -> None:
 
 
 @pytest.mark.parametrize("offsets", [IntRange(-5, -1), IntRange(10, 5), IntRange(139), IntRange(0, 99)])
-def test_a_span_that_holds_nothing_of_it_leaves_nothing(offsets: IntRange) -> None:
+def test_a_range_outside_the_batch_selects_nothing(offsets: IntRange) -> None:
     assert RecordFilter(offsets=offsets).of(batch_of(ROWS)).num_rows == 0
 
 
@@ -62,7 +62,7 @@ def footer_of(found: list[Row]) -> SegmentFooter:
     return writer.close(segment(0, 1000), ORIGIN)
 
 
-def test_a_footer_tells_whether_any_record_can_be_wanted() -> None:
+def test_a_footer_shows_whether_a_record_may_match() -> None:
     stamps = [row["timestamp"] for row in ROWS]
     footer = footer_of(ROWS)
     assert RecordFilter().may_hold(footer)
@@ -72,7 +72,7 @@ def test_a_footer_tells_whether_any_record_can_be_wanted() -> None:
     assert not RecordFilter(stamps=IntRange(high=min(stamps) - 1)).may_hold(footer)
 
 
-def test_a_footer_that_does_not_tell_excludes_nothing() -> None:
+def test_a_footer_without_timestamp_bounds_excludes_nothing() -> None:
     assert RecordFilter(stamps=IntRange(5, 6)).may_hold(footer_of([]))
 
 
@@ -95,14 +95,14 @@ def runs(scope: RecordFilter, *, records: int = 4) -> list[SegmentRun]:
     ],
     ids=str,
 )
-def test_what_is_left_out_altogether_still_moves_the_position(scope: RecordFilter) -> None:
+def test_dropped_records_still_advance_the_position(scope: RecordFilter) -> None:
     [run] = runs(scope)
     assert (run.batches, run.count, run.next_offset, run.last) == ((), 0, 30, True)
 
 
 @settings(max_examples=50, deadline=None)
 @given(offsets=spans([0, 9, 10, 29]), stamps=spans([STAMP, STAMP + 9, STAMP + 29]), records=st.integers(1, 12))
-def test_what_is_wanted_comes_in_order_and_the_position_rises(
+def test_matching_records_are_in_order_and_the_position_rises(
     offsets: IntRange, stamps: IntRange, records: int
 ) -> None:
     found = runs(RecordFilter(offsets=offsets.cut(ANY_OFFSET), stamps=stamps.cut(ANY_TIME)), records=records)

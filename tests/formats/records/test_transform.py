@@ -1,4 +1,4 @@
-"""Users' functions on the way of the records: what they may answer, and what becomes of it when they do not."""
+"""User transform functions: valid results, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def with_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.Record
 
 
 def renumbered(batch: pa.RecordBatch, source: SourcePartition) -> pa.RecordBatch:
-    """Every value says where it comes from."""
+    """Every value contains its source."""
     return with_column(batch, "value", pa.array([str(source).encode()] * batch.num_rows, pa.binary()))
 
 
@@ -61,19 +61,19 @@ def test_without_steps_nothing_changes() -> None:
     assert Transform()(BATCH, SOURCE) is BATCH
 
 
-def test_records_are_left_out_and_changed() -> None:
+def test_records_are_dropped_and_changed() -> None:
     transform = Transform((TransformStep("keep", even, True), TransformStep("change", renumbered, False)))
     found = transform(BATCH, SOURCE)
     assert offsets(found) == [10, 12, 14]
     assert found.column("value").to_pylist() == [b"a/t/3"] * 3
 
 
-def test_booleans_may_come_in_chunks_and_null_is_no_yes() -> None:
+def test_booleans_may_be_chunked_and_null_drops_the_record() -> None:
     chunks = pa.chunked_array([[True, None], [False, True, None, True]])
     assert offsets(keeping(lambda *_: chunks)(BATCH, SOURCE)) == [10, 13, 15]
 
 
-def test_a_function_is_not_called_for_nothing() -> None:
+def test_a_function_is_not_called_with_an_empty_batch() -> None:
     def fails(batch: pa.RecordBatch, source: SourcePartition) -> pa.Array:
         raise AssertionError("called")
 
@@ -115,7 +115,7 @@ TIMELESS = pa.nulls(6, SCHEMA.field("timestamp").type)
         (changing(lambda b, _: with_column(b, "timestamp", TIMELESS)), "found nulls in timestamp"),
     ],
 )
-def test_what_is_no_answer_is_told_with_function_partition_and_offsets(transform: Transform, why: str) -> None:
+def test_an_invalid_result_names_function_partition_and_offsets(transform: Transform, why: str) -> None:
     with pytest.raises(TransformFailed) as raised:
         transform(BATCH, SOURCE)
     assert str(raised.value).startswith(f"{transform.steps[0].name}, for a/t/3 offsets 10 to 15: ")
@@ -144,7 +144,7 @@ def test_functions_are_found_by_name_and_filters_come_first(module: str) -> None
     assert offsets(transform(BATCH, SOURCE)) == [10, 12, 14]
 
 
-def test_every_name_that_is_none_is_told(module: str) -> None:
+def test_every_missing_function_is_named(module: str) -> None:
     keep = [f"{module}:absent", f"{module}:even", "no_such_module:keep", "nonsense", ":keep", "module:"]
     change = [f"{module}:number", "..relative:change", "no_such_package.module:change"]
     with pytest.raises(ConfigError) as raised:
@@ -176,14 +176,14 @@ def reader(world: World, transform: Transform) -> SegmentRunReader:
     return SegmentRunReader(world.archive, 4, 1 << 20, change=transform)
 
 
-def test_what_is_left_out_altogether_still_moves_the_position() -> None:
+def test_dropped_records_still_advance_the_position() -> None:
     world = World()
     pieces = [SegmentSlice.rest(world.put(0, 9), 0), SegmentSlice.rest(world.put(10, 19), 10)]
     [run] = reader(world, keeping(nothing)).runs(pieces)
     assert (run.batches, run.count, run.next_offset, run.last) == ((), 0, 20, True)
 
 
-def test_what_was_changed_before_a_failure_comes_first() -> None:
+def test_records_changed_before_a_failure_are_yielded_first() -> None:
     def until_13(batch: pa.RecordBatch, source: SourcePartition) -> pa.Array:
         if 13 in offsets(batch):
             raise ValueError("unlucky")

@@ -1,4 +1,4 @@
-"""One archive: segments opened with its format, and listed with what was recorded of them."""
+"""Archive: segments opened with its format, and listed with their recorded gaps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_slice_has_its_records_and_no_others(data: st.DataObject) -> None:
     assert found == [offset for offset in range(start, end + 1) if offset not in holes]
 
 
-def test_what_is_absent_is_not_found_and_an_error_is_no_absence() -> None:
+def test_absent_objects_are_not_found_and_errors_are_not_absence() -> None:
     world = World()
     segment = world.put(0, 9)
     with pytest.raises(SegmentNotFound):

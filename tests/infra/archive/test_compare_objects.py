@@ -41,7 +41,7 @@ SHA = ("ChecksumSHA256", "AAAAAAAAAAA=")
         ({"etag": ""}, {"etag": ""}, Likeness.UNPROVEN),
     ],
 )
-def test_what_stores_say(here: dict[str, Any], there: dict[str, Any], expected: Likeness) -> None:
+def test_likeness_by_metadata(here: dict[str, Any], there: dict[str, Any], expected: Likeness) -> None:
     assert likeness(replace(INFO, **here), replace(INFO, **there)) is expected
 
 
@@ -65,7 +65,7 @@ def located(objects: MemoryObjectStore, key: str, body: bytes | None) -> Located
 
 @settings(deadline=None)
 @given(st.binary(max_size=40), st.binary(max_size=40), st.integers(1, 9))
-def test_every_byte_counts(first: bytes, second: bytes, chunk: int) -> None:
+def test_any_different_byte_is_found(first: bytes, second: bytes, chunk: int) -> None:
     before, infra.archive.compare_objects._CHUNK_BYTES = infra.archive.compare_objects._CHUNK_BYTES, chunk
     try:
         here, there = located(MemoryObjectStore(), "a", first), located(ShortReads(), "b", second)

@@ -1,4 +1,4 @@
-"""Listing from a position on: against the whole listing, and in how many requests."""
+"""Listing from a position on: compared with the full listing, and the number of requests."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def of_level(segments: Sequence[Segment], level: int) -> list[Segment]:
 
 @st.composite
 def archives(draw: st.DrawFn) -> list[Segment]:
-    """As egress and compaction leave them."""
+    """Archives as egress and compaction leave them."""
     scale = draw(st.sampled_from([1, 1, 1000, 10**9]))
     levels = draw(st.lists(st.sampled_from(LEVELS), unique=True, max_size=3))
     return [s for level in levels for s in in_a_row(level, draw(st.lists(shape, max_size=12)), scale)]
@@ -99,7 +99,7 @@ def segments_of(found: Ahead) -> list[Segment]:
 @pytest.mark.usefixtures("small")
 class TestAgainstAll:
     @pytest.mark.parametrize("begin", [0, 100])
-    def test_few_behind_a_page_do_not_hide_those_in_it(self, begin: int) -> None:
+    def test_few_segments_after_a_page_do_not_hide_those_in_it(self, begin: int) -> None:
         """One more than a page before the position, of which the last but one reaches it."""
         ranges = [*((n, n) for n in range(5)), (5, 7), (6, 6)]
         segments = [Segment(SOURCE, 0, OffsetRange(begin + start, begin + end)) for start, end in ranges]
@@ -108,7 +108,7 @@ class TestAgainstAll:
 
     @settings(max_examples=400, deadline=None)
     @given(archives(), st.data(), st.integers(1, 6), st.dictionaries(st.sampled_from(LEVELS), st.integers(1, 10**10)))
-    def test_what_is_needed_is_not_missed(
+    def test_needed_segments_are_not_missed(
         self, segments: list[Segment], data: st.DataObject, most: int, reach: dict[int, int]
     ) -> None:
         """Whatever was known of how far segments reach: a reader makes the same of what was found as of all there is,
@@ -132,10 +132,10 @@ class TestAgainstAll:
 
     @settings(max_examples=400, deadline=None)
     @given(anything, st.data(), st.integers(1, 6))
-    def test_of_anything_it_finds_no_more_than_there_is(
+    def test_ahead_finds_no_more_than_the_full_listing(
         self, segments: list[Segment], data: st.DataObject, most: int
     ) -> None:
-        """A hidden segment is a gap to the reader; it never takes another one for the next."""
+        """A hidden segment is a gap to the reader, which never uses another segment instead."""
         store, position = stored(segments), near(segments, data)
         found = segments_of(ahead(store, SOURCE, position, most=most))
         wanted, _ = expected(segments, position, most)
@@ -144,7 +144,7 @@ class TestAgainstAll:
 
     @settings(max_examples=300, deadline=None)
     @given(anything, st.data(), st.integers(1, 6))
-    def test_the_certain_one_finds_all(self, segments: list[Segment], data: st.DataObject, most: int) -> None:
+    def test_all_ahead_finds_every_segment(self, segments: list[Segment], data: st.DataObject, most: int) -> None:
         store, position = stored(segments), near(segments, data)
         found = all_ahead(store, SOURCE, position, most=most)
         assert (segments_of(found), found.is_cut) == expected(segments, position, most)
@@ -156,17 +156,17 @@ class TestAgainstAll:
 
     @settings(max_examples=300, deadline=None)
     @given(anything)
-    def test_what_all_of_them_cover(self, segments: list[Segment]) -> None:
+    def test_offsets_covered_by_all_segments(self, segments: list[Segment]) -> None:
         assert covered(stored(segments), SOURCE) == joined(s.offsets for s in segments)
 
     @settings(max_examples=300, deadline=None)
     @given(anything, st.data())
-    def test_what_those_before_an_offset_cover(self, segments: list[Segment], data: st.DataObject) -> None:
+    def test_offsets_covered_by_segments_before_an_offset(self, segments: list[Segment], data: st.DataObject) -> None:
         before = near(segments, data)
         starting = joined(s.offsets for s in segments if s.offsets.start < before)
         assert covered(stored(segments), SOURCE, before=before) == starting
 
-    def test_keys_of_no_segment_are_left_out(self) -> None:
+    def test_foreign_keys_are_left_out(self) -> None:
         segments = [Segment(SOURCE, 0, OffsetRange(n, n)) for n in range(0, 100, 10)]
         prefix = "p/a/t/0/0"
         foreign = [f"{prefix}/{n:020d}-{n:020d}.tmp" for n in range(0, 100, 5)]
@@ -176,8 +176,8 @@ class TestAgainstAll:
             assert segments_of(all_ahead(store, SOURCE, position, most=4)) == expected(segments, position, 4)[0]
 
 
-def test_what_is_merged_meanwhile_is_found_in_the_level_that_it_went_to() -> None:
-    """A level that was not there when the first one was read."""
+def test_segments_merged_meanwhile_are_found_in_their_new_level() -> None:
+    """The level did not exist when the first one was listed."""
     inputs = [Segment(SOURCE, 9, OffsetRange(n, n + 9)) for n in range(0, 40, 10)]
     merged = Segment(SOURCE, 10, OffsetRange(0, 39))
 

@@ -1,4 +1,4 @@
-"""A million segments: what a listing costs is what it finds, not what is stored."""
+"""A million segments: a listing costs what it finds, not what is stored."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_listing_from_the_position_on(levels: dict[int, tuple[int, int]], posi
 
 
 def test_a_thousand_partitions_are_listed_again_within_an_interval() -> None:
-    """Each of a hundred thousand segments, not compacted, and its reader at the end."""
+    """Each partition has a hundred thousand segments, not compacted, and its reader is at the end."""
     partitions, count = 1_000, 100_000
     objects = LazyArchive({0: (count, LENGTH)})
     store = SegmentStore(objects, "data")  # type: ignore[arg-type]
@@ -65,8 +65,8 @@ def test_a_thousand_partitions_are_listed_again_within_an_interval() -> None:
 
 @pytest.mark.cpu
 @pytest.mark.parametrize("look", [covered, lambda store, of: all_ahead(store, of, MILLION * LENGTH)])
-def test_looking_at_every_key_holds_none_of_them(look: Callable[..., object]) -> None:
-    """Each is a request for a thousand keys, on a thread of a pool: some seconds, and no memory."""
+def test_listing_every_key_holds_none_in_memory(look: Callable[..., object]) -> None:
+    """One request for each thousand keys, on a pool thread: some seconds, and no memory."""
     objects = LazyArchive({0: (20_000, LENGTH), 1: (20, MILLION)})
     store = SegmentStore(objects, "data")  # type: ignore[arg-type]
     with at_most(seconds=60, mib=1):
@@ -75,14 +75,14 @@ def test_looking_at_every_key_holds_none_of_them(look: Callable[..., object]) ->
     assert objects.keys >= 20_000
 
 
-def test_what_many_segments_cover() -> None:
+def test_offsets_covered_by_many_segments() -> None:
     objects = LazyArchive({0: (20_000, LENGTH), 1: (10, MILLION)})
     found = covered(SegmentStore(objects, "data"), source())  # type: ignore[arg-type]
     assert found.runs == (OffsetRange(0, 20_000 * LENGTH - 1),)
 
 
-def test_many_small_segments_before_a_long_silence() -> None:
-    """The look goes back far, to where there are many: they are searched, not read."""
+def test_many_small_segments_before_a_long_range_without_any() -> None:
+    """The listing goes far back, to where there are many segments: they are bisected, not read."""
     objects = LazyArchive({0: (MILLION, 1)})
     store = SegmentStore(objects, "data")  # type: ignore[arg-type]
     found = ahead(store, source(), 2**40)

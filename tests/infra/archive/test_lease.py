@@ -1,4 +1,4 @@
-"""One compaction at a time, as long as clocks and processes behave; and no harm when they do not."""
+"""One compaction at a time, if clocks and processes behave; and no harm if they do not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ REGION = SOURCE.region
 SPAN = timedelta(minutes=5)
 
 
-def test_one_holds_it_and_tokens_grow() -> None:
+def test_one_owner_holds_the_lease_and_tokens_grow() -> None:
     archive = Archive()
     with held(archive.control, REGION, "one", archive, SPAN) as first:
         with pytest.raises(LeaseTaken, match=r"one works on the archive of eu-1, until 2026-03-05T00:05:00"):
@@ -42,7 +42,7 @@ def test_a_dead_owners_lease_is_taken_over_when_it_expired() -> None:
         assert lease.token == dead.token + 1
 
 
-def test_it_is_renewed_while_the_work_goes_on() -> None:
+def test_the_lease_is_renewed_while_the_body_runs() -> None:
     archive = Archive()
     with held(archive.control, REGION, "one", archive, timedelta(milliseconds=30)) as lease:
 
@@ -53,7 +53,7 @@ def test_it_is_renewed_while_the_work_goes_on() -> None:
         assert wait_until(renewed, timedelta(seconds=10))
 
 
-def test_a_quarantined_object_is_that_object_and_no_later_one() -> None:
+def test_a_quarantine_does_not_apply_to_a_later_object() -> None:
     archive = Archive()
     name = segment(0, 9)
     first = Quarantined(stored_at=T0, reason="damaged", found_at=T0)
@@ -66,7 +66,7 @@ def test_a_quarantined_object_is_that_object_and_no_later_one() -> None:
     assert archive.control.quarantined("elsewhere") == {}
 
 
-def test_a_process_of_this_host_that_is_gone_is_not_waited_for() -> None:
+def test_the_lease_of_a_dead_process_of_this_host_is_taken_at_once() -> None:
     archive = Archive()
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()

@@ -47,14 +47,14 @@ def test_by_the_records_of_the_segment_that_may_hold_it() -> None:
     assert found.next_offset(SOURCE, at(STAMP + 9) + timedelta(microseconds=1)) == 10
 
 
-def test_what_lies_before_an_overlap_is_not_looked_at_twice() -> None:
+def test_records_before_an_overlap_are_not_searched_twice() -> None:
     world = World()
     world.put(0, 9)
     world.put(5, 14, stamp=STAMP + 100)  # its records below 10 are read from the other one
     assert finder(world).next_offset(SOURCE, at(STAMP + 50)) == 10
 
 
-def test_what_cannot_be_read_is_no_answer() -> None:
+def test_an_unreadable_segment_raises() -> None:
     world = World()
     world.put(0, 9)
     world.objects.away.add("open")
@@ -64,7 +64,7 @@ def test_what_cannot_be_read_is_no_answer() -> None:
 
 @settings(deadline=None, max_examples=50)
 @given(st.lists(st.lists(st.integers(0, 30), max_size=4), min_size=1, max_size=5), st.integers(0, 31))
-def test_no_record_at_or_after_the_time_lies_before_the_answer(segments: list[list[int]], wanted: int) -> None:
+def test_no_record_at_or_after_the_time_lies_before_the_result(segments: list[list[int]], wanted: int) -> None:
     """Stamps in any order, one segment for each list; a list's records are apart, so that there are holes."""
     world, start, records = World(), 0, {}
     for stamps in segments:
@@ -77,7 +77,7 @@ def test_no_record_at_or_after_the_time_lies_before_the_answer(segments: list[li
     assert found == min((o for o, stamp in records.items() if stamp >= wanted), default=start)
 
 
-def test_in_segments_of_the_ancestor_whose_footers_tell_no_stamps() -> None:
+def test_in_segments_of_the_ancestor_without_timestamp_bounds() -> None:
     objects = MemoryObjectStore()
     for path in sorted(p for p in GOLDEN.rglob("*") if p.is_file() and p.parent.name == "0"):
         with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""When the archive was last proven: what `verify` leaves, and what `status` makes of it."""
+"""When the archive was last proven: written by `verify`, read by `status`."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def proof(minutes: int, *, is_whole: bool = True) -> Proof:
     return Proof(at=T0 + timedelta(minutes=minutes), next_offset=minutes, is_whole=is_whole)
 
 
-def test_it_lies_below_the_region_of_the_file_whosever_archive_it_is() -> None:
-    """A prefix has one owner, and what is true of this copy is not true of the one it was copied from."""
+def test_proofs_are_stored_below_the_region_of_the_file() -> None:
+    """A prefix has one owner, and a proof of this copy does not hold for its original."""
     objects = MemoryObjectStore()
     ProofStore(objects, "data", "b").record({source(0): proof(1)})
     assert [item.key for item in objects.list("")] == ["data/b/_control/v1/proven/a/t/00000000000000000001"]
@@ -34,7 +34,7 @@ def test_it_lies_below_the_region_of_the_file_whosever_archive_it_is() -> None:
     assert read(ProofStore(objects, "data", "b"), [("a", "t")], HandExecutor()) == {source(0): proof(1)}
 
 
-def test_what_was_not_asked_for_is_not_read() -> None:
+def test_only_requested_paths_are_read() -> None:
     store = ProofStore(MemoryObjectStore(), "data", "a")
     store.record({source(0): proof(1), source(0, "u"): proof(2), source(1, "t", "id"): proof(3)})
     assert read(store, [("a", "t"), ("a", "t@id"), ("a", "never")], HandExecutor()) == {
@@ -51,7 +51,7 @@ RECORDS = st.lists(
 
 @given(RECORDS)
 @settings(deadline=None)
-def test_each_partition_keeps_its_latest_word(records: list[dict[int, Proof]]) -> None:
+def test_each_partition_keeps_its_latest_proof(records: list[dict[int, Proof]]) -> None:
     objects = MemoryObjectStore()
     store, wanted = ProofStore(objects, "data", "a"), dict[int, Proof]()
     for record in records:
@@ -70,6 +70,6 @@ def test_written_and_read_back(proofs: dict[int, Proof]) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"v":2,"partitions":{}}', b'{"v":1,"partitions":{"x":{}}}'])
-def test_what_says_nothing_is_no_proof(data: bytes) -> None:
+def test_malformed_proofs_are_rejected(data: bytes) -> None:
     with pytest.raises(MalformedEvent):
         decode(data)

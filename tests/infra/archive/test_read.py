@@ -1,4 +1,4 @@
-"""Reading stretches while the archive changes under the reader."""
+"""Reading splits while the archive changes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ALL_TIMES = IntRange()
 
 
 class Opened(MemoryObjectStore):
-    """Knows what was opened."""
+    """Records which objects were opened."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class Opened(MemoryObjectStore):
 
 
 class Archive:
-    """Of one partition: records 0 to 99, with a timestamp of ten milliseconds for each offset."""
+    """Archive of one partition: records 0 to 99, with a timestamp of ten milliseconds for each offset."""
 
     def __init__(self, *ranges: tuple[int, int]) -> None:
         self.objects = Opened()
@@ -63,7 +63,7 @@ class Archive:
             self.store.store(one, body, body.tell())
 
     def replace(self, new: Segment) -> None:
-        """As compaction does: everything of lower level inside `new` goes away."""
+        """As compaction does: every segment of a lower level inside `new` is removed."""
         self.put(new)
         self.delete(new.offsets, below=new.level)
 
@@ -101,7 +101,7 @@ def test_times_are_exact() -> None:
 
 
 def test_a_segment_of_other_times_is_not_decoded() -> None:
-    """Else its damage would be found."""
+    """Otherwise its damage would be found."""
     archive = Archive((0, 49), (50, 99))
     key = f"data/{segment(0, 49)}"
     body = bytearray(archive.objects.open(key).read())
@@ -131,7 +131,7 @@ def test_replaced_in_the_middle_and_again() -> None:
     assert rows_of([*read, *batches]) == archive.rows
 
 
-def test_what_is_gone_for_good_is_an_error() -> None:
+def test_a_segment_without_a_replacement_is_an_error() -> None:
     archive = Archive((0, 19), (20, 59), (60, 99))
     batches = archive.batches()
     archive.delete(OffsetRange(20, 59))
@@ -140,7 +140,7 @@ def test_what_is_gone_for_good_is_an_error() -> None:
         read.extend(batches)
 
 
-def test_a_failure_is_no_absence() -> None:
+def test_a_failure_is_not_absence() -> None:
     archive = Archive((0, 99))
     batches = archive.batches()
     archive.objects.fails = True

@@ -1,4 +1,4 @@
-"""Recorded gaps of a partition, read while `gc` joins them: a listing may name records that are gone."""
+"""Recorded gaps of a partition, read while `gc` joins them: a listing may name records that no longer exist."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GAP = RecordedGap(
 
 
 class Joining(MemoryObjectStore):
-    """`gone` times, what was listed has another name by the time it is opened."""
+    """`gone` times, a listed object has another name when it is opened."""
 
     gone = 0
     opened = 0
@@ -47,7 +47,7 @@ def objects() -> Joining:
 
 
 @pytest.mark.parametrize("gone", range(LOOKS))
-def test_what_was_joined_meanwhile_is_listed_again(objects: Joining, gone: int) -> None:
+def test_gaps_joined_meanwhile_are_listed_again(objects: Joining, gone: int) -> None:
     objects.gone = gone
     assert ControlStore(objects, "data").gaps(SOURCE) == [GAP]
     assert objects.opened == gone + 1
@@ -59,7 +59,7 @@ def test_foreign_keys_are_left_out_of_the_sources(objects: Joining, name: str) -
     assert ControlStore(objects, "data").gap_sources("a") == [SOURCE]
 
 
-def test_foreign_keys_are_no_claims(objects: Joining) -> None:
+def test_foreign_keys_are_not_claims(objects: Joining) -> None:
     for name in ("t", "t@id", "t@a@b", "t@", "t t", "tt@id"):
         objects.put_new(f"data/a/_control/v1/places/{name}", io.BytesIO(b"{}"), 2)
     control = ControlStore(objects, "data")
@@ -67,7 +67,7 @@ def test_foreign_keys_are_no_claims(objects: Joining) -> None:
     assert list(map(str, control.claimed("a"))) == ["t", "t@id", "tt@id"]
 
 
-def test_what_is_never_there_is_an_error_in_the_end(objects: Joining) -> None:
+def test_a_gap_that_is_always_absent_is_an_error_in_the_end(objects: Joining) -> None:
     objects.gone = 1_000
     with pytest.raises(SegmentNotFound):
         ControlStore(objects, "data").gaps(SOURCE)

@@ -1,4 +1,4 @@
-"""Cutting a piece into runs: by records, by bytes, from the middle, and a range without records."""
+"""Cutting a slice into runs: by records, by bytes, from the middle, and a range without records."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_cut_by_records() -> None:
     assert [(run.next_offset, run.last) for run in found] == [(4, False), (8, False), (10, True)]
 
 
-def test_position_between_two_runs_is_behind_the_last_record_not_behind_the_hole() -> None:
+def test_position_between_two_runs_is_after_the_last_record_not_after_the_hole() -> None:
     world = World()
     found = runs(world, world.put(0, 9, holes=(3, 4, 5)), records=3)
     assert [run.next_offset for run in found] == [3, 9, 10]
@@ -101,14 +101,14 @@ def test_adjoining_pieces_share_runs() -> None:
     ]
 
 
-def test_holes_at_the_end_of_a_piece_are_done_with_it() -> None:
+def test_holes_at_the_end_of_a_slice_are_delivered_with_it() -> None:
     world = World()
     pieces = world.put(0, 9, holes=range(3, 10)), world.put(10, 19, holes=range(10, 20)), world.put(20, 23)
     found = list(runs_of(world, *pieces, records=4))
     assert [(offsets(run), run.next_offset) for run in found] == [([0, 1, 2], 20), ([20, 21, 22, 23], 24)]
 
 
-def test_what_was_read_before_an_error_comes_first() -> None:
+def test_records_read_before_an_error_are_yielded_first() -> None:
     world = World()
     pieces = world.put(0, 3), world.put(4, 9, holes=range(4, 10)), world.put(10, 12)
     world.damage(pieces[2])
@@ -119,7 +119,7 @@ def test_what_was_read_before_an_error_comes_first() -> None:
         next(found)
 
 
-def test_a_piece_without_records_before_an_error_is_done_with() -> None:
+def test_a_slice_without_records_before_an_error_is_delivered() -> None:
     world = World()
     pieces = world.put(0, 9, holes=range(10)), world.put(10, 12)
     world.remove(pieces[1])
@@ -129,7 +129,7 @@ def test_a_piece_without_records_before_an_error_is_done_with() -> None:
         next(found)
 
 
-def test_errors_come_out() -> None:
+def test_errors_are_raised() -> None:
     world = World()
     absent = Segment(SourcePartition("a", "t", 0), 0, OffsetRange(0, 9))
     with pytest.raises(SegmentNotFound):
@@ -197,7 +197,7 @@ def test_runs_are_the_piece_in_order_and_positions_rise(
 
 
 @pytest.mark.parametrize("last", range(-1, 31))
-def test_nothing_behind_the_last_offset_wanted_is_read(last: int) -> None:
+def test_nothing_after_the_last_offset_is_read(last: int) -> None:
     """A merged segment reaches further than what was planned: the position ends where the records do, so that whoever
     goes on later misses none."""
     world = World()

@@ -1,4 +1,4 @@
-"""SegmentStore over every object store: what it adds is the meaning of keys."""
+"""SegmentStore over every object store: it adds the meaning of keys."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def store_all(store: SegmentStore, *segments: Segment) -> None:
 
 
 class SegmentStoreContract:
-    """Subclasses give the fixture `objects`, an empty object store."""
+    """Subclasses provide the fixture `objects`, an empty object store."""
 
     @pytest.fixture(params=["data", "", "deep/er data"])
     def store(self, objects: ObjectStore, request: pytest.FixtureRequest) -> SegmentStore:
@@ -94,12 +94,12 @@ class SegmentStoreContract:
         assert found(101) == [LATE]
         assert found(LATE.offsets.start + 1) == []
 
-    def test_list_is_of_one_partition_of_one_life(self, store: SegmentStore) -> None:
+    def test_list_is_of_one_partition_of_one_incarnation(self, store: SegmentStore) -> None:
         store_all(store, FIRST, *(segment(0, 99, source=source) for source in NEIGHBOURS))
         for source in (TOPIC, *NEIGHBOURS):
             assert [info.segment for info in store.list(source)] == [segment(0, 99, source=source)]
 
-    def test_another_life_has_its_own_objects(self, store: SegmentStore) -> None:
+    def test_another_incarnation_has_its_own_objects(self, store: SegmentStore) -> None:
         mine, other = segment(0, 99), segment(0, 99, source=OTHER_LIFE)
         store_all(store, mine, other)
         store.delete_many([mine])
@@ -128,7 +128,7 @@ class SegmentStoreContract:
         assert len(problems) == len(keys)
         assert all(any(repr(key) in problem for problem in problems) for key in keys)
 
-    def test_a_scan_passes_over_the_control_plane_and_other_regions(self, store: SegmentStore) -> None:
+    def test_a_scan_skips_control_objects_and_other_regions(self, store: SegmentStore) -> None:
         store_all(store, FIRST, MERGED, *(segment(0, 99, source=source) for source in NEIGHBOURS))
         put(store.objects, f"{store.prefix}/{REGION}/_control/v1/places/topic".lstrip("/"))
         scanned = list(store.scan(REGION))
@@ -136,7 +136,7 @@ class SegmentStoreContract:
         assert {item.segment for item in scanned if isinstance(item, SegmentInfo)} == wanted
         assert len(scanned) == len(wanted)
 
-    def test_places_and_partitions(self, store: SegmentStore) -> None:
+    def test_incarnations_and_partitions(self, store: SegmentStore) -> None:
         store_all(store, FIRST, MERGED, *(segment(0, 99, source=source) for source in NEIGHBOURS))
         put(store.objects, f"{store.prefix}/{REGION}/_control/v1/places/topic".lstrip("/"))
         put(store.objects, f"{store.prefix}/{REGION}/stray".lstrip("/"))
@@ -194,7 +194,7 @@ SEGMENTS = st.builds(
 
 
 @given(st.sets(SEGMENTS, max_size=15), st.data())
-def test_any_archive_is_its_own_catalogue(archive: set[Segment], choose: st.DataObject) -> None:
+def test_listings_show_exactly_what_is_stored(archive: set[Segment], choose: st.DataObject) -> None:
     store = SegmentStore(MemoryObjectStore(), "data")
     store_all(store, *archive)
     scanned = {

@@ -1,4 +1,4 @@
-"""A value that changes, kept in objects that do not."""
+"""A changing value, stored in immutable objects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OPERATIONS = ("list", "open", "put_new", "delete_many")
 
 
 def adding(word: bytes) -> Callable[[bytes | None], bytes]:
-    """Once, however often it is done."""
+    """Adds once, however often it is called."""
     return lambda before: (before or b"") + (b"" if word in (before or b"") else word)
 
 
@@ -27,7 +27,7 @@ def store() -> FailingStore:
     return FailingStore(HandClock(datetime(2026, 3, 5, tzinfo=UTC)))
 
 
-def test_the_latest_holds_and_the_ones_before_are_gone() -> None:
+def test_the_latest_version_holds_and_earlier_ones_are_deleted() -> None:
     objects = store()
     value = Numbered(objects, PREFIX)
     assert value.latest() is None
@@ -42,8 +42,8 @@ def test_the_latest_holds_and_the_ones_before_are_gone() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(1, 3)), max_size=8))
 @settings(deadline=None)
-def test_whoever_comes_in_between_nothing_is_lost(others: list[tuple[str, int]]) -> None:
-    """At each of our writes somebody else writes, so many times, just before one of its requests."""
+def test_concurrent_writers_lose_nothing(others: list[tuple[str, int]]) -> None:
+    """At each write, another writer writes several times, just before one of its requests."""
     objects = store()
     ours, theirs = Numbered(objects, PREFIX), Numbered(objects.memory, PREFIX)
     words, wanted = (b"<%d>" % n for n in itertools.count()), set[bytes]()
@@ -64,7 +64,7 @@ def test_whoever_comes_in_between_nothing_is_lost(others: list[tuple[str, int]])
     assert len(objects.keys()) == bool(others)
 
 
-def test_a_reader_that_is_overtaken_reads_what_is_there_now() -> None:
+def test_an_overtaken_reader_reads_the_newer_version() -> None:
     objects = store()
     value = Numbered(objects, PREFIX)
     value.replace(adding(b"a"))
@@ -73,7 +73,7 @@ def test_a_reader_that_is_overtaken_reads_what_is_there_now() -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_whatever_fails_there_is_one_that_holds(operation: str) -> None:
+def test_after_any_failure_one_version_holds(operation: str) -> None:
     objects = store()
     value = Numbered(objects, PREFIX)
     value.replace(adding(b"a"))
