@@ -584,7 +584,7 @@ def test_contradiction_is_not_passed_by_a_segment_of_another_length(world: World
 
 
 def test_what_was_read_is_stored_although_the_source_lost_the_next_offset(world: World) -> None:
-    """The store is slow, retention is not: what we hold exists nowhere else any more."""
+    """The store is slow, retention is not: the records in the spool exist nowhere else any more."""
     process = joined(world)
     process.uploads.holding = True
     world.produce(P, 7)

@@ -86,7 +86,7 @@ def test_only_this_region_and_what_is_selected(pool: ThreadPoolExecutor) -> None
     bench = Bench(pool, topics=["^t.*"], levels=[0])
     wanted = [name(0), name(0, topic="t2"), "a/_control/v1/x"]
     bench.put(*wanted, name(0, topic="other"), name(0, level=1), name(0, region="b"), "a/t/0/0/rubbish")
-    bench.put("a/_control/v1/leases/compaction/1")  # who works on that bucket says nothing of the other
+    bench.put("a/_control/v1/leases/compaction/1")  # a lease is of one bucket only
     bench.sync.once()
     assert bench.copied() == sorted(wanted)
 
@@ -217,7 +217,7 @@ def test_a_notification_of_what_is_there_compares_it(bench: Bench) -> None:
 
 
 def test_what_was_compared_is_not_read_again_until_it_changes(bench: Bench) -> None:
-    """ETags of these stores say nothing of the content, as those of encrypted objects."""
+    """ETags of these stores do not depend on the content, like those of encrypted objects."""
     bench.sync.once()
     bench.there.asked.clear()
     assert bench.sync.once().present == 10

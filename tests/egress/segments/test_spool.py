@@ -128,7 +128,7 @@ def test_the_limit_follows_what_the_disk_has(tmp_path: Path) -> None:
         file.write(b"x" * 600)
         file.settle()
         assert spool.limit_bytes(10_000) == 900, "what is ours is no less room"
-        quota.size_bytes = 600  # somebody else's file
+        quota.size_bytes = 600  # a file of another process
         assert spool.limit_bytes(10_000) == 600
 
 

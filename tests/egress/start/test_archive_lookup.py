@@ -1,4 +1,4 @@
-"""What the archive says of partitions that are to be positioned."""
+"""Lookups in the archive for partitions that are about to be read."""
 
 from __future__ import annotations
 

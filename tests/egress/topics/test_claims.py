@@ -1,4 +1,4 @@
-"""Places: one life, one place; whoever comes second agrees; nothing is filed where another life may lie."""
+"""Claims: one incarnation, one path; a second process agrees; nothing is stored where another incarnation may be."""
 
 from __future__ import annotations
 
