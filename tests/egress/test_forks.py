@@ -184,7 +184,7 @@ def test_a_fork_while_it_runs(world: World) -> None:
     assert (forks(world), world.values(P), world.position(P)) == ([(5, 10)], before, 10)
 
 
-def test_what_was_only_read_is_dropped_and_read_again(world: World) -> None:
+def test_records_only_read_are_dropped_and_read_again(world: World) -> None:
     """Nothing of it was archived, so that the archive is of the log as it is now."""
     process = joined(world)
     world.produce(P, 8)
@@ -198,7 +198,7 @@ def test_what_was_only_read_is_dropped_and_read_again(world: World) -> None:
     world.expect(P)
 
 
-def test_what_is_being_stored_meanwhile_is_waited_for(world: World) -> None:
+def test_uploads_in_flight_are_waited_for(world: World) -> None:
     """It may still be archived, and contradicts the log's current records then."""
     process = joined(world)
     process.uploads.holding = True
@@ -484,7 +484,7 @@ def test_adopted_it_goes_on_in_a_new_place_from_where_the_logs_differ(world: Wor
         assert reader.footer.origin.topic_id == "id-t"
 
 
-def test_what_was_read_in_the_place_before_is_stored_there_first(world: World) -> None:
+def test_records_read_for_the_previous_path_are_stored_there_first(world: World) -> None:
     """A partition that did not fork, with records that are not sealed, and others whose upload is slow."""
     archived(world)
     cut(world, 5, 20)
@@ -557,7 +557,7 @@ def test_a_partition_that_is_added_behind_a_fork_is_read_from_its_beginning(worl
     world.expect(R, life=life)
 
 
-def test_what_retention_took_before_the_new_place_began_is_a_recorded_gap(world: World) -> None:
+def test_offsets_removed_by_retention_before_the_new_path_began_are_a_recorded_gap(world: World) -> None:
     """Of a partition that did not fork, while egress was down."""
     world.rules = (rule("t", on_gap="record"),)
     archived(world)
@@ -972,7 +972,7 @@ def test_a_snapshot_that_is_accepted(world: World) -> None:
     assert list(with_new.values()) == values_of_log(world, 10)
 
 
-def test_what_agrees_is_stored_beside_it(world: World) -> None:
+def test_segments_that_agree_are_stored_beside_it(world: World) -> None:
     """As after every crash between an upload and its commit: no reason to stop."""
     stored_beyond_the_commit(world)
     world.produce(P, 9)
@@ -985,7 +985,7 @@ def test_what_agrees_is_stored_beside_it(world: World) -> None:
     assert world.ranges(P)[:2] == [(0, 2), (0, 4)]
 
 
-def test_what_was_merged_meanwhile_is_compared_all_the_same(world: World) -> None:
+def test_segments_merged_meanwhile_are_compared_all_the_same(world: World) -> None:
     """Between the listing and the comparison the segment is gone, and a larger one has its records."""
     stored_beyond_the_commit(world)
     world.broker.rewind(P, 1)
@@ -1076,7 +1076,7 @@ def test_a_start_outlives_the_groups_offsets(world: World, start: str) -> None:
     world.expect(P, 7)
 
 
-def test_what_the_source_lost_since_is_a_gap(world: World) -> None:
+def test_offsets_that_the_source_lost_since_are_a_gap(world: World) -> None:
     world.rules = (rule("t", start="latest", on_gap="record"),)
     joined(world).stop()
     del world.broker.committed("group")[P]

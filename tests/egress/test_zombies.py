@@ -102,7 +102,7 @@ def test_a_shorter_one_is_a_legal_overlap(world: World, more: int) -> None:
     world.agree(P)
 
 
-def test_it_goes_on_reading_before_it_hears_and_all_of_it_agrees(world: World) -> None:
+def test_a_zombie_that_still_reads_stores_segments_that_agree(world: World) -> None:
     zombie = frozen(world, 3)
     second = joined(world)
     world.produce(P, 1)
@@ -118,7 +118,7 @@ def test_it_goes_on_reading_before_it_hears_and_all_of_it_agrees(world: World) -
     assert second.stopped == {}
 
 
-def test_what_the_zombie_read_of_another_log_changes_nothing(world: World) -> None:
+def test_records_that_a_zombie_read_of_another_log_change_nothing(world: World) -> None:
     """Other records under the same offsets and the same topic id: an unclean leader discarded the records that the
     zombie read. It reads once more before it reports a fork, and then agrees with its successor."""
     zombie = frozen(world, 5)

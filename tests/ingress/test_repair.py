@@ -112,7 +112,7 @@ class TestSeed:
             desk.operator().seed(seeds)
         assert desk.target.edits == []
 
-    def test_what_an_owner_has_or_may_have_is_not_claimed(self) -> None:
+    def test_partitions_that_an_owner_may_have_are_not_claimed(self) -> None:
         parked, forced = Desk(members=1), Desk(members=1)
         parked.park()
         parked.operator().seed(parked.operator().plan_seeds(sources(5), "copy", NOW, force=False))

@@ -107,7 +107,7 @@ def test_a_disk_that_is_full_at_times_loses_no_byte(writes: list[tuple[int, int,
         assert [path.name for path in spool.directory.iterdir()] == ["lock"]
 
 
-def test_what_a_full_disk_did_not_take_goes_there_when_there_is_room(tmp_path: Path) -> None:
+def test_bytes_that_a_full_disk_did_not_take_are_written_once_there_is_space(tmp_path: Path) -> None:
     quota = Quota(5)
     with Spool(tmp_path, 0, quota.disk()) as spool:
         file = spool.file()
