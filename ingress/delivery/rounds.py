@@ -159,7 +159,7 @@ class Delivery:
             # generation
             fence = self.fence() if self.fence is not None else None
             self._held_back = self.fence is not None and fence is None
-            if self._held_back:  # in no generation: the target would accept any writer without a fence
+            if self._held_back:  # in no generation: the target accepts an empty fence from any process
                 return False
             self._in_round = frozenset(m.assignment.epoch for m in members)
         try:

@@ -1,4 +1,4 @@
-"""Stored segments that what is read contradicts: the partition is held as long as they are there, and no longer."""
+"""Stored segments that contradict the records read: the partition stops as long as they exist, and no longer."""
 
 from __future__ import annotations
 

@@ -221,7 +221,7 @@ def test_run_larger_than_many_segments_is_cut_at_the_right_offsets(world: World)
     world.expect(P)
 
 
-def test_what_is_stored_is_counted(world: World) -> None:
+def test_stored_records_are_counted(world: World) -> None:
     world.broker.append(P, *[FakeRecord(key=b"key", value=b"value")] * 5)
     process = joined(world)
     metrics = process.metrics
@@ -257,7 +257,7 @@ def test_stop_seals_stores_and_commits(world: World) -> None:
     assert process.abandon.is_set()
 
 
-def test_what_is_not_stored_within_the_deadline_is_not_committed(world: World) -> None:
+def test_records_not_stored_within_the_deadline_are_not_committed(world: World) -> None:
     world.produce(P, 4)
     world.produce(Q, 6)
     process = joined(world)
@@ -583,8 +583,8 @@ def test_contradiction_is_not_passed_by_a_segment_of_another_length(world: World
     assert world.ranges(P) == [(0, 2)]
 
 
-def test_what_was_read_is_stored_although_the_source_lost_the_next_offset(world: World) -> None:
-    """The store is slow, retention is not: what we hold exists nowhere else any more."""
+def test_records_read_are_stored_although_the_source_lost_the_next_offset(world: World) -> None:
+    """The store is slow, retention is not: the records in the spool exist nowhere else any more."""
     process = joined(world)
     process.uploads.holding = True
     world.produce(P, 7)

@@ -1,5 +1,5 @@
-"""The source's log loses records that were archived and gives their offsets to others: the partition is held, through
-growth of the log, restarts and moves, until an operator chooses a way."""
+"""The source's log loses archived records and gives their offsets to others: the partition stops, through growth of the
+log, restarts and moves, until an operator decides."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def adopt(world: World) -> str:
 
 
 def goes_on(process: Process) -> None:
-    """It sees what an operator decided, and archives what the log holds by then."""
+    """The process finds the operator's decision, and archives the records that the log has by then."""
     process.later(31)
     for _ in range(3):
         settle(process)
@@ -157,8 +157,8 @@ def test_no_growth_of_the_log_and_no_restart_lifts_it(world: World) -> None:
 
 
 def test_a_fork_below_the_begin_of_an_archive_that_holds_nothing_yet(world: World) -> None:
-    """Readers begin where the archive was to begin, so that what the log gives those offsets to is nothing for this
-    place; nothing is told to be archived that is not."""
+    """Readers begin at the recorded begin of the archive, so records that reuse earlier offsets do not belong to this
+    path. No offset is reported as archived that is not."""
     world.rules = (rule("t", start="latest"),)
     world.produce(P, 10)
     process = joined(world)
@@ -184,7 +184,7 @@ def test_a_fork_while_it_runs(world: World) -> None:
     assert (forks(world), world.values(P), world.position(P)) == ([(5, 10)], before, 10)
 
 
-def test_what_was_only_read_is_dropped_and_read_again(world: World) -> None:
+def test_records_only_read_are_dropped_and_read_again(world: World) -> None:
     """Nothing of it was archived, so that the archive is of the log as it is now."""
     process = joined(world)
     world.produce(P, 8)
@@ -198,8 +198,8 @@ def test_what_was_only_read_is_dropped_and_read_again(world: World) -> None:
     world.expect(P)
 
 
-def test_what_is_being_stored_meanwhile_is_waited_for(world: World) -> None:
-    """It may be archived yet, and then contradicts what the log holds now."""
+def test_uploads_in_flight_are_waited_for(world: World) -> None:
+    """It may still be archived, and contradicts the log's current records then."""
     process = joined(world)
     process.uploads.holding = True
     world.produce(P, 5)
@@ -240,8 +240,8 @@ def test_a_hole_at_the_end_is_no_fork(world: World) -> None:
 
 @pytest.mark.parametrize("expired", [False, True])
 def test_neither_is_one_whose_epoch_the_group_does_not_know(world: World, expired: bool) -> None:
-    """Expired, or committed by somebody else: the archive knows the epoch of its last record, which lies before the
-    hole."""
+    """The commit expired, or is of another program: the archive knows the epoch of its last record, which lies before
+    the hole."""
     world.produce(P, 3)
     world.broker.elect(P)
     world.broker.begin(P, b"aborted").abort()
@@ -444,12 +444,12 @@ def test_a_last_segment_that_was_merged_meanwhile_is_looked_for_again(world: Wor
     assert world.segments(P) == [merged]
 
 
-# --- a new place ------------------------------------------------------------------------------------------------------
+# --- a new path -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("running", [False, True])
 def test_adopted_it_goes_on_in_a_new_place_from_where_the_logs_differ(world: World, running: bool) -> None:
-    """So do partitions that did not fork, behind what is archived of them: the two places hold everything, once."""
+    """So do partitions that did not fork, after their archived offsets: the two paths hold everything, once."""
     archived(world)
     old, others = world.values(P), world.values(Q)
     cut(world, 5, 20)
@@ -484,7 +484,7 @@ def test_adopted_it_goes_on_in_a_new_place_from_where_the_logs_differ(world: Wor
         assert reader.footer.origin.topic_id == "id-t"
 
 
-def test_what_was_read_in_the_place_before_is_stored_there_first(world: World) -> None:
+def test_records_read_for_the_previous_path_are_stored_there_first(world: World) -> None:
     """A partition that did not fork, with records that are not sealed, and others whose upload is slow."""
     archived(world)
     cut(world, 5, 20)
@@ -557,7 +557,7 @@ def test_a_partition_that_is_added_behind_a_fork_is_read_from_its_beginning(worl
     world.expect(R, life=life)
 
 
-def test_what_retention_took_before_the_new_place_began_is_a_recorded_gap(world: World) -> None:
+def test_offsets_removed_by_retention_before_the_new_path_began_are_a_recorded_gap(world: World) -> None:
     """Of a partition that did not fork, while egress was down."""
     world.rules = (rule("t", on_gap="record"),)
     archived(world)
@@ -602,7 +602,7 @@ def test_a_fork_of_the_fork(world: World) -> None:
 
 
 def test_a_fork_of_the_fork_before_every_partition_went_on_behind_the_first_is_not_adopted(world: World) -> None:
-    """The resolver looks at one place before the current one, so it would read such a partition from its beginning."""
+    """The resolver reads one path before the current one, so it would read such a partition from its log start."""
     archived(world)
     cut(world, 5, 20)
     process = joined(world)
@@ -628,7 +628,7 @@ def test_a_fork_of_the_fork_before_every_partition_went_on_behind_the_first_is_n
 
 
 def test_a_loss_that_goes_deeper_while_the_first_one_waits(world: World) -> None:
-    """The new place would begin at 5, and the log has lost more since: what lies between is in neither place."""
+    """The new path would begin at 5, and the log has lost more since: the offsets between are in neither path."""
     archived(world)
     cut(world, 5, 20)
     process = joined(world)
@@ -716,7 +716,7 @@ def test_adopting_a_fork_that_is_not_there_is_refused(world: World) -> None:
         adopt_fork(world.peek, world.control_peek, world.admin, "a", "absent", clock=world.clock)
 
 
-# --- the same place ---------------------------------------------------------------------------------------------------
+# --- the same path ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("grown", [False, True])
@@ -896,7 +896,7 @@ def test_a_contradiction_is_noticed_whatever_its_key(world: World, epochs: bool,
     assert world.ranges(P) == [(0, 2)], "a segment was stored beside one that contradicts it"
     reason = hold(process)
     stored = Segment(source(P), LEVEL_STREAMING, OffsetRange(0, 2))
-    # a log that is shorter than the archive says enough
+    # a log that is shorter than the archive is evidence enough
     assert ("the archive ends before 3, and the log at 2" if more == 1 else f"stored {stored} and new") in reason
     assert "replicator adopt --fork t" in reason
     assert "replicator gaps accept a/t/0 " in reason
@@ -972,7 +972,7 @@ def test_a_snapshot_that_is_accepted(world: World) -> None:
     assert list(with_new.values()) == values_of_log(world, 10)
 
 
-def test_what_agrees_is_stored_beside_it(world: World) -> None:
+def test_segments_that_agree_are_stored_beside_it(world: World) -> None:
     """As after every crash between an upload and its commit: no reason to stop."""
     stored_beyond_the_commit(world)
     world.produce(P, 9)
@@ -985,7 +985,7 @@ def test_what_agrees_is_stored_beside_it(world: World) -> None:
     assert world.ranges(P)[:2] == [(0, 2), (0, 4)]
 
 
-def test_what_was_merged_meanwhile_is_compared_all_the_same(world: World) -> None:
+def test_segments_merged_meanwhile_are_compared_all_the_same(world: World) -> None:
     """Between the listing and the comparison the segment is gone, and a larger one has its records."""
     stored_beyond_the_commit(world)
     world.broker.rewind(P, 1)
@@ -1076,7 +1076,7 @@ def test_a_start_outlives_the_groups_offsets(world: World, start: str) -> None:
     world.expect(P, 7)
 
 
-def test_what_the_source_lost_since_is_a_gap(world: World) -> None:
+def test_offsets_that_the_source_lost_since_are_a_gap(world: World) -> None:
     world.rules = (rule("t", start="latest", on_gap="record"),)
     joined(world).stop()
     del world.broker.committed("group")[P]

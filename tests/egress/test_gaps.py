@@ -79,7 +79,7 @@ def test_retention_while_it_runs_and_the_store_is_slow(world: World) -> None:
     world.agree(P)
 
 
-def test_what_could_not_be_stored_after_all_is_in_the_gap(world: World) -> None:
+def test_records_that_could_not_be_stored_are_in_the_gap(world: World) -> None:
     process = joined(world)
     process.uploads.holding = True
     world.produce(P, 5)

@@ -1,4 +1,4 @@
-"""Open transactions at the source: since when they hold a partition back, said once, and forgotten when they end."""
+"""Open transactions at the source: how long they hold a partition back, reported once, and forgotten at their end."""
 
 from __future__ import annotations
 

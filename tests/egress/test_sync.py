@@ -61,7 +61,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def test_what_is_missing_is_copied_and_again_does_nothing(pool: ThreadPoolExecutor) -> None:
+def test_missing_objects_are_copied_and_repeating_changes_nothing(pool: ThreadPoolExecutor) -> None:
     bench = Bench(pool)
     control = ("cluster.json", "begins/t/0", "begins/t@id-fork1/0", f"forks/t/0/{70:020d}", "places/t@id-fork1")
     names = [*(name(at) for at in range(0, 70, 10)), name(0, level=1), *(f"a/_control/v1/{key}" for key in control)]
@@ -86,7 +86,7 @@ def test_only_this_region_and_what_is_selected(pool: ThreadPoolExecutor) -> None
     bench = Bench(pool, topics=["^t.*"], levels=[0])
     wanted = [name(0), name(0, topic="t2"), "a/_control/v1/x"]
     bench.put(*wanted, name(0, topic="other"), name(0, level=1), name(0, region="b"), "a/t/0/0/rubbish")
-    bench.put("a/_control/v1/leases/compaction/1")  # who works on that bucket says nothing of the other
+    bench.put("a/_control/v1/leases/compaction/1")  # a lease is of one bucket only
     bench.sync.once()
     assert bench.copied() == sorted(wanted)
 
@@ -216,8 +216,8 @@ def test_a_notification_of_what_is_there_compares_it(bench: Bench) -> None:
     assert queue.messages == []
 
 
-def test_what_was_compared_is_not_read_again_until_it_changes(bench: Bench) -> None:
-    """ETags of these stores say nothing of the content, as those of encrypted objects."""
+def test_compared_objects_are_not_read_again_until_they_change(bench: Bench) -> None:
+    """ETags of these stores do not depend on the content, like those of encrypted objects."""
     bench.sync.once()
     bench.there.asked.clear()
     assert bench.sync.once().present == 10
@@ -257,7 +257,7 @@ def test_a_difference_is_not_forgotten_for_others_that_are_equal(bench: Bench, m
         assert len(bench.sync._compared) <= 4
 
 
-def test_what_either_side_writes_for_itself_is_not_compared(bench: Bench) -> None:
+def test_objects_that_either_side_writes_for_itself_are_not_compared(bench: Bench) -> None:
     """Both buckets may have a `gc` of their own, which records the same gap at another time."""
     gap = "a/_control/v1/gaps/t/0/00000000000000000000-00000000000000000009"
     claim, probe = "a/_control/v1/places/t", "a/_control/v1/probe"

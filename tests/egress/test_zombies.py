@@ -17,7 +17,7 @@ P = TopicPartition("t", 0)
 
 
 class Member(FakeSourceConsumer):
-    """As a broker sees it: what a member says that the group has put out is refused, and it hears of it last."""
+    """A member that the group has expelled: the broker refuses its requests, and the member learns of it last."""
 
     fenced = False
 
@@ -102,7 +102,7 @@ def test_a_shorter_one_is_a_legal_overlap(world: World, more: int) -> None:
     world.agree(P)
 
 
-def test_it_goes_on_reading_before_it_hears_and_all_of_it_agrees(world: World) -> None:
+def test_a_zombie_that_still_reads_stores_segments_that_agree(world: World) -> None:
     zombie = frozen(world, 3)
     second = joined(world)
     world.produce(P, 1)
@@ -118,9 +118,9 @@ def test_it_goes_on_reading_before_it_hears_and_all_of_it_agrees(world: World) -
     assert second.stopped == {}
 
 
-def test_what_the_zombie_read_of_another_log_changes_nothing(world: World) -> None:
-    """Other records under the same offsets and the same topic id: an unclean leader threw away what the zombie read. It
-    reads once more before it says that the log has forked, and then agrees with its successor."""
+def test_records_that_a_zombie_read_of_another_log_change_nothing(world: World) -> None:
+    """Other records under the same offsets and the same topic id: an unclean leader discarded the records that the
+    zombie read. It reads once more before it reports a fork, and then agrees with its successor."""
     zombie = frozen(world, 5)
     world.broker.truncate(P, 0)
     world.broker.append(P, *[b"other"] * 5)
@@ -147,7 +147,7 @@ def test_a_thinner_copy_stands_where_the_log_may_have_dropped_records(world: Wor
 
 
 def test_a_gap_the_later_owner_wrote_down_stays(world: World) -> None:
-    """What the zombie read is stored all the same: a segment says more than a gap, and readers prefer it."""
+    """The records that the zombie read are stored all the same: readers prefer a segment to a gap."""
     zombie = frozen(world, 3)
     world.broker.trim(P, 3)
     world.produce(P, 4)

@@ -91,10 +91,10 @@ class World:
         for process in self.processes:
             process.crash()
 
-    # --- what the archive and the group say ---
+    # --- contents of the archive and of the group ---
 
     def segments(self, partition: TopicPartition, life: str = "") -> list[Segment]:
-        """Of the plain place, or of a later life's."""
+        """Segments in the plain path, or in that of a later incarnation."""
         return sorted(info.segment for info in self.peek.list(source(partition, life)))
 
     def ranges(self, partition: TopicPartition, life: str = "") -> list[tuple[int, int]]:

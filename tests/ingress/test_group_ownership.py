@@ -147,7 +147,7 @@ def test_its_own_group_takes_it_over_on_purpose(world: World) -> None:
 
 def test_a_running_process_claims_nothing_in_another_cluster(world: World) -> None:
     process = joined(world, C)
-    world.target.claims.clear()  # the other one has a topic of that name, which nobody claimed
+    world.target.claims.clear()  # the other cluster has an unclaimed topic of that name
     world.admin.cluster = "another"
     process.later(world.settings.topic_refresh_interval.total_seconds())
     assert "cluster" in process.stopped

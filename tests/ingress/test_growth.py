@@ -105,7 +105,7 @@ def test_delivery_begins_with_the_assignment_once_the_target_has_grown() -> None
 
 
 def test_a_refusal_ends_with_the_next_look_at_the_target() -> None:
-    """Also where another process holds the new partition."""
+    """Also when the new partition is assigned to another process."""
     world = World()
     world.put(0, 3)
     process = joined(world)

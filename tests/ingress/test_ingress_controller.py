@@ -663,7 +663,7 @@ def test_lost_partition_is_given_up_at_once(world: World) -> None:
 
 
 def test_checkpoints_are_read_after_the_assignment(world: World) -> None:
-    """What the owner before us checkpointed while we were told must count."""
+    """A checkpoint that the previous owner writes during the assignment must count."""
     world.put(0, 9)
     process = world.process()
     process.turn(2)
@@ -870,7 +870,7 @@ def test_destination_created_again_before_anything_was_delivered_is_just_used(wo
 
 
 def test_destination_created_again_is_noticed_when_its_partitions_come_back(world: World) -> None:
-    """Long before the next look: the group takes the partitions of a deleted topic, and gives those of the new one."""
+    """Long before the next refresh: the group revokes the deleted topic's partitions, and assigns the new one's."""
     world.put(0, 3)
     process = joined(world)
     process.placement.revoke(C)
@@ -912,7 +912,7 @@ def test_another_cluster_stops_everything_until_it_is_the_first_again(world: Wor
     assert process.stopped == {}
 
 
-# --- lives of a topic -------------------------------------------------------------------------------------------------
+# --- incarnations of a topic ------------------------------------------------------------------------------------------
 
 
 def reborn(policy: str) -> World:
@@ -1013,7 +1013,7 @@ def test_what_lies_behind_a_fork_follows_from_where_the_logs_differ() -> None:
 
 
 def test_three_incarnations_of_different_partition_counts_follow_each_other() -> None:
-    """Of partition 1 only the second life has something."""
+    """Only the second incarnation has records in partition 1."""
     world = reborn("follow")
     second_life(world, (0, 2))
     world.put(0, 1, life="second", partition=1)

@@ -234,8 +234,8 @@ def test_queue_that_stays_unavailable_is_reported() -> None:
 
 @pytest.mark.parametrize("refuses", ["", "write to events: planned; allow WRITE on the topic"])
 def test_a_log_that_accepts_no_events_is_reported_although_the_queue_is_empty(bench: Bench, refuses: str) -> None:
-    """A message that was received is hidden for a while: an answer without one does not mean that all is well. A
-    refusal is told at once."""
+    """A received message is hidden for a while, so an empty answer does not mean that all is well. A refusal is
+    reported at once."""
     bench.log.away, bench.log.refuses = not refuses, refuses
     bench.queue.send(s3(("ObjectCreated:Put", KEY)))
     told: list[bool] = []
@@ -243,7 +243,7 @@ def test_a_log_that_accepts_no_events_is_reported_although_the_queue_is_empty(be
 
     def on_receive() -> None:
         receives.append(None)
-        if len(receives) > 100:  # it never waits: whatever went wrong is not told
+        if len(receives) > 100:  # it never waits: the failure is not reported
             bench.intake.stop.set()
 
     bench.queue.on_receive = on_receive

@@ -34,7 +34,7 @@ def test_a_parked_partition_says_where_why_and_since_when() -> None:
 
 @pytest.mark.parametrize("begun", [True, False])
 def test_what_a_round_of_unknown_outcome_delivered_is_not_parked_any_more(begun: bool) -> None:
-    """The refused records are in the target, and no answer said so; nothing more is stored that could be delivered."""
+    """The refused records are in the target, but the answer was lost; no more stored records could be delivered."""
     world = World()
     if begun:
         world.set_checkpoint(0)
@@ -120,7 +120,7 @@ def test_a_refused_topic_says_so_by_partition() -> None:
 
 
 def test_the_note_of_a_refused_topic_is_removed_once_it_has_a_destination() -> None:
-    """Also when nothing is left to deliver, and when everybody who said so is dead."""
+    """Also when nothing is left to deliver, and when every process that wrote the note is dead."""
     world = World()
     world.put(0, 3)
     joined(world).stop()
@@ -140,7 +140,7 @@ def test_a_partition_refused_again_is_parked_anew() -> None:
     world.put(0, 3)
     world.target.parked[key()] = Parked(None, "earlier", world.clock.at)
     world.clock.advance(60)
-    world.set_checkpoint(4)  # it went on since, and nobody removed the note
+    world.set_checkpoint(4)  # delivery continued since, and the note was not removed
     world.clock.advance(60)
     world.admin.hides["copy"] = "no DESCRIBE"
     world.process().turn(3)

@@ -112,7 +112,7 @@ class TestSeed:
             desk.operator().seed(seeds)
         assert desk.target.edits == []
 
-    def test_what_an_owner_has_or_may_have_is_not_claimed(self) -> None:
+    def test_partitions_that_an_owner_may_have_are_not_claimed(self) -> None:
         parked, forced = Desk(members=1), Desk(members=1)
         parked.park()
         parked.operator().seed(parked.operator().plan_seeds(sources(5), "copy", NOW, force=False))
@@ -153,7 +153,7 @@ class TestSeed:
             desk.operator().plan_seeds(sources(1, 2, 3), "copy", NOW, force=False)
 
     def test_not_beyond_the_end_of_the_archive(self) -> None:
-        """What is archived up to there later would be dropped, and nothing would say so."""
+        """Offsets archived below it later would be dropped silently."""
         desk = Desk(members=1)
         for force in (False, True):
             with pytest.raises(TargetError, match="a/t/1: offset 1001 lies beyond the end of its archive, 1000"):
@@ -250,7 +250,7 @@ class TestSkip:
         assert {s.offsets for s in desk.target.skipped} == {ONE}
 
     def test_an_owner_that_gets_past_the_record_by_itself_is_not_taken_back(self) -> None:
-        """Between the look and the write: what it delivered would come again."""
+        """Between the read and the write: its delivered records would be delivered again."""
         desk = Desk()
         desk.park()
         operator = desk.operator()

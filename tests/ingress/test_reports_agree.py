@@ -231,7 +231,7 @@ def gauges(process: Process, name: GaugeName) -> dict[str, float]:
 
 
 def behind(process: Process) -> dict[str, float]:
-    """Partitions with a lag; a held one of which nothing is stored shows 0."""
+    """Partitions with a lag; an assigned one without stored segments shows 0."""
     return {partition: lag for partition, lag in gauges(process, "ingress_lag_records").items() if lag}
 
 
@@ -348,7 +348,7 @@ def test_retention_shortens_the_lag_of_what_is_refused() -> None:
 
 
 def test_the_archive_is_listed_on_and_not_anew() -> None:
-    """However much waits, a look costs what has come since."""
+    """However much waits, a listing costs only the segments that arrived since."""
     world = World()
     world.broker.create("copy", partitions=1)
     world.put(0, 3)

@@ -62,7 +62,7 @@ def test_an_archive_that_begins_in_the_middle_is_not_waited_for(world: World) ->
     assert world.target.checkpoints[key()].begun_at == 200
 
 
-def test_what_retention_removed_is_not_waited_for(world: World) -> None:
+def test_segments_removed_by_retention_are_not_waited_for(world: World) -> None:
     world.record_begin(0)
     world.record_gap(0, 199)
     world.put(200, 299)
@@ -179,7 +179,7 @@ def test_segments_that_arrive_later_are_reported_until_an_operator_decides(world
     assert world.offsets(C) == numbers((200, 299))
 
 
-def test_what_a_merge_brings_in_from_before_is_reported(world: World) -> None:
+def test_offsets_that_a_merge_brings_in_from_before_are_reported(world: World) -> None:
     world.put(200, 299)
     process = joined(world, C)
     process.later(DELAY, turns=8)
@@ -189,7 +189,7 @@ def test_what_a_merge_brings_in_from_before_is_reported(world: World) -> None:
     assert "[150,199]" in process.problems[f"{SOURCE} undelivered"]
 
 
-def test_what_is_removed_again_is_no_problem(world: World) -> None:
+def test_segments_removed_again_are_no_problem(world: World) -> None:
     world.put(200, 299)
     process = joined(world, C)
     process.later(DELAY, turns=8)
@@ -214,7 +214,7 @@ def test_delivering_everything_again_from_there_is_another_way_out(world: World)
     assert (process.problems, process.stopped) == ({}, {})
 
 
-def test_what_an_operator_left_out_on_purpose_is_no_problem(world: World) -> None:
+def test_offsets_left_out_by_an_operator_are_no_problem(world: World) -> None:
     world.put(0, 299)
     world.seed(200)
     process = joined(world, C)

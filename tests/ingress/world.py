@@ -67,7 +67,7 @@ def source_settings(topic: str = "t", destination: str | None = "copy", **change
 
 
 def records(offsets: Collection[int], *, stamp: int | None = None, value: bytes = b"") -> pa.RecordBatch:
-    """Each says its own offset."""
+    """The value of each record is its offset."""
     count = len(offsets)
     return pa.record_batch(
         [
@@ -228,7 +228,7 @@ class World:
         self.target.editor().skip(gone)
 
     def seed(self, next_offset: int, partition: int = 0) -> None:
-        """What an operator says."""
+        """A checkpoint seeded by an operator."""
         said = Checkpoint(next_offset, "id-copy", self.clock.at, Author.SEED)
         self.target.editor().seed(key(partition), said)
 

@@ -146,7 +146,7 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def find_a_contradiction(self) -> None:
-        """Of what is stored: this is held until that is gone."""
+        """Stored segments contradict the records: the partition stops until they are gone."""
         if self.session is not None and isinstance(self.held.remainder, Storing):
             before = self.held.state
             self.held.stop("contested", Contested(self.session, IN_THE_WAY), self.now)

@@ -1,5 +1,5 @@
-"""Egress processes on a shared cluster and archive: whatever goes wrong, the archive holds the log, and no commit is
-ahead of it. When the log forks, no place of the archive holds two of them."""
+"""Egress processes on a shared cluster and archive: whatever fails, the archive holds the log, and no commit is ahead
+of it. When the log forks, no archive path holds two logs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class EgressProcesses(RuleBasedStateMachine):
         self.world = World(Path(self.directory.name))
         self.world.broker.create("t", partitions=2)
         self.verified: set[Segment] = set()
-        self.logs: dict[tuple[str, TopicPartition], FakeLog] = {}  # of every life, dead ones too
+        self.logs: dict[tuple[str, TopicPartition], FakeLog] = {}  # of every incarnation, including deleted ones
         self.born()
         self.zombies: list[HandExecutor] = []
         self.transactions: dict[TopicPartition, list[FakeTransaction]] = {p: [] for p in PARTITIONS}
@@ -84,20 +84,19 @@ class EgressProcesses(RuleBasedStateMachine):
         }
 
     def place(self, life: str, fork: int = 0) -> str:
-        """Which incarnation of the archive's partitions a life is filed under, behind its forks; the life's name, if it
-        never was."""
+        """The incarnation id of its archive path: that of the fork, or empty for the plain path, or its own name."""
         if fork:
             return fork_id(life, fork)
         plain = self.world.control_peek.place("a", "t")
         return "" if plain is not None and plain.topic_id == life else life
 
     def fork(self) -> int:
-        """How many forks of this life were adopted."""
+        """How many forks of this incarnation were adopted."""
         return newest_fork(later_ids(self.world.control_peek.places("a"), "t"), self.life)
 
     @property
     def name(self) -> str:
-        """Of this life, in the notes of commits."""
+        """The name of this incarnation in the metadata of commits."""
         return fork_id(self.life, self.fork()) if self.fork() else self.life
 
     def versions(self, life: str, p: TopicPartition) -> list[dict[int, bytes | None]]:
@@ -106,7 +105,7 @@ class EgressProcesses(RuleBasedStateMachine):
         return [*(v.values for v in self.ends[life, p]), {o: r.value for o, r in log.records.items()}]
 
     def committed(self, p: TopicPartition) -> Committed | None:
-        """Of this life: a commit that was under way when the topic was deleted is nobody's."""
+        """The commit of this incarnation; None for one that was in flight when the topic was deleted."""
         committed = self.world.committed(p)
         note = None if committed is None else read_commit_metadata(committed)
         return committed if note is not None and note.life == self.name else None
@@ -172,8 +171,8 @@ class EgressProcesses(RuleBasedStateMachine):
 
     @rule(longer=st.booleans(), late=st.booleans())
     def create_again(self, longer: bool, late: bool) -> None:
-        """No consumer is told. What was not stored of the life before is gone. `late`: the broker deletes the topic's
-        offsets with it, and then takes commits that were under way."""
+        """No consumer is notified. Records of the previous incarnation that were not stored are gone. `late`: the
+        broker deletes the topic's offsets with it, and then accepts commits that were in flight."""
         commits = dict(self.world.broker.committed("group"))
         ends = {p: self.world.broker.logs[p].high for p in PARTITIONS}
         for some in self.transactions.values():
@@ -390,8 +389,8 @@ class EgressProcesses(RuleBasedStateMachine):
 
     @invariant()
     def verify(self) -> None:
-        """Each segment holds exactly its life's records of its range, so that overlapping ones agree; behind a fork, of
-        one of the logs that it was."""
+        """Each segment holds exactly its incarnation's records of its range, so that overlapping ones agree; after a
+        fork, the records of one of its logs."""
         for life, p in self.logs:
             for fork in range(self.fork() + 1) if life == self.life else (0,):
                 for segment in self.world.segments(p, self.place(life, fork)):
@@ -412,7 +411,7 @@ class EgressProcesses(RuleBasedStateMachine):
 
     @invariant()
     def no_place_holds_two_logs(self) -> None:
-        """But where an operator accepted just that: between two such offsets, all that a place holds of a partition is
+        """Except where an operator accepted it: between two such offsets, all segments of a partition below a path are
         of one log."""
         if not self.forked:
             return
@@ -497,7 +496,7 @@ class EgressProcesses(RuleBasedStateMachine):
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A log before it forked: where the next one begins, and what it held."""
+    """A log before it forked: where the next one begins, and its records."""
 
     high: int
     values: dict[int, bytes | None]

@@ -149,7 +149,7 @@ class GroupClaims(RuleBasedStateMachine):
     @precondition(lambda self: any(p.granted and not p.delivers for p in self.processes))
     @rule(which=st.integers(0, MOST), only_joins=st.booleans())
     def joins_and_reads_its_positions(self, which: int, only_joins: bool) -> None:
-        """Two steps: a member first, then what the topic says."""
+        """Two steps: a member first, then the claims in the topic."""
         idle = [p for p in self.processes if p.granted and not p.delivers]
         process = idle[which % len(idle)]
         process.is_member = True

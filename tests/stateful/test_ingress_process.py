@@ -236,7 +236,7 @@ class IngressProcesses(RuleBasedStateMachine):
         self.owner[p] = to
 
     def produce_on(self, number: int) -> None:
-        """The delivery thread does not know yet what the controller's was told."""
+        """The delivery thread does not know yet what the controller's thread knows."""
         process = self.running[number]
         before = {p: len(self.world.offsets(TARGETS[p])) for p in PARTITIONS}
         failing = self.world.target._failing, self.world.target._stopping, self.world.target._crashing

@@ -66,14 +66,14 @@ class SequencerMachine(RuleBasedStateMachine):
         self.shown: set[int] = set()  # offsets stored when the last listing was begun that shows all there was
         self.end = 0
         self.delivered: list[int] = []
-        self.finished: list[int] = []  # offsets of the pieces that were told as finished
+        self.finished: list[int] = []  # offsets of the slices that were reported as finished
         self.at: int | None = None  # target's position by the model
         self.pieces: list[SegmentSlice] = []  # being delivered
         self.listing: tuple[Relist, int] | None = None
         self.listed_recorded: list[OffsetRange] = []
         self.noticed: dict[int, datetime] = {}  # gaps by their first offset: when any owner saw them first
         self.known_first: dict[int, datetime] = {}  # first segments by their start: when any owner knew of them first
-        self.note: Waiting | None = None  # what the last `Waits` said
+        self.note: Waiting | None = None  # of the last `Waits`
         self.beginning = False  # the first checkpoint is being written
         self.begun_at: int | None = None
         self.begin: int | None = None  # the record of it, once it is there
@@ -152,7 +152,8 @@ class SequencerMachine(RuleBasedStateMachine):
         self.listed_recorded, self.listed_begin = list(self.recorded), self.begin
 
     def check_begin(self, offset: int) -> None:
-        """Where the record says, or behind what is explained there; or with the first segment, long enough known."""
+        """Delivery begins at the recorded begin, or after a gap that is explained there, or at the first segment once
+        it is known long enough."""
         explained = self.passed | {o for lost in self.lost for o in range(lost.offsets.start, lost.offsets.next_offset)}
         if self.view.begin is not None:
             assert self.view.begin <= offset
@@ -250,7 +251,7 @@ class SequencerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.pieces)
     @rule(cut=st.integers(0, 6), outcome=st.sampled_from(["done", "done", "failed", "progress"]))
     def delivery(self, cut: int, outcome: str) -> None:
-        """As far as what it is made of is there; a part of a round's work is told before what ended it."""
+        """Delivered as far as its segments exist; progress of a round is reported before the failure that ended it."""
         assert self.at is not None
         gone = next((p for p in self.pieces if p.segment not in self.store and p.offsets.end >= self.at), None)
         end = self.pieces[-1].offsets.next_offset if gone is None else max(gone.offsets.start, self.at)
@@ -278,7 +279,7 @@ class SequencerMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.pieces)
     @rule()
     def corrupt(self) -> None:
-        """The object turns out damaged, and is replaced by a good one of the same key before it is looked at again."""
+        """The object is damaged, and is replaced by a good one of the same key before it is read again."""
         piece, self.pieces = next(p for p in self.pieces if self.at in p.offsets), []
         self.run(self.core.corrupt(piece.segment, self.now))
 
@@ -648,7 +649,7 @@ def test_failed_look_is_made_again() -> None:
 
 
 def begun(seq: Sequencer, effects: list[Effect], at: int, now: datetime = T0) -> list[Effect]:
-    """`effects` say that delivery begins there, and the first checkpoint is written."""
+    """`effects` begin delivery there, and the first checkpoint is written."""
     assert effects == [Begin(at)]
     assert seq.changed(now) == [], "nothing before the first checkpoint"
     return seq.delivered(now)

@@ -107,7 +107,7 @@ def test_a_disk_that_is_full_at_times_loses_no_byte(writes: list[tuple[int, int,
         assert [path.name for path in spool.directory.iterdir()] == ["lock"]
 
 
-def test_what_a_full_disk_did_not_take_goes_there_when_there_is_room(tmp_path: Path) -> None:
+def test_bytes_that_a_full_disk_did_not_take_are_written_once_there_is_space(tmp_path: Path) -> None:
     quota = Quota(5)
     with Spool(tmp_path, 0, quota.disk()) as spool:
         file = spool.file()
@@ -128,7 +128,7 @@ def test_the_limit_follows_what_the_disk_has(tmp_path: Path) -> None:
         file.write(b"x" * 600)
         file.settle()
         assert spool.limit_bytes(10_000) == 900, "what is ours is no less room"
-        quota.size_bytes = 600  # somebody else's file
+        quota.size_bytes = 600  # a file of another process
         assert spool.limit_bytes(10_000) == 600
 
 

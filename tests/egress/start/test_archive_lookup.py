@@ -1,4 +1,4 @@
-"""What the archive says of partitions that are to be positioned."""
+"""Lookups in the archive for partitions that are about to be read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.mark.parametrize("offset", [0, 7, 10, 19, 20])
-def test_what_lies_beyond_an_offset_is_listed_where_only_ranges_are_known(world: World, offset: int) -> None:
+def test_segments_beyond_an_offset_are_listed_when_only_ranges_are_known(world: World, offset: int) -> None:
     process = world.process()
     process.join()
     world.produce(P, 20)

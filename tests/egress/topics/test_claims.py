@@ -1,4 +1,4 @@
-"""Places: one life, one place; whoever comes second agrees; nothing is filed where another life may lie."""
+"""Claims: one incarnation, one path; a second process agrees; nothing is stored where another incarnation may be."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_claim_that_cannot_be_read_is_not_the_absence_of_one(archive: Archive)
     assert archive.control.places("a") == ["t"]
 
 
-def test_what_is_known_is_not_asked_again(archive: Archive) -> None:
+def test_a_known_claim_is_not_read_again(archive: Archive) -> None:
     places = archive.places()
     first = archive.life("one", places=places)
     archive.objects.away = {"open", "list", "put_new"}

@@ -41,7 +41,7 @@ def test_same_other_and_absent() -> None:
     assert asking.answers == [("t", True), ("u", False), ("v", False)]
 
 
-def test_one_call_serves_all_that_wait_but_none_that_came_after_it_began() -> None:
+def test_one_request_serves_all_waiting_segments_but_no_later_ones() -> None:
     asking = Asking("t", "u")
     asking.pool.holding = True
     for _ in range(50):

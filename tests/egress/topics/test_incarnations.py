@@ -1,4 +1,4 @@
-"""A topic deleted and created again: the lives of one name are never mixed, overwritten or continued."""
+"""A topic deleted and created again: the incarnations of one name are never mixed, overwritten or continued."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_an_empty_incarnation_is_found_by_the_next_refresh(world: World) -> None
 
 
 def test_segments_sealed_in_time_are_stored_in_their_own_path(world: World) -> None:
-    """Confirmed, and then slow to be uploaded: its records are of the first life for certain."""
+    """The segment is confirmed, and its upload is slow: its records are certainly of the first incarnation."""
     process = joined(world)
     process.uploads.holding = True
     world.broker.append(P, *many("old", 5))
@@ -101,7 +101,7 @@ def test_segments_sealed_in_time_are_stored_in_their_own_path(world: World) -> N
     process.later()
     process.uploads.run_all()
     process.uploads.holding = False
-    process.later()  # what was read of the second life behind it is sealed, and found to be of another
+    process.later()  # records of the second incarnation after it are sealed, and found to be of another topic
     process.later()
     process.later()
     assert world.values(P) == many("old", 5)
@@ -305,7 +305,7 @@ def test_another_cluster_at_the_start_is_refused_with_both_names(world: World) -
 
 
 def test_thawed_after_the_topic_was_created_again_it_uploads_nothing_unconfirmed(world: World) -> None:
-    """Frozen with a sealed segment whose topic nobody confirmed yet; meanwhile another owner archived the new life."""
+    """Frozen with a sealed, unconfirmed segment; meanwhile another owner archived the new incarnation."""
     zombie = joined(world)
     zombie.asks.holding = True
     world.broker.append(P, *many("old", 5))

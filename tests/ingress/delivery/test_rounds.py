@@ -480,8 +480,8 @@ class FencedWriter(SlowWriter):
 
 
 def test_the_fence_is_read_together_with_the_ownership() -> None:
-    """A member that loses a partition meanwhile is told only after the look, so the fence is of before the loss, too:
-    a later one would let it write what is another's."""
+    """A member that loses a partition meanwhile learns of it only after the read, so the fence is of before the loss,
+    too: a later fence would let it write to another owner's partition."""
     world = World()
     hand = Hand(world)
     given = hand.begin(world.put(0, 3))
@@ -507,7 +507,7 @@ def test_the_fence_is_read_together_with_the_ownership() -> None:
 
 
 def test_no_round_begins_without_a_fence() -> None:
-    """A member that is in no generation has none, and may hold partitions all the same, until the next poll."""
+    """A member in no generation has no fence, but may still have assigned partitions until the next poll."""
     world = World()
     hand = Hand(world)
     given = hand.begin(world.put(0, 3))

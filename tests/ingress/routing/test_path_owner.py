@@ -1,4 +1,4 @@
-"""Segments of another topic or cluster, copied into a place that is not theirs."""
+"""Segments of another topic or cluster, copied into an archive path that is not theirs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SOURCE = SourcePartition("a", "t", 0)
 
 @pytest.fixture
 def world() -> World:
-    """The place is claimed for topic id "first"."""
+    """The path is claimed for topic id "first"."""
     world = World()
     world.claim(0)
     world.put(0, 3, topic_id="first")

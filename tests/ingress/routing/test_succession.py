@@ -1,4 +1,4 @@
-"""In which order the lives of a topic come, and when the next one's turn is."""
+"""The order of a topic's incarnations, and when the next one follows."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_archive_paths_are_incarnations() -> None:
 
 @given(st.permutations([("", 0), ("C", 1), ("A", 2), ("B", 3)]), st.sets(st.sampled_from(["A", "B", "C"])))
 def test_only_what_is_certain_is_ordered(claims: list[tuple[str, int]], unclaimed: set[str]) -> None:
-    """Whatever claims are missing: the lives before the first of them, and no other."""
+    """Whichever claims are missing: the incarnations before the first missing one, and no other."""
     ordered, unordered = in_order(life(name, None if name in unclaimed else number) for name, number in claims)
     order = ["", "C", "A", "B"]
     certain = order[: min((order.index(name) for name in unclaimed), default=4)]
