@@ -39,7 +39,7 @@ from formats.topic_selection import TopicPattern
 from infra.archive.segments import SegmentStore
 from infra.contracts.storage import ObjectStore
 from infra.runtime.lifecycle import Stop
-from infra.runtime.tuning import one_arena, tune
+from infra.runtime.tuning import limit_malloc_arenas, tune
 from infra.spark.driver import SparkSettings
 from infra.spark.runner import SparkRunner
 from replicator.config import CompactionJob, Config, from_mapping
@@ -246,6 +246,6 @@ def run(what: str, spec: Spec) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    one_arena()  # as the commands do
+    limit_malloc_arenas()  # as the commands do
     tune()
     child.measured(lambda spec: run(sys.argv[1], spec))

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 @contextmanager
-def beating(
+def sending_heartbeats(
     store: HeartbeatStore, owner: str, jobs: Sequence[str], clock: Clock, span: timedelta = SPAN
 ) -> Iterator[None]:
     """Write heartbeats while the body runs, on a separate thread, so that a store that hangs or fails delays no job.

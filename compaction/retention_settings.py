@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from formats.segment import OffsetRange
 from formats.topic_selection import TopicRule
-from infra.settings.field import Problem, about, enforce, region_name
+from infra.settings.field import Problem, enforce, region_name, setting
 
 _HELD = re.compile(r"(?P<partition>\*|[0-9]{1,10}):(?P<start>[0-9]{1,19})-(?P<end>[0-9]{1,19})")
 
@@ -41,22 +41,22 @@ class RetentionRule:
 
     max_age: timedelta | None = field(
         default=None,
-        metadata=about(
+        metadata=setting(
             "segments stored longer ago are removed, by the store's clock; a merge restarts the age; default: no limit",
         ),
     )
     max_bytes: int | None = field(
         default=None,
-        metadata=about(
+        metadata=setting(
             "stored bytes kept of each partition, the newest that readers use; default: no limit", size=True, minimum=1
         ),
     )
     keep_segments: int = field(
-        default=1, metadata=about("number of newest segments that readers use, kept whatever the limits", minimum=1)
+        default=1, metadata=setting("number of newest segments that readers use, kept whatever the limits", minimum=1)
     )
     hold: tuple[HeldOffsets, ...] = field(
         default=(),
-        metadata=about('offsets kept whatever the limits: "3:1000-2000" of partition 3, "*:0-99" of each'),
+        metadata=setting('offsets kept whatever the limits: "3:1000-2000" of partition 3, "*:0-99" of each'),
     )
 
     def __post_init__(self) -> None:
@@ -71,11 +71,13 @@ class RetentionSettings:
     """What `replicator gc` removes from the archive. A topic without a rule is kept for ever."""
 
     topics: tuple[TopicRule[RetentionRule], ...] = field(
-        metadata=about('limits by topic, in file order: [retention.topics."name"] or [retention.topics."^expression"]')
+        metadata=setting(
+            'limits by topic, in file order: [retention.topics."name"] or [retention.topics."^expression"]'
+        )
     )
     max_delete_percent: int = field(
         default=50,
-        metadata=about(
+        metadata=setting(
             "a run that would remove more of a topic's stored bytes leaves the topic alone, without --allow-large",
             minimum=1,
             maximum=100,
@@ -83,19 +85,21 @@ class RetentionSettings:
     )
     upload_grace: timedelta = field(
         default=timedelta(days=1),
-        metadata=about("uploads begun longer ago and never completed are aborted", minimum=timedelta(hours=1)),
+        metadata=setting("uploads begun longer ago and never completed are aborted", minimum=timedelta(hours=1)),
     )
     delete_grace: timedelta = field(
         default=timedelta(hours=1),
-        metadata=about(
+        metadata=setting(
             "with --covered: how long a segment stays, for readers, after the one that holds its records is stored",
             minimum=timedelta(0),
         ),
     )
-    region: str | None = field(default=None, metadata=about("whose archive; default: this region's", check=region_name))
+    region: str | None = field(
+        default=None, metadata=setting("whose archive; default: this region's", check=region_name)
+    )
     owner: bool = field(
         default=False,
-        metadata=about(
+        metadata=setting(
             "allow another region's archive: only for a copy that receives no deletions from its source, since two "
             "regions must never change the same objects"
         ),

@@ -9,7 +9,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from formats.topic_selection import TopicPattern
-from infra.settings.field import Problem, about, dotted, enforce, matching, not_blank, region_name
+from infra.settings.field import Problem, dotted, enforce, matching, not_blank, region_name, setting
 from infra.settings.units import GIB, MIB
 
 HIGHEST_LEVEL = 9_999  # what a key can hold
@@ -30,34 +30,36 @@ def _zone(name: str) -> str | None:
 class CompactionJob:
     """What one job merges. Sizes are those of stored objects."""
 
-    name: str = field(metadata=about("name for logs and reports", check=not_blank))
+    name: str = field(metadata=setting("name for logs and reports", check=not_blank))
     cron: str | None = field(
         default=None,
-        metadata=about("when it runs; default: only with `replicator compact --once`", check=_CRON),
+        metadata=setting("when it runs; default: only with `replicator compact --once`", check=_CRON),
     )
-    timezone: str = field(default="UTC", metadata=about("time zone of `cron`", check=_zone))
+    timezone: str = field(default="UTC", metadata=setting("time zone of `cron`", check=_zone))
     jitter: timedelta = field(
         default=timedelta(0),
-        metadata=about("a run is delayed by a random time up to this", minimum=timedelta(0)),
+        metadata=setting("a run is delayed by a random time up to this", minimum=timedelta(0)),
     )
     parallelism: int | None = field(
-        default=None, metadata=about("merges that run in parallel; default: as many as Spark has slots", minimum=1)
+        default=None, metadata=setting("merges that run in parallel; default: as many as Spark has slots", minimum=1)
     )
-    topics: tuple[TopicPattern, ...] = field(default=(), metadata=about("names or expressions; empty = all"))
-    region: str | None = field(default=None, metadata=about("whose archive; default: this region's", check=region_name))
+    topics: tuple[TopicPattern, ...] = field(default=(), metadata=setting("names or expressions; empty = all"))
+    region: str | None = field(
+        default=None, metadata=setting("whose archive; default: this region's", check=region_name)
+    )
     owner: bool = field(
         default=False,
-        metadata=about(
+        metadata=setting(
             "allow another region's archive: only for one that no longer receives anything from its source, since two "
             "regions must never change the same objects"
         ),
     )
     min_level: int = field(
-        default=0, metadata=about("lowest level merged; 0 = written by egress", minimum=0, maximum=HIGHEST_LEVEL - 1)
+        default=0, metadata=setting("lowest level merged; 0 = written by egress", minimum=0, maximum=HIGHEST_LEVEL - 1)
     )
     max_level: int = field(
         default=0,
-        metadata=about(
+        metadata=setting(
             "highest level merged; the merged segment is one level above the highest of its inputs",
             minimum=0,
             maximum=HIGHEST_LEVEL - 1,
@@ -65,30 +67,31 @@ class CompactionJob:
     )
     min_segment_age: timedelta = field(
         default=timedelta(hours=1),
-        metadata=about("younger segments are not merged; by the store's clock", minimum=timedelta(0)),
+        metadata=setting("younger segments are not merged; by the store's clock", minimum=timedelta(0)),
     )
     min_segment_count: int = field(
         default=10,
-        metadata=about(
+        metadata=setting(
             "fewer inputs are not merged, unless the merged segment is full; a single one never is", minimum=1
         ),
     )
     min_segment_size: int = field(
         default=GIB,
-        metadata=about("a smaller total is not merged, unless the merged segment is full", size=True, minimum=0),
+        metadata=setting("a smaller total is not merged, unless the merged segment is full", size=True, minimum=0),
     )
     max_segment_count: int = field(
-        default=10_000, metadata=about("maximum number of inputs of one merged segment", minimum=2)
+        default=10_000, metadata=setting("maximum number of inputs of one merged segment", minimum=2)
     )
     max_segment_size: int = field(
-        default=4 * GIB, metadata=about("maximum total size of the inputs of one merged segment", size=True, minimum=1)
+        default=4 * GIB,
+        metadata=setting("maximum total size of the inputs of one merged segment", size=True, minimum=1),
     )
     batch_size: int = field(
-        default=1_000_000, metadata=about("maximum records in one row group of a merged segment", minimum=1)
+        default=1_000_000, metadata=setting("maximum records in one row group of a merged segment", minimum=1)
     )
     row_group_size: int = field(
         default=32 * MIB,
-        metadata=about(
+        metadata=setting(
             "maximum raw bytes in one row group of a merged segment; a reader holds one row group",
             size=True,
             minimum=MIB,
@@ -97,18 +100,18 @@ class CompactionJob:
     )
     compression_level: int = field(
         default=9,
-        metadata=about("compression level of merged segments, which are written once and read for years", minimum=1),
+        metadata=setting("compression level of merged segments, which are written once and read for years", minimum=1),
     )
     storage_class: str | None = field(
-        default=None, metadata=about("storage class of merged segments; default: that of [s3]", check=not_blank)
+        default=None, metadata=setting("storage class of merged segments; default: that of [s3]", check=not_blank)
     )
     delete: bool = field(
         default=True,
-        metadata=about("delete segments whose records a merged segment is proved to hold"),
+        metadata=setting("delete segments whose records a merged segment is proved to hold"),
     )
     delete_grace: timedelta = field(
         default=timedelta(hours=1),
-        metadata=about(
+        metadata=setting(
             "how long an input stays, for readers, after the merged segment is stored", minimum=timedelta(0)
         ),
     )
@@ -132,24 +135,24 @@ class CompactionJob:
 class CompactionSettings:
     """Merging of archived segments, level by level, on Spark."""
 
-    jobs: tuple[CompactionJob, ...] = field(metadata=about("jobs, each under [[compaction.jobs]]"))
+    jobs: tuple[CompactionJob, ...] = field(metadata=setting("jobs, each under [[compaction.jobs]]"))
     master: str = field(
         default="local[*,4]",
-        metadata=about("Spark master: local[cores,attempts], spark://host:port, yarn, k8s://…", check=not_blank),
+        metadata=setting("Spark master: local[cores,attempts], spark://host:port, yarn, k8s://…", check=not_blank),
     )
     spark: Mapping[str, str] = field(
-        default_factory=dict, metadata=about("[compaction.spark]: Spark's own properties, such as spark.jars.ivy")
+        default_factory=dict, metadata=setting("[compaction.spark]: Spark's own properties, such as spark.jars.ivy")
     )
     ship_packages: bool = field(
         default=False,
-        metadata=about("send this program to the workers, which have its dependencies installed; see docs/spark.md"),
+        metadata=setting("send this program to the workers, which have its dependencies installed; see docs/spark.md"),
     )
     spool_dir: Path | None = field(
         default=None,
-        metadata=about("directory for a merged segment until it is stored, one per merge; default: the system's"),
+        metadata=setting("directory for a merged segment until it is stored, one per merge; default: the system's"),
     )
     group_id: str | None = field(
-        default=None, metadata=about("obsolete: the ancestor placed merges by a consumer group; ours need no Kafka")
+        default=None, metadata=setting("obsolete: the ancestor placed merges by a consumer group; ours need no Kafka")
     )
 
     def __post_init__(self) -> None:

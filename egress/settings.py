@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from formats.topic_selection import TopicRule
-from infra.settings.field import Problem, about, enforce, not_blank
+from infra.settings.field import Problem, enforce, not_blank, setting
 from infra.settings.units import MIB
 
 StartPolicy = Literal["earliest", "latest"] | datetime
@@ -29,28 +29,28 @@ class EgressTopicSettings:
     """When a segment of a topic is full, and where its archive begins. The first limit reached seals."""
 
     max_segment_messages: int = field(
-        default=1_000_000, metadata=about("a segment is sealed at this many records", minimum=1)
+        default=1_000_000, metadata=setting("a segment is sealed at this many records", minimum=1)
     )
     max_segment_size: int = field(
         default=100 * MIB,
-        metadata=about("a segment is sealed at this many bytes of keys, values and headers", size=True, minimum=1),
+        metadata=setting("a segment is sealed at this many bytes of keys, values and headers", size=True, minimum=1),
     )
     max_segment_age: timedelta = field(
         default=timedelta(minutes=5),
-        metadata=about(
+        metadata=setting(
             "a segment is sealed at this age: how far behind the archive may be", minimum=timedelta(seconds=1)
         ),
     )
     start: StartPolicy = field(
         default="earliest",
-        metadata=about(
+        metadata=setting(
             'where a partition that was never archived begins: "earliest", "latest", or a time with zone',
             check=_with_zone,
         ),
     )
     on_gap: Literal["stop", "record"] = field(
         default="stop",
-        metadata=about(
+        metadata=setting(
             "when the source dropped records before they were archived (retention, DeleteRecords): stop the partition, "
             "or record the missing offsets in the archive and continue after them"
         ),
@@ -65,35 +65,35 @@ class EgressSettings:
     """Archiving of this region's topics."""
 
     topics: tuple[TopicRule[EgressTopicSettings], ...] = field(
-        metadata=about('what is archived, in file order: [egress.topics."name"] or [egress.topics."^expression"]')
+        metadata=setting('what is archived, in file order: [egress.topics."name"] or [egress.topics."^expression"]')
     )
     group_id: str = field(
         default="replicator.egress",
-        metadata=about("consumer group whose offsets record what is archived", check=not_blank),
+        metadata=setting("consumer group whose offsets record what is archived", check=not_blank),
     )
     memory_budget: int = field(
         default=256 * MIB,
-        metadata=about("raw records held in memory, over all partitions", size=True, minimum=16 * MIB),
+        metadata=setting("raw records held in memory, over all partitions", size=True, minimum=16 * MIB),
     )
-    upload_threads: int = field(default=4, metadata=about("segments uploaded at once", minimum=1, maximum=256))
+    upload_threads: int = field(default=4, metadata=setting("segments uploaded at once", minimum=1, maximum=256))
     spool_dir: Path | None = field(
         default=None,
-        metadata=about(
+        metadata=setting(
             "directory of encoded segments until they are stored, up to 4 × memory_budget; default: "
             "the system's temporary directory"
         ),
     )
     topic_refresh_interval: timedelta = field(
-        default=timedelta(seconds=30), metadata=about("how often new topics and partitions are searched for")
+        default=timedelta(seconds=30), metadata=setting("how often new topics and partitions are searched for")
     )
-    lag_interval: timedelta = field(default=timedelta(seconds=10), metadata=about("how often the lag is measured"))
+    lag_interval: timedelta = field(default=timedelta(seconds=10), metadata=setting("how often the lag is measured"))
     shutdown_timeout: timedelta = field(
         default=timedelta(seconds=10),
-        metadata=about("how long a stop may wait for uploads in flight", minimum=timedelta(0)),
+        metadata=setting("how long a stop may wait for uploads in flight", minimum=timedelta(0)),
     )
     on_archive_behind: Literal["stop", "continue"] = field(
         default="stop",
-        metadata=about(
+        metadata=setting(
             "when the group's offset lies beyond the archive's end (another bucket, lost objects): stop the partition, "
             "or continue and leave a gap"
         ),
@@ -101,7 +101,7 @@ class EgressSettings:
 
     stuck_transaction_after: timedelta = field(
         default=timedelta(minutes=15),
-        metadata=about(
+        metadata=setting(
             "a warning is logged when an open source transaction holds a partition's archive back for so long",
             minimum=timedelta(seconds=1),
         ),

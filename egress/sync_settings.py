@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from formats.topic_selection import TopicPattern
-from infra.settings.field import about, enforce
+from infra.settings.field import enforce, setting
 from infra.settings.storage import S3Settings, SqsSettings
 
 
@@ -18,15 +18,16 @@ def _levels(levels: tuple[int, ...]) -> str | None:
 class SyncSettings:
     """Copying of this region's segments from `[s3]` to another bucket, where S3 replication is not available."""
 
-    destination: S3Settings = field(metadata=about("[sync.destination]: the bucket copied to"))
+    destination: S3Settings = field(metadata=setting("[sync.destination]: the bucket copied to"))
     queue: SqsSettings | None = field(
-        default=None, metadata=about("[sync.queue]: notifications of the bucket copied from; default: listing only")
+        default=None, metadata=setting("[sync.queue]: notifications of the bucket copied from; default: listing only")
     )
     interval: timedelta = field(
-        default=timedelta(minutes=1), metadata=about("how often both buckets are listed", minimum=timedelta(seconds=1))
+        default=timedelta(minutes=1),
+        metadata=setting("how often both buckets are listed", minimum=timedelta(seconds=1)),
     )
-    topics: tuple[TopicPattern, ...] = field(default=(), metadata=about("names or expressions; empty = all"))
-    levels: tuple[int, ...] = field(default=(), metadata=about("levels copied; empty = all", check=_levels))
+    topics: tuple[TopicPattern, ...] = field(default=(), metadata=setting("names or expressions; empty = all"))
+    levels: tuple[int, ...] = field(default=(), metadata=setting("levels copied; empty = all", check=_levels))
 
     def __post_init__(self) -> None:
         enforce(self)

@@ -62,7 +62,7 @@ def before_begin(segment: Segment) -> None:
     )
 
 
-def behind_its_life(segment: Segment) -> None:
+def after_its_end(segment: Segment) -> None:
     log.error(
         "segment_behind_its_life",
         extra={

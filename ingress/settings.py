@@ -9,7 +9,7 @@ from typing import Literal
 
 from formats.incarnation import fork_id, fork_number
 from formats.topic_selection import TopicPattern, TopicRule
-from infra.settings.field import Problem, about, dotted, enforce, matching, not_blank, region_name, topic_name
+from infra.settings.field import Problem, dotted, enforce, matching, not_blank, region_name, setting, topic_name
 
 TOPIC = "{topic}"  # stands for the source topic's name in a destination
 LIFE = 8  # characters of a topic id in the name of a destination for one incarnation
@@ -24,48 +24,50 @@ _destination = matching(
 class IngressSource:
     """Topics of one region's archive, and how they arrive."""
 
-    region: str = field(metadata=about("region whose archive is read", check=region_name))
-    topic: TopicPattern = field(metadata=about("a topic name, or an expression that begins with ^"))
+    region: str = field(metadata=setting("region whose archive is read", check=region_name))
+    topic: TopicPattern = field(metadata=setting("a topic name, or an expression that begins with ^"))
     destination_topic: str | None = field(
         default=None,
-        metadata=about(
+        metadata=setting(
             f'topic here; with an expression it must contain "{TOPIC}"; default: "{DEFAULT_DESTINATION}"',
             check=_destination,
         ),
     )
     partitions: int | None = field(
         default=None,
-        metadata=about("partitions of a destination topic that we create; default: as many as the source", minimum=1),
+        metadata=setting("partitions of a destination topic that we create; default: as many as the source", minimum=1),
     )
     lost_segment_timeout: timedelta = field(
         default=timedelta(hours=24),
-        metadata=about("how long a missing segment is waited for before `on_lost` decides"),
+        metadata=setting("how long a missing segment is waited for before `on_lost` decides"),
     )
     late_segment_retries: int = field(
         default=16,
-        metadata=about("listings made for a missing segment until lost_segment_timeout, ever further apart", minimum=0),
+        metadata=setting(
+            "listings made for a missing segment until lost_segment_timeout, ever further apart", minimum=0
+        ),
     )
     first_segment_delay: timedelta = field(
         default=timedelta(minutes=30),
-        metadata=about(
+        metadata=setting(
             "how long a partition without a checkpoint waits for segments before the first known one",
             minimum=timedelta(0),
         ),
     )
     allow_merge: bool = field(
         default=False,
-        metadata=about(
+        metadata=setting(
             "whether its topics may share a destination with others that allow it, too: partition i of each goes to "
             "partition i, each in its own order, in no order among them"
         ),
     )
     on_lost: Literal["stop", "skip"] = field(
         default="stop",
-        metadata=about("what a lost segment does: stop = its partition waits for an operator; skip = go on without"),
+        metadata=setting("what a lost segment does: stop = its partition waits for an operator; skip = go on without"),
     )
     on_recreate: Literal["stop", "follow", "new-topic"] = field(
         default="stop",
-        metadata=about(
+        metadata=setting(
             "what is done with a later incarnation of a topic that was deleted and created again, or whose log forked "
             "at the source: stop = nothing of it is delivered; follow = into the same topic, after everything of the "
             "previous incarnation, once first_segment_delay has passed; new-topic = into a separate topic, "
@@ -74,14 +76,14 @@ class IngressSource:
     )
     on_foreign_data: Literal["stop", "append"] = field(
         default="stop",
-        metadata=about(
+        metadata=setting(
             "what a partition without a checkpoint does when its destination partition already holds records: stop = "
             "it waits for `replicator checkpoints seed`; append = everything archived is delivered after them"
         ),
     )
     on_timestamp: Literal["stop", "clamp"] = field(
         default="stop",
-        metadata=about("when the target refuses a record's timestamp: stop, or clamp it to the accepted range"),
+        metadata=setting("when the target refuses a record's timestamp: stop, or clamp it to the accepted range"),
     )
 
     def __post_init__(self) -> None:
@@ -110,35 +112,37 @@ class IngressSettings:
     """Delivery of archived topics to this region's cluster."""
 
     sources: tuple[IngressSource, ...] = field(
-        metadata=about("what is delivered; of two sources that match a topic, a name wins, then the first in the file")
+        metadata=setting(
+            "what is delivered; of two sources that match a topic, a name wins, then the first in the file"
+        )
     )
     group_id: str = field(
-        default="replicator.ingress", metadata=about("consumer group that places the work", check=not_blank)
+        default="replicator.ingress", metadata=setting("consumer group that places the work", check=not_blank)
     )
     segment_events_topic: str = field(
         default="replicator.segmentevents",
-        metadata=about("topic through which all processes learn of segments", check=topic_name),
+        metadata=setting("topic through which all processes learn of segments", check=topic_name),
     )
     segment_events_retention: timedelta = field(
         default=timedelta(hours=1),
-        metadata=about(
+        metadata=setting(
             "retention of that topic; a starting process lists the bucket, so little is needed",
             minimum=timedelta(minutes=1),
         ),
     )
     checkpoint_topic: str = field(
         default="replicator.checkpoint",
-        metadata=about("compacted topic of delivered positions: losing it means starting over", check=topic_name),
+        metadata=setting("compacted topic of delivered positions: losing it means starting over", check=topic_name),
     )
     internal_replication_factor: int = field(
         default=-1,
-        metadata=about(
+        metadata=setting(
             "replicas of those two topics when we create them; -1 = the broker's default", minimum=-1, maximum=32767
         ),
     )
     replication_factor: int = field(
         default=-1,
-        metadata=about(
+        metadata=setting(
             "replicas of destination topics that we create; -1 = the broker's default",
             minimum=-1,
             maximum=32767,
@@ -146,14 +150,14 @@ class IngressSettings:
     )
     delivery: Literal["exactly-once", "at-least-once"] = field(
         default="exactly-once",
-        metadata=about(
+        metadata=setting(
             "guarantee: exactly-once, by transactions of the target, whose consumers read with read_committed; or "
             "at-least-once, where a crash repeats records. Processes may change over one by one"
         ),
     )
     transaction_timeout: timedelta = field(
         default=timedelta(seconds=30),
-        metadata=about(
+        metadata=setting(
             "when the target aborts the transaction of a process that died; until then its partitions wait, unless "
             'kafka.consumer."group.instance.id" lets its successor take over at once',
             minimum=timedelta(seconds=1),
@@ -161,20 +165,22 @@ class IngressSettings:
     )
     batch_size: int = field(
         default=10_000,
-        metadata=about(
+        metadata=setting(
             "records in one run, which one checkpoint follows; fewer costs throughput", minimum=1, maximum=10_000_000
         ),
     )
     relist_interval: timedelta = field(
         default=timedelta(minutes=5),
-        metadata=about("how often the archive is listed in case a notification was lost", minimum=timedelta(seconds=1)),
+        metadata=setting(
+            "how often the archive is listed in case a notification was lost", minimum=timedelta(seconds=1)
+        ),
     )
     topic_refresh_interval: timedelta = field(
-        default=timedelta(seconds=30), metadata=about("how often new topics and partitions are searched for")
+        default=timedelta(seconds=30), metadata=setting("how often new topics and partitions are searched for")
     )
     shutdown_timeout: timedelta = field(
         default=timedelta(seconds=10),
-        metadata=about("how long a stop may wait for runs in flight", minimum=timedelta(0)),
+        metadata=setting("how long a stop may wait for runs in flight", minimum=timedelta(0)),
     )
 
     def __post_init__(self) -> None:

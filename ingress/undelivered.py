@@ -78,16 +78,19 @@ def later_incarnations(
     return [
         other
         for other, word in known.items()
-        if isinstance(word, Checkpoint) and other != key and way(other) == way(key) and word.at > checkpoint.at
+        if isinstance(word, Checkpoint)
+        and other != key
+        and delivery_path(other) == delivery_path(key)
+        and word.at > checkpoint.at
     ]
 
 
-def way(key: CheckpointKey) -> tuple[str, str, int, str]:
+def delivery_path(key: CheckpointKey) -> tuple[str, str, int, str]:
     """Identifies the incarnations of a source partition that are delivered to the same destination."""
     return key.source.region, key.source.topic, key.source.partition, key.destination_topic
 
 
-def told_before_begin(source: SourcePartition, destination: str, begun_at: int, left: Sequence[OffsetRange]) -> str:
+def describe_before_begin(source: SourcePartition, destination: str, begun_at: int, left: Sequence[OffsetRange]) -> str:
     return (
         f"{_named(left)} of {source} are stored and lie before {begun_at}, where delivery to {destination} began: they "
         f"arrived later than that, and are not delivered. {_remedies(source, left)}; or deliver everything again from "
@@ -95,7 +98,7 @@ def told_before_begin(source: SourcePartition, destination: str, begun_at: int, 
     )
 
 
-def told_behind_end(source: SourcePartition, destination: str, left: Sequence[OffsetRange]) -> str:
+def describe_after_end(source: SourcePartition, destination: str, left: Sequence[OffsetRange]) -> str:
     return (
         f"{_named(left)} of {source} are stored, and are not delivered: delivery to {destination} had switched to the "
         "topic's next incarnation when they arrived, first_segment_delay after that was created. "

@@ -17,7 +17,7 @@ from ingress import partition_log as tell
 from ingress.assigned_partition import AssignedPartition
 from ingress.assignment import Assignment, subject_of
 from ingress.delivery.events import labels_of
-from ingress.undelivered import told_before_begin, told_behind_end
+from ingress.undelivered import describe_after_end, describe_before_begin
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class UndeliveredMetrics:
         # not of the delivered incarnation, but perhaps of an earlier one; most events are of other owners' partitions
         later = self.holdings.after(segment.source)
         if later is not None and later.left_behind[segment.source].stored(segment):
-            tell.behind_its_life(segment)
+            tell.after_its_end(segment)
             self.show(later)
 
     def show(self, assigned: AssignedPartition) -> None:
@@ -55,6 +55,6 @@ class UndeliveredMetrics:
                 self.health.solved(subject_of(where))
             elif where == source:
                 begun_at = assigned.assignment.begun_at or 0
-                self.health.problem(subject_of(where), told_before_begin(where, destination, begun_at, left))
+                self.health.problem(subject_of(where), describe_before_begin(where, destination, begun_at, left))
             else:
-                self.health.problem(subject_of(where), told_behind_end(where, destination, left))
+                self.health.problem(subject_of(where), describe_after_end(where, destination, left))

@@ -102,7 +102,7 @@ def choose_start(facts: StartFacts, rules: Rules) -> Start | Blocked:
     return _begin(Start(begin, facts.note(begin), why), begin, facts, rules)
 
 
-def again(start: Start, last: LastRecord | None, facts: StartFacts) -> Start:
+def read_last_again(start: Start, last: LastRecord | None, facts: StartFacts) -> Start:
     """Without a commit, begin at the last archived record and read it once more. Since it is stored after the start
     then, it is compared, which detects a fork that no leader epoch shows."""
     is_there = last is not None and last.offset >= max(facts.marks.low, facts.fork_until)

@@ -15,10 +15,10 @@ from egress.start.choice import (
     Start,
     StartFacts,
     added_later,
-    again,
     choose_start,
     is_of,
     on_the_same_log,
+    read_last_again,
 )
 from egress.start.commit_metadata import CommitMetadata, read_commit_metadata
 from egress.start.log_lookup import compared, marks_of
@@ -293,7 +293,7 @@ class StartResolver:
         last = None if has_epoch else self.archive.last_record(source, here, start.next_offset)
         if isinstance(last, Blocked):
             return last
-        start = again(start, last, facts)
+        start = read_last_again(start, last, facts)
         point: LogPoint | Blocked | None = None if last is None else last.point
         if committed is not None and committed.leader_epoch is not None:
             point = LogPoint(committed.next_offset, committed.leader_epoch)

@@ -22,4 +22,5 @@ class TopicClaim:
 
 
 _CODEC = Codec(TopicClaim, "a place", omitted=("fork", "forked_from"))
-encode_place, decode_place = _CODEC.encode, _CODEC.decode
+encode_topic_claim = _CODEC.encode
+decode_topic_claim = _CODEC.decode

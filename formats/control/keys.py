@@ -23,11 +23,11 @@ from formats.incarnation import CONTROL
 from formats.segment import OffsetRange, Segment, SourcePartition, region_prefix
 
 
-def place_key(prefix: str, region: str, place: str) -> str:
+def claim_key(prefix: str, region: str, place: str) -> str:
     return f"{control_prefix(prefix, region)}places/{place}"
 
 
-def places_prefix(prefix: str, region: str) -> str:
+def claims_prefix(prefix: str, region: str) -> str:
     return f"{control_prefix(prefix, region)}places/"
 
 

@@ -51,8 +51,8 @@ class Difference:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alongside:
-    """Result of `alongside`: the first `same` records of both streams are equal."""
+class StreamComparison:
+    """Result of `compare_streams`: the first `same` records of both streams are equal."""
 
     same: int
     first: StreamRead
@@ -60,7 +60,7 @@ class Alongside:
     difference: Difference | None
 
 
-def alongside(first: Iterator[pa.RecordBatch], second: Iterator[pa.RecordBatch]) -> Alongside:
+def compare_streams(first: Iterator[pa.RecordBatch], second: Iterator[pa.RecordBatch]) -> StreamComparison:
     """Reads both to the end, even after a difference, so that the digests are complete. Holds one batch of each."""
     ours, theirs = _RecordStream(first), _RecordStream(second)
     same, difference = 0, None
@@ -80,7 +80,7 @@ def alongside(first: Iterator[pa.RecordBatch], second: Iterator[pa.RecordBatch])
         one, other = a.slice(where, 1), b.slice(where, 1)
         column = next(name for name in COMPARED if not equal_column(name, one, other))
         difference = Difference(first_offset=first_offset(one), second_offset=first_offset(other), column=column)
-    return Alongside(same=same, first=ours.finish(), second=theirs.finish(), difference=difference)
+    return StreamComparison(same=same, first=ours.finish(), second=theirs.finish(), difference=difference)
 
 
 class _RecordStream:

@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from formats.control.archive_begin import ArchiveBegin, decode_begin, encode_begin
-from formats.control.claim import TopicClaim, decode_place, encode_place
+from formats.control.claim import TopicClaim, decode_topic_claim, encode_topic_claim
 from formats.control.fork import LogFork, decode_fork, encode_fork
 from formats.control.gap import RecordedGap, decode_gap, encode_gap
 from formats.control.keys import (
     begin_key,
     begins_prefix,
+    claim_key,
+    claims_prefix,
     control_prefix,
     deeper_fork_key,
     fork_key,
@@ -23,8 +25,6 @@ from formats.control.keys import (
     gap_key,
     gaps_prefix,
     lease_prefix,
-    place_key,
-    places_prefix,
     quarantine_key,
     quarantine_prefix,
 )
@@ -37,7 +37,7 @@ from formats.segment import OffsetRange, Segment, SourcePartition, parse_key, pa
 from infra.contracts.storage import ObjectStore
 from infra.runtime.crash_points import Step, durable
 
-LOOKS = 5  # listings of gaps that another process joins or removes meanwhile
+LIST_ATTEMPTS = 5  # listings of gaps that another process joins or removes meanwhile
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,23 +52,23 @@ class ControlStore:
     def place(self, region: str, place: str) -> TopicClaim | None:
         """The claim of an archive path; None when, and only when, it is not claimed."""
         try:
-            data = self._read(place_key(self.prefix, region, place))
+            data = self._read(claim_key(self.prefix, region, place))
         except SegmentNotFound:
             return None
-        return decode_place(data)
+        return decode_topic_claim(data)
 
     def claim(self, region: str, place: str, claim: TopicClaim) -> TopicClaim:
         """Claim a path. Returns the claim that holds: `claim`, or the one that was there before."""
-        key, data = place_key(self.prefix, region, place), encode_place(claim)
+        key, data = claim_key(self.prefix, region, place), encode_topic_claim(claim)
         try:
             self.objects.put_new(key, io.BytesIO(data), len(data))
         except SegmentExists:
-            return decode_place(self._read(key))
+            return decode_topic_claim(self._read(key))
         return claim
 
     def places(self, region: str) -> Sequence[str]:
         """Every claimed archive path, by one listing."""
-        prefix = places_prefix(self.prefix, region)
+        prefix = claims_prefix(self.prefix, region)
         return [item.key[len(prefix) :] for item in self.objects.list(prefix)]
 
     def claimed(self, region: str) -> Sequence[Incarnation]:
@@ -78,8 +78,8 @@ class ControlStore:
     def later_ids(self, region: str, topic: str) -> Sequence[str]:
         """Ids of the incarnations of `topic` except the one with the plain path, by one listing; foreign keys are left
         out."""
-        folder = places_prefix(self.prefix, region)
-        listed = self.objects.list(place_key(self.prefix, region, later_paths(topic)))
+        folder = claims_prefix(self.prefix, region)
+        listed = self.objects.list(claim_key(self.prefix, region, later_paths(topic)))
         return [one.id for one in _incarnations(item.key[len(folder) :] for item in listed)]
 
     def occupied(self, region: str, place: str) -> bool:
@@ -156,7 +156,7 @@ class ControlStore:
 
     def gaps(self, source: SourcePartition) -> Sequence[RecordedGap]:
         """The gaps of one partition in full: one more request for each."""
-        for _ in range(LOOKS - 1):
+        for _ in range(LIST_ATTEMPTS - 1):
             with contextlib.suppress(SegmentNotFound):  # joined with adjoining gaps since the listing: list again
                 return self._gaps(source)
         return self._gaps(source)

@@ -25,11 +25,11 @@ from infra.archive.segments import SegmentStore
 
 T = TypeVar("T")
 
-MOST = 1_000  # segments of one level at and after the position: the size of one listing page
-BACK = 100  # segments of one level before the position
+MAX_AFTER = 1_000  # segments of one level at and after the position: the size of one listing page
+SEGMENTS_BEFORE = 100  # segments of one level before the position
 FIRST_REACH = 1 << 14  # offsets before the position at which the first listing begins
-WIDER = 16  # factor for the reach when too few segments are found
-PAGE = 2 * BACK  # segments before the position read in one listing
+REACH_FACTOR = 16  # factor for the reach when too few segments are found
+PAGE = 2 * SEGMENTS_BEFORE  # segments before the position read in one listing
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ def ahead(
     position: int,
     *,
     reach: Mapping[int, int] | None = None,
-    most: int = MOST,
+    most: int = MAX_AFTER,
 ) -> Ahead:
     """Segments that end at or after `position`: of each level, the first `most` that start at or after it, and those of
     the last ones before it that extend to it. `reach`: from an earlier result for this partition, to save requests."""
@@ -56,13 +56,13 @@ def ahead(
     def list_level(level: int) -> _Found:
         found = _Level(store, source, level).list_level(position, reaches.get(level, FIRST_REACH), most)
         if found.before:
-            reaches[level] = position - found.before[-BACK:][0].segment.offsets.start
+            reaches[level] = position - found.before[-SEGMENTS_BEFORE:][0].segment.offsets.start
         return found
 
     return _joined(_each_level(store, source, list_level), position, reaches)
 
 
-def all_ahead(store: SegmentStore, source: SourcePartition, position: int, *, most: int | None = MOST) -> Ahead:
+def all_ahead(store: SegmentStore, source: SourcePartition, position: int, *, most: int | None = MAX_AFTER) -> Ahead:
     """`ahead`, but complete: finds every segment that extends to `position`, and those that start at or after it, up to
     `most` of each level if that is not None. Lists every key before the position, one request for each thousand, and
     holds none of them in memory."""
@@ -134,8 +134,8 @@ class _Level:
     level: int
 
     def list_level(self, position: int, reach: int, most: int) -> _Found:
-        """`before` holds the last segments that start before `position`: BACK of them if there are as many, or a few
-        less where `reach` came from an earlier call."""
+        """`before` holds the last segments that start before `position`: SEGMENTS_BEFORE of them if there are as many,
+        or a few less where `reach` came from an earlier call."""
         begin = max(position - reach, 0)
         found = _Found([], [])
         for info in self._from(begin, PAGE + most + 1):
@@ -146,23 +146,25 @@ class _Level:
                 found.after.append(info)
             elif len(found.before) == PAGE:  # many small segments: bisect the rest instead of reading it
                 last = self._last_in(info.segment.offsets.start, position)
-                found.before = last if len(last) >= BACK / 2 else found.before + last  # few: all after those read
+                found.before = (
+                    last if len(last) >= SEGMENTS_BEFORE / 2 else found.before + last
+                )  # few: all after those read
                 found.after = list(self._from(position, most + 1))
                 found.is_cut = len(found.after) > most
                 del found.after[most:]
                 break
             else:
                 found.before.append(info)
-        while len(found.before) < BACK / 2 and begin > 0:
-            reach *= WIDER
+        while len(found.before) < SEGMENTS_BEFORE / 2 and begin > 0:
+            reach *= REACH_FACTOR
             bound, begin = begin, max(position - reach, 0)
             if self._first(begin, bound) is not None:
                 found.before = self._last_in(begin, bound) + found.before
         return found
 
     def _last_in(self, begin: int, bound: int) -> list[SegmentInfo]:
-        """The last segments that start in [begin, bound), which has some: a suffix without holes, of at least BACK / 2
-        segments if there are as many, and of at most a page."""
+        """The last segments that start in [begin, bound), which has some: a suffix without holes, of at least
+        SEGMENTS_BEFORE / 2 segments if there are as many, and of at most a page."""
         few: list[SegmentInfo] = []
         first, end = begin, bound  # a page from `first` may end before `bound`; a page from `end` has too few
         while True:
@@ -170,7 +172,7 @@ class _Level:
             inside = [info for info in page if info.segment.offsets.start < bound]
             if len(inside) == PAGE:
                 begin = inside[0].segment.offsets.start
-            elif len(inside) >= BACK / 2 or first == begin:
+            elif len(inside) >= SEGMENTS_BEFORE / 2 or first == begin:
                 return inside
             else:
                 few, end = inside, first

@@ -58,7 +58,7 @@ def is_dead(owner: str) -> bool:
 
 
 @contextmanager
-def held(control: ControlStore, region: str, owner: str, clock: Clock, span: timedelta = SPAN) -> Iterator[Lease]:
+def hold_lease(control: ControlStore, region: str, owner: str, clock: Clock, span: timedelta = SPAN) -> Iterator[Lease]:
     """Take the lease, renew it while the body runs, release it. Raises LeaseTaken and the store's errors."""
     lease = control.take_lease(region, NAME, owner, now=clock.now(), span=span, is_dead=is_dead)
     if lease.owner != owner:

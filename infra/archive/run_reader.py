@@ -73,7 +73,7 @@ class _Gathered:
 
 
 EVERYTHING = RecordFilter()
-MOST_PASSED = 5_000_000  # offsets covered by one run
+MAX_OFFSETS_PER_RUN = 5_000_000  # offsets covered by one run
 
 
 def unchanged(batch: RecordBatch, _source: SourcePartition) -> RecordBatch:
@@ -84,7 +84,7 @@ def no_end(_source: SourcePartition) -> int:
     return INT64_MAX
 
 
-def anything(_footer: SegmentFooter) -> None:
+def no_expectation(_footer: SegmentFooter) -> None:
     pass
 
 
@@ -100,7 +100,9 @@ class SegmentRunReader:
     scope: RecordFilter = EVERYTHING
     change: Callable[[RecordBatch, SourcePartition], RecordBatch] = unchanged
     last_offset: Callable[[SourcePartition], int] = no_end
-    expect: Callable[[SegmentFooter], None] = anything  # raises ForeignSegment for a segment that does not belong here
+    expect: Callable[[SegmentFooter], None] = (
+        no_expectation  # raises ForeignSegment for a segment that does not belong here
+    )
 
     def runs(
         self, pieces: Sequence[SegmentSlice], *, max_records: int | None = None
@@ -127,7 +129,7 @@ class SegmentRunReader:
                         if gathered.count and not gathered.has_room(wanted, most, self.max_bytes):
                             yield gathered.cut()
                         gathered.add(wanted, last_offset(part))
-                        if gathered.passed >= MOST_PASSED:  # few records in scope: report the position anyway
+                        if gathered.passed >= MAX_OFFSETS_PER_RUN:  # few records in scope: report the position anyway
                             yield gathered.cut()
                 gathered.next_offset = last + 1
         except ReplicatorError:

@@ -48,7 +48,7 @@ def sqs_client(endpoint_url: str) -> SQSClient:
     return boto3.client("sqs", endpoint_url=endpoint_url, config=local_config(), **CREDENTIALS)
 
 
-def wire(endpoint_url: str, bucket: str, queue: str, prefix: str = "") -> str:
+def create_bucket_with_queue(endpoint_url: str, bucket: str, queue: str, prefix: str = "") -> str:
     """Create `bucket` and `queue`, with a notification for every object created or removed below `prefix`. Returns the
     queue's URL.
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def no_collection() -> Iterator[None]:
+def gc_paused() -> Iterator[None]:
     """Disable garbage collection within the block. Record headers are thousands of tuples and lists, none of them
     garbage yet: a collection meanwhile would traverse all of them in vain, which costs more than creating them."""
     if not gc.isenabled():

@@ -15,8 +15,8 @@ _acts: list[Callable[[], None]] = []
 
 
 @contextlib.contextmanager
-def when_leaving(act: Callable[[], None]) -> Iterator[None]:
-    """Within the block, `leave_at_once` calls `act`, on any thread. `act` must be quick: it ends another process or
+def on_exit(act: Callable[[], None]) -> Iterator[None]:
+    """Within the block, `exit_immediately` calls `act`, on any thread. `act` must be quick: it ends another process or
     removes a file."""
     _acts.append(act)
     try:
@@ -25,16 +25,16 @@ def when_leaving(act: Callable[[], None]) -> Iterator[None]:
         _acts.remove(act)
 
 
-def leave(code: int) -> NoReturn:
+def exit_process(code: int) -> NoReturn:
     """End the process with `code` when all work is done. A pool thread that hangs in a request, even a daemon, would
     keep the interpreter from ending, so remaining threads are not waited for."""
     if threading.active_count() > 1:
         logging.shutdown()
-        leave_at_once(code)
+        exit_immediately(code)
     sys.exit(code)
 
 
-def leave_at_once(code: int) -> NoReturn:
+def exit_immediately(code: int) -> NoReturn:
     """End the process immediately; callable from any thread and from a signal handler."""
     for act in reversed(_acts):
         with contextlib.suppress(Exception):

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from formats.errors import ReplicatorError
 from infra.runtime.log_fields import ERROR, REASON
-from infra.runtime.process_exit import leave_at_once
+from infra.runtime.process_exit import exit_immediately
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class Service(Protocol):
 def run_until_signalled(
     service: Service,
     install: Install = signal.signal,
-    leave: Callable[[int], None] = leave_at_once,
+    leave: Callable[[int], None] = exit_immediately,
 ) -> int:
     """Start `service` and wait for it. Returns the exit code: 0 after SIGTERM or SIGINT, or when the work is done; 1
     after a failure, which is logged. A second signal ends the process at once with 128 + its number. Call on the main

@@ -55,7 +55,7 @@ class Invalid(ValueError):
         super().__init__("; ".join(f"{name}: {what}" if name else what for name, what in self.problems))
 
 
-def about(  # a function, so that a field reads as one line
+def setting(  # a function, so that a field reads as one line
     doc: str,
     *,
     minimum: int | timedelta | None = None,

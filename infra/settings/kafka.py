@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from infra.settings.field import about, dotted, enforce
+from infra.settings.field import dotted, enforce, setting
 from infra.settings.secrets import masked
 
 Role = Literal["consumer", "producer", "admin"]
@@ -67,16 +67,16 @@ class KafkaSettings:
     """This region's cluster. `base` is for every client; each role's table overrides it. Values may hold secrets."""
 
     base: Mapping[str, str] = field(
-        metadata=about('librdkafka properties of every client; "bootstrap.servers" is required')
+        metadata=setting('librdkafka properties of every client; "bootstrap.servers" is required')
     )
     consumer: Mapping[str, str] = field(
-        default_factory=dict, metadata=about("librdkafka properties of consumers, over those of [kafka]")
+        default_factory=dict, metadata=setting("librdkafka properties of consumers, over those of [kafka]")
     )
     producer: Mapping[str, str] = field(
-        default_factory=dict, metadata=about("librdkafka properties of producers, over those of [kafka]")
+        default_factory=dict, metadata=setting("librdkafka properties of producers, over those of [kafka]")
     )
     admin: Mapping[str, str] = field(
-        default_factory=dict, metadata=about("librdkafka properties of admin clients, over those of [kafka]")
+        default_factory=dict, metadata=setting("librdkafka properties of admin clients, over those of [kafka]")
     )
 
     def __post_init__(self) -> None:

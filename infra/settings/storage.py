@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal
 
-from infra.settings.field import Problem, about, enforce, http_url, matching, not_blank
+from infra.settings.field import Problem, enforce, http_url, matching, not_blank, setting
 from infra.settings.units import GIB, MIB
 
 MAX_PARTS = 10_000  # S3's limit for one multipart upload
@@ -21,17 +21,17 @@ class AwsSettings:
     """Credentials of a client for AWS, or for another server with the same API."""
 
     access_key_id: str | None = field(
-        default=None, metadata=about("key of an AWS account; default: the AWS credential chain", check=not_blank)
+        default=None, metadata=setting("key of an AWS account; default: the AWS credential chain", check=not_blank)
     )
     secret_access_key: str | None = field(
         default=None,
         repr=False,
-        metadata=about("required with access_key_id; only as ${ENV}", secret=True, check=not_blank),
+        metadata=setting("required with access_key_id; only as ${ENV}", secret=True, check=not_blank),
     )
     session_token: str | None = field(
         default=None,
         repr=False,
-        metadata=about("for temporary keys; only as ${ENV}", secret=True, check=not_blank),
+        metadata=setting("for temporary keys; only as ${ENV}", secret=True, check=not_blank),
     )
 
     def half_credentials(self) -> Iterator[Problem]:
@@ -47,33 +47,34 @@ class AwsSettings:
 class S3Settings(AwsSettings):
     """A bucket and the prefix of an archive in it. Without keys, the AWS credential chain is used."""
 
-    bucket: str = field(metadata=about("bucket of the archive", check=not_blank))
+    bucket: str = field(metadata=setting("bucket of the archive", check=not_blank))
     prefix: str = field(
-        default="data", metadata=about("key prefix of the archive; may be empty; one archive per prefix", check=_prefix)
+        default="data",
+        metadata=setting("key prefix of the archive; may be empty; one archive per prefix", check=_prefix),
     )
     endpoint_url: str | None = field(
-        default=None, metadata=about("another S3 server than AWS's; default: AWS", check=http_url)
+        default=None, metadata=setting("another S3 server than AWS's; default: AWS", check=http_url)
     )
     region_name: str | None = field(
-        default=None, metadata=about("AWS region of the bucket; default: the AWS environment's", check=not_blank)
+        default=None, metadata=setting("AWS region of the bucket; default: the AWS environment's", check=not_blank)
     )
     storage_class: str | None = field(
         default=None,
-        metadata=about("storage class of new segments, such as STANDARD_IA; default: the bucket's", check=not_blank),
+        metadata=setting("storage class of new segments, such as STANDARD_IA; default: the bucket's", check=not_blank),
     )
     sse: str | None = field(
         default=None,
-        metadata=about(
+        metadata=setting(
             "server-side encryption of new segments; default: the bucket's",
             check=matching("|".join(SSE), " or ".join(f'"{name}"' for name in SSE)),
         ),
     )
     kms_key_id: str | None = field(
-        default=None, metadata=about("KMS key for sse = aws:kms; default: AWS's own key", check=not_blank)
+        default=None, metadata=setting("KMS key for sse = aws:kms; default: AWS's own key", check=not_blank)
     )
     part_size: int = field(
         default=16 * MIB,
-        metadata=about(
+        metadata=setting(
             "segments above this size are uploaded in parts of this size; a retry repeats one part",
             size=True,
             minimum=5 * MIB,  # S3's limits
@@ -83,7 +84,7 @@ class S3Settings(AwsSettings):
 
     conditional_writes: Literal["probe", "assume"] = field(
         default="probe",
-        metadata=about(
+        metadata=setting(
             "probe: each writer tries to overwrite an object at its start, which the store must reject; assume: no "
             "test, the store is known to reject it"
         ),
@@ -102,17 +103,17 @@ class SqsSettings(AwsSettings):
     """The queue that receives a bucket's notifications."""
 
     queue: str = field(
-        metadata=about("name or URL of the queue that the bucket's notifications go to", check=not_blank)
+        metadata=setting("name or URL of the queue that the bucket's notifications go to", check=not_blank)
     )
     endpoint_url: str | None = field(
-        default=None, metadata=about("another SQS server than AWS's; default: AWS", check=http_url)
+        default=None, metadata=setting("another SQS server than AWS's; default: AWS", check=http_url)
     )
     region_name: str | None = field(
-        default=None, metadata=about("AWS region of the queue; default: the AWS environment's", check=not_blank)
+        default=None, metadata=setting("AWS region of the queue; default: the AWS environment's", check=not_blank)
     )
     wait: timedelta = field(
         default=timedelta(seconds=20),
-        metadata=about(
+        metadata=setting(
             "how long one request waits for a message; SQS charges per request, and its maximum is 20s",
             minimum=timedelta(0),
             maximum=timedelta(seconds=20),

@@ -33,7 +33,7 @@ from pyspark.java_gateway import launch_gateway
 from formats.errors import SparkUnavailable
 from infra.runtime import log_fields
 from infra.runtime.java import find_java
-from infra.runtime.process_exit import when_leaving
+from infra.runtime.process_exit import on_exit
 from infra.spark.driver_folder import driver_folder
 from infra.spark.packages import pack
 
@@ -111,7 +111,7 @@ class SparkDriver:
         if SparkContext._gateway is not None:
             raise SparkUnavailable(self._settings.master, "this process already runs a Spark driver: close it first")
         folder = stack.enter_context(driver_folder())
-        stack.enter_context(when_leaving(lambda: shutil.rmtree(folder, ignore_errors=True)))  # after Java was killed
+        stack.enter_context(on_exit(lambda: shutil.rmtree(folder, ignore_errors=True)))  # after Java was killed
         (folder / "log4j2.properties").write_text(_LOG4J, encoding="ascii")
         properties = _properties(self._settings, folder)
         conf = SparkConf(loadDefaults=False).setAll(list(properties.items()))
@@ -119,7 +119,7 @@ class SparkDriver:
             gateway = self._launch(conf, str(java.home))
             self._java: subprocess.Popen[bytes] = gateway.proc
             stack.callback(self._end_java, gateway)
-            stack.enter_context(when_leaving(self._java.kill))  # its workers end with it
+            stack.enter_context(on_exit(self._java.kill))  # its workers end with it
             with _kept_interrupt():
                 context = SparkContext(conf=conf, gateway=gateway)
         except Py4JJavaError as error:

@@ -56,7 +56,7 @@ def status(error: ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """`error` as one line: the code and message of AWS, or the client's own text."""
     if isinstance(error, ClientError):
         message = error.response.get("Error", {}).get("Message", "")

@@ -32,9 +32,9 @@ from infra.storage.aws import (
     READ_TIMEOUT,
     AwsCredentials,
     client_config,
+    describe_error,
     error_code,
     status,
-    told,
 )
 from infra.storage.s3_body import Slice, cut
 from infra.storage.s3_errors import FAILURES, translate, translated
@@ -113,7 +113,9 @@ def make_s3_client(
         session = boto3.session.Session()  # a new one: boto3's default session is not thread safe
         return session.client("s3", endpoint_url=endpoint_url, region_name=region_name, config=config, **arguments)
     except (BotoCoreError, ValueError) as error:
-        raise ConfigError([f"{told(error)}; correct it in the file or in the environment"], source="S3") from error
+        raise ConfigError(
+            [f"{describe_error(error)}; correct it in the file or in the environment"], source="S3"
+        ) from error
 
 
 class S3ObjectStore:
@@ -280,7 +282,7 @@ class S3ObjectStore:
                 extra={
                     BUCKET: self._bucket,
                     KEY: upload["Key"],
-                    ERROR: told(error),
+                    ERROR: describe_error(error),
                     NEXT: "its parts cost money until a lifecycle rule AbortIncompleteMultipartUpload removes them",
                 },
             )

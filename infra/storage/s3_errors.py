@@ -26,7 +26,7 @@ from botocore.exceptions import (
 from urllib3.exceptions import HTTPError, NameResolutionError
 
 from formats.errors import SegmentNotFound, StoreRefused, StoreUnavailable
-from infra.storage.aws import error_code, status, told
+from infra.storage.aws import describe_error, error_code, status
 
 FAILURES = (ClientError, BotoCoreError, HTTPError, OSError)
 """Everything that boto3 raises, from its own validation down to the socket."""
@@ -75,10 +75,10 @@ def translate(
     what = f"{operation} s3://{bucket}/{key}" if key else f"{operation} s3://{bucket}"
     advice = _advice(error, operation, bucket)
     if advice:
-        return StoreRefused(f"{what}: {told(error)}; {advice}")
+        return StoreRefused(f"{what}: {describe_error(error)}; {advice}")
     if isinstance(error, EndpointConnectionError | ConnectTimeoutError):
         advice = "; check the endpoint_url in the configuration, that the store runs, and the network to it"
-    return StoreUnavailable(f"{what}: {told(error)}{advice}")
+    return StoreUnavailable(f"{what}: {describe_error(error)}{advice}")
 
 
 def _advice(error: BaseException, operation: str, bucket: str) -> str:

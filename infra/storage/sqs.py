@@ -19,9 +19,9 @@ from infra.storage.aws import (
     READ_TIMEOUT,
     AwsCredentials,
     client_config,
+    describe_error,
     error_code,
     status,
-    told,
 )
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class SqsQueue:
             yield
         except (ClientError, BotoCoreError, OSError) as error:
             advice = self._advice(error, operation)
-            message = f"{operation} {self._queue}: {told(error)}" + (f"; {advice}" if advice else "")
+            message = f"{operation} {self._queue}: {describe_error(error)}" + (f"; {advice}" if advice else "")
             raise QueueUnavailable(message) from error
 
     def _advice(self, error: Exception, operation: str) -> str:

@@ -86,7 +86,7 @@ def _why_unordered(life: ArchivedIncarnation, missing: int, waiting: Sequence[Ar
     )
 
 
-def at_hand(
+def current_source(
     source: SourcePartition,
     sources: Sequence[SourcePartition],
     checkpoints: Mapping[SourcePartition, Checkpoint | CheckpointConflict],
@@ -151,7 +151,7 @@ class Succession:
     ) -> Switch | None:
         """Switch to the incarnation that an earlier owner had begun; None when that is `source`."""
         sources = self.sources
-        wanted = at_hand(source, sources, checkpoints, topic_id)
+        wanted = current_source(source, sources, checkpoints, topic_id)
         if wanted == source:
             return None
         before = sources[sources.index(source) : sources.index(wanted)]

@@ -34,7 +34,7 @@ from replicator.services.seeding import (
     may_lead,
     positions,
 )
-from replicator.terminal.changes import Written, tell
+from replicator.terminal.changes import Written, print_changes
 from replicator.terminal.interrupt import WRITES_ONCE, interruptible
 from replicator.terminal.output import (
     DIFFERENCES,
@@ -194,7 +194,7 @@ def seed(
             operator.seed(seeds)
     changes = [change_text(one) for one in seeds]
     written = [Written(key=encode_key(one.key), value=encode(one.after)) for one in seeds]
-    tell(changes, written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
+    print_changes(changes, written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
 
 
 def _origin(

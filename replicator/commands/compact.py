@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from infra.runtime.process_exit import leave
+from infra.runtime.process_exit import exit_process
 from replicator.services.command_logs import set_up_logs
 from replicator.terminal.interrupt import ended_by_interrupt
 from replicator.terminal.output import (
@@ -99,7 +99,7 @@ def _by_the_clock(settings: Config, names: Sequence[str] | None) -> None:
     from infra.runtime.service import run_until_signalled
     from replicator.services.compaction import build_scheduler
 
-    leave(run_until_signalled(build_scheduler(settings, names)))
+    exit_process(run_until_signalled(build_scheduler(settings, names)))
 
 
 # --- what is printed

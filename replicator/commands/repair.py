@@ -17,7 +17,7 @@ from formats.segment import OffsetRange
 from infra.runtime.lifecycle import SystemClock
 from ingress.repair import CheckpointRepair
 from replicator.services.clients import Clients
-from replicator.terminal.changes import Written, tell
+from replicator.terminal.changes import Written, print_changes
 from replicator.terminal.output import AsJson, ConfigFile, Yes, load_config, print_json, print_text
 from replicator.terminal.source_names import is_delivered, key_of, one_partition
 
@@ -70,7 +70,7 @@ def skip(
         ]
     if holds is not None and holds != plan.after and plan.after is not None:
         changes.append(f"its owner continues at {holds.next_offset}, and may have delivered it")
-    tell(changes, written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
+    print_changes(changes, written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
 
 
 def release(source: Where, to: To = None, config: ConfigFile = None, yes: Yes = False, as_json: AsJson = False) -> None:
@@ -93,7 +93,7 @@ def release(source: Where, to: To = None, config: ConfigFile = None, yes: Yes = 
         return
     what = f"{partition} to {key.destination_topic} released; it was parked: {parked.reason}"
     written = [Written(key=encode_parked_key(key), value=None)]
-    tell([what], written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
+    print_changes([what], written, topic=reach.ingress.checkpoint_topic, done=yes, as_json=as_json)
 
 
 def operator_of(reach: Clients) -> CheckpointRepair:

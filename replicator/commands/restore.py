@@ -37,12 +37,12 @@ from replicator.terminal.output import (
     AsJson,
     ConfigFile,
     complain,
-    ended_and_told,
     load_config,
     print_json,
     print_text,
     set_up_work,
     spark_if,
+    stop_on_signals,
 )
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _run(restoring: Restore, plan: RestorePlan, stop: Stop, *, follow: bool, qui
     from replicator.restore.restore import RestoreStopped
 
     began = time.monotonic()
-    with progress(plan, follow=follow, quiet=quiet) as shown, ended_and_told(stop, FINISHES) as signals:
+    with progress(plan, follow=follow, quiet=quiet) as shown, stop_on_signals(stop, FINISHES) as signals:
         try:
             outcomes = restoring.run(plan, shown.told, shown.told_on_spark)
         except RestoreStopped as error:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from infra.runtime.process_exit import leave
+from infra.runtime.process_exit import exit_process
 from infra.runtime.service import run_until_signalled
 from replicator.services.command_logs import set_up_logs
 from replicator.terminal.interrupt import ended_by_interrupt
@@ -111,4 +111,4 @@ def _run(build: Callable[[], Service]) -> None:
     from infra.runtime.tuning import tune
 
     tune()
-    leave(run_until_signalled(build()))
+    exit_process(run_until_signalled(build()))

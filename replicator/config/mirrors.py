@@ -20,8 +20,8 @@ from formats.topic_selection import is_internal, select
 from ingress.settings import IngressSettings, IngressSource
 from replicator.config.samples import samples_of
 
-TURNS = 3  # applications of every source before a growing name counts as a loop
-FURTHEST = 200  # limit of hops
+ROUNDS = 3  # applications of every source before a growing name counts as a loop
+MAX_HOPS = 200  # limit of hops
 SHOWN = 4  # limit of hops in one message
 
 
@@ -87,7 +87,7 @@ def loops(mirrors: Sequence[Mirror]) -> Iterator[Loop]:
 class _Search:
     def __init__(self, mirrors: Sequence[Mirror]) -> None:
         sources = sum(len(one.ingress.sources) for one in mirrors if one.ingress is not None)
-        self._mirrors, self._limit = mirrors, min(TURNS * (1 + sources), FURTHEST)
+        self._mirrors, self._limit = mirrors, min(ROUNDS * (1 + sources), MAX_HOPS)
         self._ends: set[tuple[str, str]] = set()  # (cluster, topic) without a loop
 
     def follow(self, cluster: str, topic: str, path: list[Hop]) -> Loop | None:

@@ -11,7 +11,7 @@ from compaction.settings import CompactionSettings
 from egress.settings import EgressSettings
 from egress.sync_settings import SyncSettings
 from formats.errors import ConfigError
-from infra.settings.field import about, enforce, listen_address, not_blank, region_name
+from infra.settings.field import enforce, listen_address, not_blank, region_name, setting
 from infra.settings.kafka import KafkaSettings
 from infra.settings.storage import S3Settings, SqsSettings
 from ingress.settings import IngressSettings
@@ -24,7 +24,7 @@ class MetricsSettings:
 
     listen: str | None = field(
         default=None,
-        metadata=about(
+        metadata=setting(
             '"host:port" of /metrics, /healthz, /readyz; default: none',
             check=listen_address,
         ),
@@ -40,11 +40,11 @@ class LogSettings:
 
     level: Literal["debug", "info", "warning", "error"] | None = field(
         default=None,
-        metadata=about("lowest level written; default: info of services, warning of commands that end by themselves"),
+        metadata=setting("lowest level written; default: info of services, warning of commands that end by themselves"),
     )
     format: Literal["json", "text"] | None = field(
         default=None,
-        metadata=about(
+        metadata=setting(
             "one JSON object per line, or plain text; default: json of services, text of commands that end by "
             "themselves"
         ),
@@ -58,29 +58,29 @@ class LogSettings:
 class Config:
     """One file, for every command."""
 
-    region: str = field(metadata=about("this region: the name its archive carries", check=region_name))
-    s3: S3Settings = field(metadata=about("[s3]: this region's bucket"))
+    region: str = field(metadata=setting("this region: the name its archive carries", check=region_name))
+    s3: S3Settings = field(metadata=setting("[s3]: this region's bucket"))
     kafka: KafkaSettings | None = field(
-        default=None, metadata=about("[kafka]: this region's cluster; what works on the archive alone needs none")
+        default=None, metadata=setting("[kafka]: this region's cluster; what works on the archive alone needs none")
     )
     format: str = field(
-        default="parquet", metadata=about("format of new segments, by entry-point name", check=not_blank)
+        default="parquet", metadata=setting("format of new segments, by entry-point name", check=not_blank)
     )
     format_options: Mapping[str, object] = field(
-        default_factory=dict, metadata=about("[format_options]: arguments of that format")
+        default_factory=dict, metadata=setting("[format_options]: arguments of that format")
     )
-    egress: EgressSettings | None = field(default=None, metadata=about("[egress]: topics to archive"))
-    sqs: SqsSettings | None = field(default=None, metadata=about("[sqs]: the queue ingress learns of segments from"))
-    ingress: IngressSettings | None = field(default=None, metadata=about("[ingress]: archived topics to deliver"))
-    sync: SyncSettings | None = field(default=None, metadata=about("[sync]: copy segments to another bucket"))
+    egress: EgressSettings | None = field(default=None, metadata=setting("[egress]: topics to archive"))
+    sqs: SqsSettings | None = field(default=None, metadata=setting("[sqs]: the queue ingress learns of segments from"))
+    ingress: IngressSettings | None = field(default=None, metadata=setting("[ingress]: archived topics to deliver"))
+    sync: SyncSettings | None = field(default=None, metadata=setting("[sync]: copy segments to another bucket"))
     compaction: CompactionSettings | None = field(
-        default=None, metadata=about("[compaction]: merge segments into larger ones")
+        default=None, metadata=setting("[compaction]: merge segments into larger ones")
     )
     retention: RetentionSettings | None = field(
-        default=None, metadata=about("[retention]: how long the archive is kept")
+        default=None, metadata=setting("[retention]: how long the archive is kept")
     )
-    metrics: MetricsSettings = field(default_factory=MetricsSettings, metadata=about("[metrics]: what is exported"))
-    log: LogSettings = field(default_factory=LogSettings, metadata=about("[log]: what is written to stderr"))
+    metrics: MetricsSettings = field(default_factory=MetricsSettings, metadata=setting("[metrics]: what is exported"))
+    log: LogSettings = field(default_factory=LogSettings, metadata=setting("[log]: what is written to stderr"))
     source: str = "python"  # name of the file, for messages
 
     def __post_init__(self) -> None:

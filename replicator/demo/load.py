@@ -7,7 +7,7 @@ from itertools import chain, zip_longest
 from typing import TYPE_CHECKING
 
 from infra.contracts.cluster import TopicPartition
-from infra.kafka.client.encode import pieces, send
+from infra.kafka.client.encode import send, slices
 from infra.kafka.client.idempotent_producer import SLICE, IdempotentProducer, producer_properties
 from infra.local.errors import LocalStackError
 
@@ -73,4 +73,4 @@ def load(
 
 
 def _pieces(topic: str, partition: int, batch: RecordBatch) -> list[tuple[TopicPartition, RecordBatch]]:
-    return [(TopicPartition(topic, partition), piece) for piece in pieces(batch, piece_bytes=PIECE_BYTES)]
+    return [(TopicPartition(topic, partition), piece) for piece in slices(batch, piece_bytes=PIECE_BYTES)]

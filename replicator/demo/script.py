@@ -21,7 +21,7 @@ from formats.segment import SegmentInfo, SourcePartition
 from infra.archive.archive import Archive
 from infra.archive.segments import SegmentStore
 from infra.kafka.cluster.admin import KafkaAdmin
-from infra.local.aws import s3_client, wire
+from infra.local.aws import create_bucket_with_queue, s3_client
 from infra.local.errors import LocalStackError
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import ERROR
@@ -152,7 +152,7 @@ class Play:
         stack, scenario, names = self._stack, self._scenario, self._scenario.names
         endpoint_url = stack.moto.endpoint_url
         for region, bucket in names.buckets.items():
-            wire(endpoint_url, bucket, names.queues[region], prefix=f"{names.prefix}/")
+            create_bucket_with_queue(endpoint_url, bucket, names.queues[region], prefix=f"{names.prefix}/")
         create_topic(self._observer.source, names.topic, partitions=scenario.partitions)
         self._configs = write_configs(
             stack.dir,

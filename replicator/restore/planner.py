@@ -41,12 +41,12 @@ from replicator.restore.plan import RestorePlan, TopicPlan
 from replicator.selection import Selection, checkpoint_topic, checkpoint_topics
 
 FOOTERS = 200  # limit per topic: the newest object of each partition first, then the largest of all
-STAMPED = 2_000  # limit of footers read to find that no stored record lies in a time window
+MAX_TIME_FOOTERS = 2_000  # limit of footers read to find that no stored record lies in a time window
 AT_ONCE = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Before:
+class EarlierRuns:
     """What the checkpoint topic holds from earlier runs of the same restore."""
 
     positions: Mapping[CheckpointKey, Checkpoint | CheckpointConflict] = field(default_factory=dict)
@@ -80,8 +80,8 @@ class RestorePlanner:
         `checkpoints`: those of earlier runs of this restore; None: there was none. Raises ConfigError when nothing of
         the selection is stored, StoreUnavailable, BrokerUnavailable.
         """
-        wanted = wanted_of(self.archive, selection)
-        before = Before() if checkpoints is None else Before(checkpoints.read(), checkpoints.skipped())
+        wanted = selected_sources(self.archive, selection)
+        before = EarlierRuns() if checkpoints is None else EarlierRuns(checkpoints.read(), checkpoints.skipped())
         topics = [self._topic(selection, life, sources, wishes, before) for life, sources in wanted.items()]
         topics.sort(key=lambda topic: sum(p.size_bytes for p in topic.partitions))
         names = [topic.destination for topic in topics]
@@ -110,7 +110,7 @@ class RestorePlanner:
         infos = [info for topic in topics for partition in topic.partitions for info in partition.infos]
         if not selection.stamps.is_bounded or not infos:
             return not infos
-        if len(infos) > STAMPED or any(info.is_frozen for info in infos):
+        if len(infos) > MAX_TIME_FOOTERS or any(info.is_frozen for info in infos):
             return False
         scope = RecordFilter(stamps=selection.stamps)
         infos.sort(key=lambda info: info not in self._footers)  # footers already read come first
@@ -120,7 +120,7 @@ class RestorePlanner:
         return True
 
     def _partition(
-        self, selection: Selection, source: SourcePartition, destination: str, before: Before
+        self, selection: Selection, source: SourcePartition, destination: str, before: EarlierRuns
     ) -> PartitionPlan:
         target, key = TopicPartition(destination, source.partition), CheckpointKey(source, destination)
         checkpoint = before.positions.get(key)
@@ -144,7 +144,7 @@ class RestorePlanner:
         life: ArchivedIncarnation,
         sources: Sequence[SourcePartition],
         wishes: TargetOptions,
-        before: Before,
+        before: EarlierRuns,
     ) -> TopicPlan:
         destination = selection.renaming(life.topic)
         partitions = list(
@@ -244,14 +244,14 @@ class RestorePlanner:
 
 
 def sources_of(archive: Archive, selection: Selection) -> Sequence[SourcePartition]:
-    """The selected partitions, by folder names alone: no segments are listed. Raises ConfigError as `lives_of` does,
-    StoreUnavailable."""
-    return [source for sources in wanted_of(archive, selection).values() for source in sources]
+    """The selected partitions, by folder names alone: no segments are listed. Raises ConfigError as
+    `incarnations_of` does, StoreUnavailable."""
+    return [source for sources in selected_sources(archive, selection).values() for source in sources]
 
 
 def with_earlier_forks(archive: Archive, selection: Selection) -> Sequence[SourcePartition]:
     """`sources_of`, plus the partitions of the earlier archive paths of each log that forked."""
-    wanted = wanted_of(archive, selection)
+    wanted = selected_sources(archive, selection)
     found = [source for sources in wanted.values() for source in sources]
     for life in wanted if selection.incarnation is None else ():
         claim, seen = life.claim, {life.path}  # the claim is set if the topic has several incarnations: else no request
@@ -266,14 +266,14 @@ def with_earlier_forks(archive: Archive, selection: Selection) -> Sequence[Sourc
     return found
 
 
-def wanted_of(archive: Archive, selection: Selection) -> Mapping[ArchivedIncarnation, Sequence[SourcePartition]]:
+def selected_sources(archive: Archive, selection: Selection) -> Mapping[ArchivedIncarnation, Sequence[SourcePartition]]:
     """The selected partitions of each selected topic. Topics without any are left out.
 
     Raises as `sources_of`, and ConfigError when no partition is left.
     """
     found: dict[ArchivedIncarnation, Sequence[SourcePartition]] = {}
     stored = []
-    for life in lives_of(archive, selection):
+    for life in incarnations_of(archive, selection):
         numbers = archive.segments.partitions(selection.region, life.path)
         stored.append(f"{life.path} has {', '.join(map(str, numbers)) or 'none'}")
         if wanted := [life.source(selection.region, n) for n in numbers if selection.wants(life.topic, n)]:
@@ -284,7 +284,7 @@ def wanted_of(archive: Archive, selection: Selection) -> Mapping[ArchivedIncarna
     return found
 
 
-def lives_of(archive: Archive, selection: Selection) -> Sequence[ArchivedIncarnation]:
+def incarnations_of(archive: Archive, selection: Selection) -> Sequence[ArchivedIncarnation]:
     """One incarnation of each selected topic. Raises ConfigError that lists every name of which nothing is stored."""
     stored: dict[str, list[ArchivedIncarnation]] = {}
     for incarnation in archive.segments.incarnations(selection.region):

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from compaction.delete_merged import Cleaner
-from compaction.heartbeat import beating
+from compaction.heartbeat import sending_heartbeats
 from compaction.merge import Merger
 from compaction.replicas import ReplicaCheck
 from compaction.run import CompactionReport, CompactionStopped, Compactor, Execute, JobSelection
@@ -31,7 +31,7 @@ from formats.segment import Segment
 from infra.archive.archive import Archive
 from infra.archive.control import ControlStore
 from infra.archive.job_heartbeats import HeartbeatStore
-from infra.archive.lease import held, this_process
+from infra.archive.lease import hold_lease, this_process
 from infra.archive.segments import SegmentStore
 from infra.archive.upload import Uploader
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
@@ -119,7 +119,7 @@ class Compaction(Closing):
             if dry_run:
                 reports.append(compactor.run(job, selection, dry_run=True))
                 continue
-            with held(self._control, region, self.owner, self._clock):
+            with hold_lease(self._control, region, self.owner, self._clock):
                 reports.append(compactor.run(job, selection))
         return reports
 
@@ -184,7 +184,7 @@ def build_scheduler(config: Config, names: Sequence[str] | None = None) -> Servi
         )
 
         def run() -> None:
-            with beating(compaction.heartbeats, compaction.owner, [job.name for job in jobs], around.clock):
+            with sending_heartbeats(compaction.heartbeats, compaction.owner, [job.name for job in jobs], around.clock):
                 scheduler.loop()
 
         return around.service({"compaction": run}, SHUTDOWN)

@@ -20,7 +20,7 @@ from formats.errors import ConfigError
 from formats.segment import Segment
 from infra.archive.upload import Uploader
 from infra.contracts.cluster import TopicPartition
-from infra.kafka.client.properties import refreshed
+from infra.kafka.client.properties import with_metadata_refresh
 from infra.kafka.client.topic_configs import TopicConfigs
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.log_probe import KafkaLogProbe
@@ -45,7 +45,7 @@ def build_egress(config: Config) -> Service:
         admin = KafkaAdmin(config.cluster.properties("admin"), first_contact=START_PATIENCE)
         objects = around.objects(config.s3, threads=settings.upload_threads + 8, writes_as=config.region)
         archive = archive_in(objects, config)
-        properties = refreshed(config.cluster.properties("consumer"), settings.topic_refresh_interval)
+        properties = with_metadata_refresh(config.cluster.properties("consumer"), settings.topic_refresh_interval)
         isolation = properties.get("isolation.level", "read_committed")
         # one budget for fetched messages, records being collected and encoded, and encoded segments that wait
         budget = settings.memory_budget

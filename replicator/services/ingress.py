@@ -15,7 +15,7 @@ from functools import partial
 from formats.errors import ConfigError, MalformedKey
 from infra.archive.run_reader import SegmentRunReader
 from infra.contracts.producer import TargetWriter
-from infra.kafka.client.properties import refreshed
+from infra.kafka.client.properties import with_metadata_refresh
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.groups import KafkaGroups
 from infra.kafka.cluster.target_records import KafkaTargetRecords
@@ -86,7 +86,7 @@ def build_ingress(config: Config, *, take_over: str = "") -> Service:
         notes = BackgroundParkedReporter(checkpoints, editor, around.stop)
         writer = _writer(config, settings)
         around.resources.callback(writer.close, timedelta(seconds=2))
-        member = refreshed(config.cluster.properties("consumer"), settings.topic_refresh_interval)
+        member = with_metadata_refresh(config.cluster.properties("consumer"), settings.topic_refresh_interval)
         placement = KafkaPlacement(member, group_id=settings.group_id)
         delivery = Delivery(
             reader=SegmentRunReader(archive, settings.batch_size, RUN_BYTES, expect=PathOwners(archive.control).expect),

@@ -17,7 +17,7 @@ from compaction.run import Compactor, JobSelection
 from compaction.settings import HIGHEST_LEVEL
 from formats.errors import ConfigError
 from infra.archive.control import ControlStore
-from infra.archive.lease import held, this_process
+from infra.archive.lease import hold_lease, this_process
 from infra.archive.segments import SegmentStore
 from infra.runtime.lifecycle import Closing, Stop, SystemClock
 from replicator.config import CompactionJob, Config
@@ -68,7 +68,7 @@ class Retention(Closing):
             )
             if dry_run:
                 return collector.run(None, topics, allow_large=allow_large)
-            with held(self._control, self.region, self._owner, self._clock) as lease:
+            with hold_lease(self._control, self.region, self._owner, self._clock) as lease:
                 return collector.run(lease, topics, allow_large=allow_large)
 
     def clean(self, topics: Collection[str] = (), *, dry_run: bool = False) -> CleaningReport:
@@ -91,7 +91,7 @@ class Retention(Closing):
         if dry_run:
             return compactor.run(job, selection, dry_run=True)
         require_conditional_writes(self._config.s3, self._config.region, self.stop)
-        with held(self._control, self.region, self._owner, self._clock):
+        with hold_lease(self._control, self.region, self._owner, self._clock):
             return compactor.run(job, selection)
 
     def close(self) -> None:

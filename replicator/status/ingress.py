@@ -30,11 +30,11 @@ from infra.contracts.internal_topics import CheckpointStore
 from ingress.undelivered import (
     before_begin,
     behind_end,
+    delivery_path,
+    describe_after_end,
+    describe_before_begin,
     later_incarnations,
-    told_before_begin,
-    told_behind_end,
     undelivered,
-    way,
 )
 from replicator.config import IngressSettings
 from replicator.status.archive import ArchivedPartition, archived, stored_incarnations
@@ -170,7 +170,7 @@ class IngressSources:
         checkpoints = {key: entry for key, entry in entries.items() if isinstance(entry, Checkpoint)}
         incarnations: dict[tuple[str, str, int, str], dict[CheckpointKey, Checkpoint]] = {}
         for key, checkpoint in checkpoints.items():
-            incarnations.setdefault(way(key), {})[key] = checkpoint
+            incarnations.setdefault(delivery_path(key), {})[key] = checkpoint
         reached: dict[SourcePartition, int] = {}
         for key, checkpoint in checkpoints.items():
             if wanted.get((key.source.region, key.source.path)) == key.destination_topic:
@@ -200,7 +200,9 @@ class IngressSources:
                 refused=plan.refused.get((key.source.region, key.source.path), "")
                 or str(refused.get(key.destination_topic, "")),
                 behind="" if key in checkpoints else plan.followed.get((key.source.region, key.source.path), ""),
-                is_over=bool(key in checkpoints and later_incarnations(key, checkpoints[key], incarnations[way(key)])),
+                is_over=bool(
+                    key in checkpoints and later_incarnations(key, checkpoints[key], incarnations[delivery_path(key)])
+                ),
                 settles_within=self._settles_within(key.source),
                 members=members,
                 now=now,
@@ -325,9 +327,9 @@ def _undelivered(
     """Problems of segments stored at offsets that delivery does not reach any more."""
     source, destination = key.source, key.destination_topic
     if left := undelivered(before_begin(checkpoint.begun_at), extent.runs, given_up):
-        yield told_before_begin(source, destination, checkpoint.begun_at or 0, left)
+        yield describe_before_begin(source, destination, checkpoint.begun_at or 0, left)
     if is_over and (left := undelivered(behind_end(checkpoint.next_offset), extent.runs, given_up)):
-        yield told_behind_end(source, destination, left)
+        yield describe_after_end(source, destination, left)
 
 
 def _beyond_end(

@@ -17,7 +17,7 @@ class Written:
     value: bytes | None
 
 
-def tell(changes: Sequence[str], records: Sequence[Written], *, topic: str, done: bool, as_json: bool) -> None:
+def print_changes(changes: Sequence[str], records: Sequence[Written], *, topic: str, done: bool, as_json: bool) -> None:
     """Print changes and records. `done`: they were written to the topic; otherwise nothing was written."""
     if as_json:
         shown = [{"key": json.loads(r.key), "value": None if r.value is None else json.loads(r.value)} for r in records]

@@ -20,7 +20,7 @@ from typing import ParamSpec, TypeVar
 
 import typer
 
-from infra.runtime.process_exit import leave_at_once
+from infra.runtime.process_exit import exit_immediately
 from replicator.terminal.output import INTERRUPTED, complain
 
 P = ParamSpec("P")
@@ -97,4 +97,4 @@ class _Watcher:
             if signal.SIGINT in numbers:
                 self.say()
                 if not self.ended.wait(GRACE_SECONDS):
-                    leave_at_once(INTERRUPTED)
+                    exit_immediately(INTERRUPTED)

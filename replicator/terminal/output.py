@@ -126,10 +126,10 @@ def set_up_service_logs(settings: Config) -> None:
 
 def set_up_work(settings: Config) -> None:
     """Set up logs and memory for a command that moves many records."""
-    from infra.runtime.tuning import one_arena, tune
+    from infra.runtime.tuning import limit_malloc_arenas, tune
 
     set_up_logs(settings)
-    one_arena()
+    limit_malloc_arenas()
     tune()
 
 
@@ -150,7 +150,7 @@ def on_sigterm(act: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def ended_and_told(stop: Stop, what_follows: str) -> Iterator[Sequence[int]]:
+def stop_on_signals(stop: Stop, what_follows: str) -> Iterator[Sequence[int]]:
     """Set `stop` on SIGTERM and Ctrl-C and print `what_follows` at once; a second signal exits at once with 128 + its
     number. Yields the list of received signal numbers. Main thread only."""
     seen: list[int] = []

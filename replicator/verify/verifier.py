@@ -19,7 +19,7 @@ from formats.errors import CorruptSegment, SegmentNotFound
 from formats.forks import unresolved
 from formats.incarnation import Incarnation
 from formats.read_splits import ReadSplit
-from formats.records.align import Alongside, alongside
+from formats.records.align import StreamComparison, compare_streams
 from formats.records.compare import Comparison, compare
 from formats.records.scope import RecordFilter
 from formats.records.statistics import edges, within
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 from replicator.verify.proven import Proven
 
-LOOKS = 3  # scans of a partition that changes meanwhile
+SCANS = 3  # scans of a partition that changes meanwhile
 
 
 @dataclass(slots=True)
@@ -94,7 +94,7 @@ class TargetVerdict:
 
     source: SourcePartition
     target: TopicPartition
-    result: Alongside | None
+    result: StreamComparison | None
     unreadable: str = ""  # why they could not be compared
 
     @property
@@ -120,7 +120,7 @@ class Verifier:
         read: dict[SegmentInfo, Proven] = {}
         corrupt: dict[SegmentInfo, str] = {}
         begin = self.stored.control.begin(source)
-        for _ in range(LOOKS):
+        for _ in range(SCANS):
             recorded = self.stored.control.gaps(source)
             infos = self.stored.segments.list(source)
             now, vanished = self.clock.now(), False
@@ -228,7 +228,7 @@ class Verifier:
         """Compare the archive with `records`, all of the target partition. Raises StoreUnavailable, and what reading it
         raises."""
         try:
-            result = alongside(self.records(source, scope), records)
+            result = compare_streams(self.records(source, scope), records)
         except (CorruptSegment, SegmentNotFound) as error:
             return TargetVerdict(source=source, target=target, result=None, unreadable=str(error))
         return TargetVerdict(source=source, target=target, result=result)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from formats.coverage import joined
 from formats.errors import TargetError
 from formats.int_range import IntRange
-from formats.records.align import alongside
+from formats.records.align import compare_streams
 from formats.records.scope import RecordFilter
 from formats.segment import OffsetRange, Segment, SourcePartition, parse_source
 from infra.archive.proofs import Proof, ProofStore
@@ -225,7 +225,7 @@ class Verification(Closing):
             ours, why = _from_its_beginning(cluster, topic, WRONG_FILE)
             theirs, why_theirs = _from_its_beginning(copied_to, target, OTHER_NAME)
             if not why and not why_theirs:
-                return TargetVerdict(source=source, target=target, result=alongside(ours, theirs))
+                return TargetVerdict(source=source, target=target, result=compare_streams(ours, theirs))
         except TargetError as error:
             why, why_theirs = _refused(copied_to, error), ""
         return TargetVerdict(source=source, target=target, result=None, unreadable=why or why_theirs)

@@ -6,7 +6,7 @@ import os
 import socket
 from datetime import timedelta
 
-from compaction.heartbeat import beating
+from compaction.heartbeat import sending_heartbeats
 from infra.archive.job_heartbeats import KEPT, Heartbeat, HeartbeatStore
 from infra.archive.lease import is_dead
 from infra.local.waiting import wait_until
@@ -43,7 +43,7 @@ def next_runs(archive: Archive) -> dict[str, bool]:
 def test_the_next_run_is_that_of_a_process_that_runs_the_job() -> None:
     archive = Archive()
     assert next_runs(archive) == {"nightly": False, "hourly": False, "by-hand": False}
-    with beating(heartbeats(archive), "host:1:word", ["nightly"], archive):
+    with sending_heartbeats(heartbeats(archive), "host:1:word", ["nightly"], archive):
         assert wait_until(lambda: bool(heartbeats(archive).all()), SOON)
         assert [(one.owner, one.jobs) for one in seen(archive).processes] == [("host:1:word", ("nightly",))]
         assert next_runs(archive) == {"nightly": True, "hourly": False, "by-hand": False}
@@ -53,7 +53,7 @@ def test_the_next_run_is_that_of_a_process_that_runs_the_job() -> None:
 
 def test_heartbeats_continue_while_the_process_runs() -> None:
     archive = Archive()
-    with beating(heartbeats(archive), "host:1:word", ["nightly"], archive, timedelta(milliseconds=60)):
+    with sending_heartbeats(heartbeats(archive), "host:1:word", ["nightly"], archive, timedelta(milliseconds=60)):
         assert wait_until(lambda: bool(heartbeats(archive).all()), SOON)
         archive.time += timedelta(hours=1)
         assert wait_until(lambda: any(one.until > archive.time for one in heartbeats(archive).all()), SOON)
@@ -75,7 +75,7 @@ def test_old_heartbeats_are_removed_by_the_next_process() -> None:
     heartbeats(archive).beat(Heartbeat(owner="old:1:word", jobs=(), until=T0))
     heartbeats(archive).beat(Heartbeat(owner="late:1:word", jobs=(), until=T0 + SPAN))
     archive.time = T0 + KEPT + timedelta(seconds=1)
-    with beating(heartbeats(archive), "next:1:word", [], archive):
+    with sending_heartbeats(heartbeats(archive), "next:1:word", [], archive):
         left = {"late:1:word", "next:1:word"}
         assert wait_until(lambda: {one.owner for one in heartbeats(archive).all()} == left, SOON)
 
@@ -85,6 +85,6 @@ def test_an_unavailable_store_delays_nothing() -> None:
     objects.away = {"list", "put_new"}
     archive = Archive()
     worked = False
-    with beating(HeartbeatStore(objects, PREFIX, "eu-1"), f"host:{os.getpid()}:word", ["x"], archive):
+    with sending_heartbeats(HeartbeatStore(objects, PREFIX, "eu-1"), f"host:{os.getpid()}:word", ["x"], archive):
         worked = True
     assert worked

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 from egress.start.commit_metadata import CommitMetadata
 from formats.control.archive_begin import ArchiveBegin, encode_begin
-from formats.control.claim import TopicClaim, encode_place
+from formats.control.claim import TopicClaim, encode_topic_claim
 from formats.control.fork import LogFork, encode_fork
 from formats.control.gap import RecordedGap, encode_gap
 from formats.control.lease import Lease, encode_lease
@@ -101,8 +101,8 @@ def examples() -> Mapping[str, str]:
     skipped = Skipped(key=KEY_OF_CHECKPOINT, offsets=OffsetRange(4, 4), reason="larger than any consumer takes", at=AT)
     owned = "replicator.restore.b4e6c912eb.0"
     encoded: dict[str, bytes] = {
-        "claim": encode_place(claim),
-        "claim behind a fork": encode_place(behind_fork),
+        "claim": encode_topic_claim(claim),
+        "claim behind a fork": encode_topic_claim(behind_fork),
         "begin": encode_begin(ArchiveBegin(offset=500, reason="earliest", recorded_at=AT)),
         "gap": encode_gap(gap),
         "accepted gap": encode_gap(accepted),

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.control.archive_begin import ArchiveBegin
-from formats.control.claim import TopicClaim, decode_place, encode_place
+from formats.control.claim import TopicClaim, decode_topic_claim, encode_topic_claim
 from formats.control.fork import LogFork
 from formats.control.gap import RecordedGap
 from formats.coverage import joined
@@ -56,12 +56,12 @@ def test_a_claim_after_a_fork_round_trips(number: int, place: str) -> None:
     claim = TopicClaim(
         topic_id="x", cluster_id="c", number=3, claimed_at=T0, fork=number, forked_from=place if number else ""
     )
-    assert decode_place(encode_place(claim)) == claim
+    assert decode_topic_claim(encode_topic_claim(claim)) == claim
 
 
 def test_the_encoding_of_a_claim_without_a_fork_is_unchanged() -> None:
     claim = TopicClaim(topic_id="x", cluster_id="c", number=0, claimed_at=T0)
-    assert b"fork" not in encode_place(claim)
+    assert b"fork" not in encode_topic_claim(claim)
 
 
 def test_both_suggested_commands_work() -> None:

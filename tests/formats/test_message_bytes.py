@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from formats.control.archive_begin import ArchiveBegin, decode_begin, encode_begin
-from formats.control.claim import TopicClaim, decode_place, encode_place
+from formats.control.claim import TopicClaim, decode_topic_claim, encode_topic_claim
 from formats.control.fork import LogFork, decode_fork, encode_fork
 from formats.control.gap import RecordedGap, decode_gap, encode_gap
 from formats.control.lease import Lease, decode_lease, encode_lease
@@ -59,15 +59,15 @@ MESSAGES = {
     "claim": Message(
         TopicClaim(topic_id="x", cluster_id="c", number=4, claimed_at=T0),
         f'{{"claimed_at":"{AT}","cluster_id":"c","number":4,"topic_id":"x","v":1}}',
-        encode_place,
-        decode_place,
+        encode_topic_claim,
+        decode_topic_claim,
         "not a place",
     ),
     "claim behind a fork": Message(
         TopicClaim(topic_id="x", cluster_id="c", number=4, claimed_at=T0, fork=2, forked_from="t@x-fork1"),
         f'{{"claimed_at":"{AT}","cluster_id":"c","fork":2,"forked_from":"t@x-fork1","number":4,"topic_id":"x","v":1}}',
-        encode_place,
-        decode_place,
+        encode_topic_claim,
+        decode_topic_claim,
         "not a place",
         absent=("fork", "forked_from"),
     ),

@@ -17,9 +17,9 @@ from ingress.undelivered import (
     Undelivered,
     before_begin,
     behind_end,
+    describe_after_end,
+    describe_before_begin,
     later_incarnations,
-    told_before_begin,
-    told_behind_end,
     undelivered,
 )
 
@@ -74,7 +74,7 @@ def test_scattered_offsets_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_remedies_are_commands() -> None:
     left = [OffsetRange(0, 9), OffsetRange(20, 29), OffsetRange(40, 40), OffsetRange(50, 51)]
-    told = told_before_begin(SOURCE, "copy", 60, left)
+    told = describe_before_begin(SOURCE, "copy", 60, left)
     assert "offsets [0,9], [20,29], [40,40] and 1 more ranges of a/t/3" in told
     commands = [shlex.split(part) for part in told.split("`")[1::2]]
     assert commands[0][:2] == ["replicator", "restore"]
@@ -82,7 +82,7 @@ def test_the_remedies_are_commands() -> None:
     assert commands[0][commands[0].index("--incarnation") + 1] == ""
     assert commands[1] == ["replicator", "skip", "a/t/3", "0", "--through", "9", "--reason", "TEXT", "--yes"]
     assert commands[2] == ["replicator", "checkpoints", "seed", "a/t/3", "--offset", "0"]
-    assert "seed" not in told_behind_end(SOURCE, "copy", left)
+    assert "seed" not in describe_after_end(SOURCE, "copy", left)
 
 
 def test_delivery_has_turned_to_what_has_a_later_checkpoint() -> None:

@@ -17,7 +17,7 @@ from formats.coverage import SegmentSlice, steps
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.segments import SegmentStore
-from infra.local.aws import s3_client, wire
+from infra.local.aws import create_bucket_with_queue, s3_client
 from infra.local.stack import LocalStack
 from infra.storage.s3 import S3ObjectStore
 from tests.formats.sample_records import ORIGIN, Row, batch_of, rows_of, sample_rows
@@ -37,7 +37,7 @@ class Bucket:
     def __init__(self, stack: LocalStack, unique: Callable[[str], str], folder: Path) -> None:
         self.name, self.folder = unique("bucket"), folder
         self.endpoint_url = stack.moto.endpoint_url
-        wire(self.endpoint_url, self.name, unique("queue"))
+        create_bucket_with_queue(self.endpoint_url, self.name, unique("queue"))
         self.client = s3_client(self.endpoint_url)
         self.objects = S3ObjectStore(self.client, self.name)
         self.store = SegmentStore(self.objects, "data")

@@ -19,7 +19,7 @@ from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import TopicPartition
-from infra.local.aws import wire
+from infra.local.aws import create_bucket_with_queue
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from infra.runtime.service import Service
@@ -43,7 +43,7 @@ class Archive:
 
     def __init__(self, stack: LocalStack, unique: Callable[[str], str], s3: S3ObjectStore, bucket: str) -> None:
         self.stack, self.bucket, self.queue = stack, bucket, unique("queue")
-        wire(stack.moto.endpoint_url, bucket, self.queue)
+        create_bucket_with_queue(stack.moto.endpoint_url, bucket, self.queue)
         self.store, self.control = SegmentStore(s3, "data"), ControlStore(s3, "data")
         self.cluster = Cluster(stack.brokers["b"])
         self.topic, self.canary = unique("topic"), unique("canary")

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from formats.errors import BrokerUnavailable, ConfigError
 from infra.kafka.cluster.admin import KafkaAdmin
-from infra.local.aws import wire
+from infra.local.aws import create_bucket_with_queue
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from infra.runtime.service import Service
@@ -31,7 +31,7 @@ class Flow:
     def __init__(self, stack: LocalStack, unique: Callable[[str], str]) -> None:
         self.stack, self.unique = stack, unique
         self.topic, self.bucket, self.queue = unique("topic"), unique("bucket"), unique("queue")
-        wire(stack.moto.endpoint_url, self.bucket, self.queue)
+        create_bucket_with_queue(stack.moto.endpoint_url, self.bucket, self.queue)
         admin = AdminClient({"bootstrap.servers": stack.brokers["a"].bootstrap})
         for future in admin.create_topics([NewTopic(self.topic, 2, 1)]).values():
             future.result()

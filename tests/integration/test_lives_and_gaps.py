@@ -17,7 +17,7 @@ from infra.archive.control import ControlStore
 from infra.archive.segments import SegmentStore
 from infra.contracts.cluster import TopicPartition
 from infra.kafka.cluster.admin import KafkaAdmin
-from infra.local.aws import wire
+from infra.local.aws import create_bucket_with_queue
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from infra.storage.aws import AwsCredentials
@@ -40,7 +40,7 @@ class Source:
         self.stack, self.topic, self.bucket, self.group = stack, unique("topic"), unique("bucket"), unique("egress")
         self.servers = {"bootstrap.servers": stack.brokers["a"].bootstrap}
         self.endpoint = stack.moto.endpoint_url
-        wire(self.endpoint, self.bucket, unique("queue"))
+        create_bucket_with_queue(self.endpoint, self.bucket, unique("queue"))
         self.client_admin, self.admin = AdminClient(self.servers), KafkaAdmin(self.servers)
         s3 = make_s3_client(
             endpoint_url=self.endpoint,

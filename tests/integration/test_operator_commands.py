@@ -20,7 +20,7 @@ from formats.footer import SegmentOrigin
 from formats.messages.delivery_checkpoint import CheckpointKey, Parked, encode_parked, encode_parked_key
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.contracts.cluster import TopicPartition
-from infra.local.aws import wire
+from infra.local.aws import create_bucket_with_queue
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
 from replicator import main
@@ -47,7 +47,7 @@ class Desk:
         self.topic, bucket, queue = unique("topic"), unique("bucket"), unique("queue")
         self.checkpoints, self.copy = unique("checkpoints"), f"{self.topic}.ingress"
         self.group = unique("ingress")
-        wire(stack.moto.endpoint_url, bucket, queue)
+        create_bucket_with_queue(stack.moto.endpoint_url, bucket, queue)
         self.a, self.b = Cluster(stack.brokers["a"]), Cluster(stack.brokers["b"])
         aws = {
             "endpoint_url": stack.moto.endpoint_url,

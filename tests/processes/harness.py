@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from infra.local.aws import CREDENTIALS, REGION, s3_client, wire
+from infra.local.aws import CREDENTIALS, REGION, create_bucket_with_queue, s3_client
 from infra.local.errors import tail
 from infra.local.process import Supervisor
 from infra.local.waiting import wait_until
@@ -267,7 +267,7 @@ class Site:
         self._bootstrap = dict(bootstrap)
         self.workers: list[Worker] = []
         self.planted: set[str] = set()  # keys that a test put there itself, and that are no segment's
-        self.queue_url = wire(stack.moto.endpoint_url, self.bucket, self.queue)
+        self.queue_url = create_bucket_with_queue(stack.moto.endpoint_url, self.bucket, self.queue)
         self._s3 = s3_client(stack.moto.endpoint_url)
         self.environment = {n: v for n, v in os.environ.items() if not n.lower().endswith("_proxy")} | {
             "AWS_ACCESS_KEY_ID": CREDENTIALS["aws_access_key_id"],

@@ -16,8 +16,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from formats.control.archive_begin import ArchiveBegin, encode_begin
-from formats.control.claim import TopicClaim, encode_place
-from formats.control.keys import begin_key, place_key
+from formats.control.claim import TopicClaim, encode_topic_claim
+from formats.control.keys import begin_key, claim_key
 from formats.footer import SegmentOrigin
 from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.local.aws import s3_client
@@ -70,7 +70,7 @@ class Planted:
 
     def claim(self, topic_id: str = TOPIC_ID) -> None:
         place = TopicClaim(topic_id=topic_id, cluster_id="source", number=0, claimed_at=_now())
-        self._put(place_key(PREFIX, A, self.source.path), encode_place(place))
+        self._put(claim_key(PREFIX, A, self.source.path), encode_topic_claim(place))
 
     def remove(self, key: str) -> None:
         self._s3.delete_object(Bucket=self.site.bucket, Key=key)

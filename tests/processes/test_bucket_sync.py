@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from infra.local.aws import s3_client, wire
+from infra.local.aws import create_bucket_with_queue, s3_client
 from tests.processes.flow import Flow
 from tests.processes.harness import PATIENCE, PREFIX, A
 from tests.processes.s3_proxy import Slow, proxied
@@ -26,7 +26,7 @@ THEIRS = {f"{PREFIX}/b/t/0/0/{0:020d}-{9:020d}": b"of another region", "elsewher
 
 def test_segments_cross_from_bucket_to_bucket(site: Site) -> None:
     endpoint, other, queue = site.stack.moto.endpoint_url, f"{site.name}-other", f"{site.name}-other-queue"
-    wire(endpoint, other, queue)
+    create_bucket_with_queue(endpoint, other, queue)
     with proxied(endpoint) as slow, Flow(site) as flow, closing(s3_client(endpoint)) as s3:
         for key, body in THEIRS.items():
             s3.put_object(Bucket=other, Key=key, Body=body)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from infra.local.aws import wire
+from infra.local.aws import create_bucket_with_queue
 from tests.processes import judge
 from tests.processes.flow import RUN, Flow
 from tests.processes.harness import A, B
@@ -34,7 +34,7 @@ def drafts(start: int, count: int, partitions: int) -> list[Draft]:
 def test_the_whole_flow_with_the_documented_rights(site: Site) -> None:
     """egress, sync, ingress, compaction and gc; then status, verify and restore, under a principal for each."""
     other, queue = f"{site.name}-other", f"{site.name}-other-queue"
-    wire(site.stack.moto.endpoint_url, other, queue)
+    create_bucket_with_queue(site.stack.moto.endpoint_url, other, queue)
     with Flow(site, partitions=2) as flow:
         named: Mapping[str, Any] = {"topics": [flow.topic], "destinations": [flow.target]}
         by_who = {

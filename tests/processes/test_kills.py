@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from infra.local.aws import wire
+from infra.local.aws import create_bucket_with_queue
 from replicator.services.ingress import ROUND_RECORDS
 from tests.processes.flow import Flow
 from tests.processes.harness import A, Site, Worker
@@ -81,7 +81,7 @@ def test_each_process_killed(site: Site, delivery: str, plan: Plan) -> None:
 def five_processes(site: Site, flows: Sequence[Flow], delivery: str) -> Sequence[Worker]:
     """Started, in the order of the flow."""
     other, queue = f"{site.name}-other", f"{site.name}-other-queue"
-    wire(site.stack.moto.endpoint_url, other, queue)
+    create_bucket_with_queue(site.stack.moto.endpoint_url, other, queue)
     topics: dict[str, Tables] = {flow.topic: {} for flow in flows}
     sources = [{"topic": flow.topic} for flow in flows]
     there = {"bucket": other, "queue": queue, "delivery": delivery}

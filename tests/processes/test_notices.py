@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from infra.local.aws import s3_client, sqs_client, wire
+from infra.local.aws import create_bucket_with_queue, s3_client, sqs_client
 from tests.processes.notices import Dropped, Notices, Shuffled, Twice
 from tests.processes.s3_proxy import S3Proxy, Stale, proxied
 
@@ -32,7 +32,7 @@ def test_copies(
     stack: LocalStack, proxy: S3Proxy, unique: Callable[[str], str], fault: Notices | None, copies: int
 ) -> None:
     bucket, queue = unique("bucket"), unique("queue")
-    url = wire(stack.moto.endpoint_url, bucket, queue)
+    url = create_bucket_with_queue(stack.moto.endpoint_url, bucket, queue)
     with closing(s3_client(proxy.endpoint_url)) as s3, closing(sqs_client(proxy.endpoint_url)) as sqs:
         sqs.purge_queue(QueueUrl=url)
         for key in KEYS:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from infra.local.aws import wire
+from infra.local.aws import create_bucket_with_queue
 from infra.local.broker import Broker
 from tests.processes.flow import Flow
 from tests.processes.harness import A, B
@@ -137,7 +137,7 @@ def test_object_store_in_trouble(site: Site, proxy: S3Proxy, seconds: float) -> 
 def test_object_store_refuses_everything(site: Site, proxy: S3Proxy, seconds: float, reasons: Sequence[str]) -> None:
     """Each process is not ready and says why, until the store is back; one that is started meanwhile begins then."""
     other, queue = f"{site.name}-other", f"{site.name}-other-queue"
-    wire(site.stack.moto.endpoint_url, other, queue)
+    create_bucket_with_queue(site.stack.moto.endpoint_url, other, queue)
     through = {"endpoint_url": proxy.endpoint_url}
     with Flow(site) as flow:
         egress = site.egress("egress", {flow.topic: {}}, **through).start()

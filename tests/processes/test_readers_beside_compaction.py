@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql import SparkSession
 
-from infra.local.aws import wire
+from infra.local.aws import create_bucket_with_queue
 from infra.spark.driver import SparkDriver, SparkSettings
 from replicator.spark_source.source import register
 from tests.integration.on_spark import QUICK
@@ -84,7 +84,7 @@ def test_every_reader_gets_everything_once(site: Site, spark: SparkSession) -> N
 def ingress(site: Site, flow: Flow, name: str, reading: S3Proxy) -> Worker:
     """One of its own: group, topics and queue."""
     queue = f"{site.name}-{name}"
-    wire(site.stack.moto.endpoint_url, site.bucket, queue)
+    create_bucket_with_queue(site.stack.moto.endpoint_url, site.bucket, queue)
     return site.ingress(
         name,
         {"topic": flow.topic, "destination_topic": target(flow, name)},

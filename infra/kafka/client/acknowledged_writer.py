@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from formats.errors import BrokerUnavailable, TargetError
-from infra.kafka.client.errors import UNAUTHORISED, told, translate
+from infra.kafka.client.errors import UNAUTHORISED, describe_error, translate
 from infra.kafka.client.idempotent_producer import BY_KEY, IdempotentProducer
 from infra.runtime.lifecycle import Deadline
 
@@ -41,7 +41,7 @@ class AcknowledgedWriter:
                 doing = f"write to {self._topic}"
                 if failure.code() in UNAUTHORISED:
                     raise translate(failure, doing, needs="WRITE")
-                raise BrokerUnavailable(f"{doing}: {told(failure)}")
+                raise BrokerUnavailable(f"{doing}: {describe_error(failure)}")
         except (BrokerUnavailable, TargetError):
             self.close()  # records still queued must not arrive after those of the next call
             raise

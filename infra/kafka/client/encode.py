@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError, Message
 
 from infra.contracts.cluster import TopicPartition
-from infra.runtime.gc_pause import no_collection
+from infra.runtime.gc_pause import gc_paused
 
 PIECE_RECORDS = 4096  # length of the lists: long enough to amortise their cost, short enough to stay in the CPU cache
 NONE = -1  # a record without a timestamp
@@ -60,7 +60,7 @@ class UnsupportedTimestamps:
     first_timestamp_ms: int
 
 
-def pieces(batch: pa.RecordBatch, *, piece_bytes: int) -> Iterator[pa.RecordBatch]:
+def slices(batch: pa.RecordBatch, *, piece_bytes: int) -> Iterator[pa.RecordBatch]:
     """Slice the batch into pieces of about `piece_bytes`, at least one record each: `send` copies a piece at once."""
     rows = max(1, min(PIECE_RECORDS, piece_bytes * batch.num_rows // max(batch.nbytes, 1)))
     return (batch.slice(first, rows) for first in range(0, batch.num_rows, rows))
@@ -80,7 +80,7 @@ def send(
     up. In that case `send` returns False too, with any number of the first records queued. Raises KafkaException when
     the client rejects a record permanently; the records before it are queued.
     """
-    with no_collection():
+    with gc_paused():
         values: list[bytes | None] = piece.column("value").to_pylist()
         keys: list[bytes | None] = piece.column("key").to_pylist()
         timestamps: list[int] = _timestamps(piece).to_pylist()

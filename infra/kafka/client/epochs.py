@@ -26,7 +26,7 @@ def epoch_of(leader_epoch: int | None) -> int | None:
     return leader_epoch if leader_epoch is not None and leader_epoch >= 0 else None
 
 
-def truncation(error: KafkaError) -> Truncation | None:
+def parse_truncation(error: KafkaError) -> Truncation | None:
     """The truncation that `error` reports; None for any other error. The client uses one code for every offset from
     which it cannot continue; only the text says that the log was truncated and what the broker answered."""
     if error.code() != KafkaError._AUTO_OFFSET_RESET or TRUNCATED not in error.str():

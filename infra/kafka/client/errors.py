@@ -57,7 +57,7 @@ REFUSED = frozenset(
 )
 """Permanent: a retry gives the same answer."""
 
-UNREACHED = frozenset(
+UNREACHABLE = frozenset(
     {KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE, KafkaError._SSL}
 )
 """No broker answered, or none that uses the configured protocol."""
@@ -68,7 +68,7 @@ def error_of(error: KafkaException | KafkaError) -> KafkaError:
     return error.args[0] if isinstance(error, KafkaException) else error
 
 
-def told(error: KafkaException | KafkaError) -> str:
+def describe_error(error: KafkaException | KafkaError) -> str:
     """`NAME (text)`, for a log line or the end of a message."""
     inner = error_of(error)
     return f"{inner.name()} ({inner.str()})"
@@ -98,13 +98,13 @@ def translate(error: KafkaException | KafkaError, doing: str, needs: str = "DESC
     """Our error for the client's. `doing`: what was tried and where, as in `list offsets of orders/3`. `needs`: the
     operation that an ACL must allow for it, on the topic or group that the error is about."""
     inner = error_of(error)
-    message = f"{doing}: {told(inner)}"
+    message = f"{doing}: {describe_error(inner)}"
     if inner.code() in UNAUTHORISED:
         return TargetError(f"{message}; {remedy(inner, needs)}")
     if inner.code() in FENCED:
         return OwnershipLost(f"{message}. Another member took over; this one must join again")
     if inner.code() in REFUSED:
         return TargetError(message)
-    if inner.code() in UNREACHED:
+    if inner.code() in UNREACHABLE:
         return BrokerUnavailable(f"{message}. No broker answered: check bootstrap.servers and security.protocol")
     return BrokerUnavailable(message)

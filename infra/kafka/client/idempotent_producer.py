@@ -25,7 +25,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from formats.errors import ConfigError
 from infra.contracts.producer import TargetRun
-from infra.kafka.client.encode import DeliveryCallback, Produce, pieces, send
+from infra.kafka.client.encode import DeliveryCallback, Produce, send, slices
 from infra.kafka.client.log import client_log
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import ERROR, NEXT
@@ -163,7 +163,7 @@ class IdempotentProducer(Generic[FailureOwner]):
         report = self.reporter(owner)
         try:
             for batch in run.batches:
-                for piece in pieces(batch, piece_bytes=memory_bytes // 8):
+                for piece in slices(batch, piece_bytes=memory_bytes // 8):
                     self.serve(timedelta())
                     while may_continue() and len(self) >= most:
                         self.serve(SLICE)

@@ -46,7 +46,7 @@ def placement_properties(given: Mapping[str, str], *, group_id: str) -> dict[str
     return {**small, **_merged(given, pinned)}
 
 
-def refreshed(given: Mapping[str, str], every: timedelta) -> dict[str, str]:
+def with_metadata_refresh(given: Mapping[str, str], every: timedelta) -> dict[str, str]:
     """Add the interval at which a member refreshes metadata, which is how it learns of new partitions of a subscribed
     topic. The client's default is five minutes, and subscribing to the same topics again sends no request (seen)."""
     milliseconds = min(max(int(every / timedelta(milliseconds=1)), SHORTEST_REFRESH_MS), LONGEST_REFRESH_MS)

@@ -45,7 +45,7 @@ def limits_ms(configs: Mapping[str, str]) -> tuple[int, int]:
     return (both if before == NO_LIMIT else before, both if after == NO_LIMIT else after)
 
 
-def for_older(configs: Mapping[str, str]) -> Mapping[str, str] | None:
+def configs_before_3_6(configs: Mapping[str, str]) -> Mapping[str, str] | None:
     """The same configs for a Kafka before 3.6; None if nothing has to change, or if the limits cannot be expressed."""
     limits = {configs[name] for name in (BEFORE, AFTER) if name in configs}
     if len(limits) != 1:

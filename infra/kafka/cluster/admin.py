@@ -25,8 +25,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs h
 from formats.errors import BrokerUnavailable, TargetError
 from infra.contracts.cluster import LogEnds, TopicFacts, TopicPartition, Watermarks
 from infra.kafka.client.epochs import epoch_of
-from infra.kafka.client.errors import error_of, told, translate
-from infra.kafka.client.topic_configs import AFTER, BEFORE, for_older
+from infra.kafka.client.errors import describe_error, error_of, translate
+from infra.kafka.client.topic_configs import AFTER, BEFORE, configs_before_3_6
 from infra.kafka.cluster.admin_connection import FIRST_CONTACT, AdminConnection
 from infra.runtime.lifecycle import Deadline, Stop
 
@@ -132,7 +132,7 @@ class KafkaAdmin:
         try:
             self._connection.wait(futures[name], doing)
         except KafkaException as error:
-            if _unknown_limits(error) and (older := for_older(configs)) is not None:
+            if _unknown_limits(error) and (older := configs_before_3_6(configs)) is not None:
                 return self._create(name, partitions, replicas, older, only_check=only_check)
             if error_of(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise translate(error, doing, needs="CREATE") from error
@@ -233,7 +233,7 @@ class KafkaAdmin:
             if error_of(error).code() in ABSENT:
                 return None
             if error_of(error).code() == KafkaError._NOENT:
-                raise LeaderNotFound(told(error)) from error
+                raise LeaderNotFound(describe_error(error)) from error
             raise translate(error, doing, needs) from error
 
 

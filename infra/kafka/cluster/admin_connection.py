@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from formats.errors import BrokerUnavailable, ConfigError
 from infra.kafka.client.admin_answers import ANSWERS_WITHIN, CONNECTED, refresh_metadata
-from infra.kafka.client.errors import UNREACHED, error_of
+from infra.kafka.client.errors import UNREACHABLE, error_of
 from infra.kafka.client.log import client_log
 from infra.kafka.cluster.unreachable import Unreachable, parse_failure
 from infra.runtime.lifecycle import Deadline
@@ -69,7 +69,7 @@ class AdminConnection:
             except FutureTimeout:
                 pass
             except KafkaException as error:
-                if error_of(error).code() not in UNREACHED:
+                if error_of(error).code() not in UNREACHABLE:
                     self._answered()
                     raise
                 self.client.poll(0)

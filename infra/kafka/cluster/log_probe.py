@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from formats.log_point import LogPoint
 from formats.records.milliseconds import time_of_ms
 from infra.contracts.cluster import LogEnds, LogTruncated, TopicPartition
-from infra.kafka.client.epochs import truncation
+from infra.kafka.client.epochs import parse_truncation
 from infra.kafka.client.errors import PARTITION_EOF, translate
 from infra.kafka.client.log import client_log
 from infra.kafka.client.properties import lookup_properties
@@ -66,7 +66,7 @@ class KafkaLogProbe:
             error = message.error()
             if error is None or error.code() == PARTITION_EOF:  # the client fetches only once the point is confirmed
                 found[partition] = None
-            elif (answer := truncation(error)) is not None and answer.point == points[partition]:
+            elif (answer := parse_truncation(error)) is not None and answer.point == points[partition]:
                 found[partition] = LogTruncated(partition, points[partition], answer.end_offset, error.str())
         return found
 

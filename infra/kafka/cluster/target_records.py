@@ -18,7 +18,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from formats.errors import TargetError
 from infra.contracts.cluster import Occupancy, TopicPartition, Watermarks
-from infra.kafka.client.errors import told, translate
+from infra.kafka.client.errors import describe_error, translate
 from infra.kafka.client.log import client_log
 from infra.kafka.client.properties import lookup_properties
 from infra.kafka.cluster.admin import KafkaAdmin
@@ -95,4 +95,4 @@ def _answer(message: Message, mark: Watermarks) -> Occupancy | None:
     problem = translate(KafkaException(error), f"read {message.topic()}/{message.partition()}", needs="READ")
     if isinstance(problem, TargetError):
         return Occupancy(None, str(problem))
-    return Occupancy(None, told(error))
+    return Occupancy(None, describe_error(error))

@@ -24,7 +24,7 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import PartitionFailed, Run
 from infra.kafka.client.epochs import epoch_of
 from infra.kafka.client.errors import PARTITION_EOF
-from infra.runtime.gc_pause import no_collection
+from infra.runtime.gc_pause import gc_paused
 
 UNDECODABLE_HEADER = "UNDECODABLE_HEADER"
 
@@ -153,7 +153,7 @@ def _headers(partition: TopicPartition, messages: Sequence[Message]) -> tuple[li
     """Headers of each message, up to the first that the client cannot deliver."""
     headers: list[object] = []
     try:
-        with no_collection():
+        with gc_paused():
             headers.extend(map(Message.headers, messages))  # on failure, the headers before it stay in the list
     except (SystemError, UnicodeDecodeError) as error:
         offset = messages[len(headers)].offset()

@@ -28,7 +28,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 from formats.errors import OwnershipLost
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import ConsumerDisturbed, GroupListener
-from infra.kafka.client.errors import UNAUTHORISED, told, translate
+from infra.kafka.client.errors import UNAUTHORISED, describe_error, translate
 from infra.kafka.client.log import client_log
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import ERROR, NEXT
@@ -102,7 +102,7 @@ class Membership:
         """Like the client's method: waits the whole `timeout` if there are fewer than `count` messages. After a failure
         the result is empty, and `disturbances` reports it. Raises OwnershipLost when this member can never continue."""
         if self._fatal is not None:
-            self._end(told(self._fatal))
+            self._end(describe_error(self._fatal))
         if self._subscribe_later is not None and not self._joining_again:
             self._subscribe(self._subscribe_later)
         try:
@@ -225,7 +225,7 @@ class Membership:
             self._trouble_lasts = Deadline(TROUBLE_LASTS)
         if error.fatal() or error.code() == KafkaError._FATAL:  # an error from `consume` lacks the flag
             self._fatal = error
-            log.error("broker_error", extra={ERROR: told(error)})
+            log.error("broker_error", extra={ERROR: describe_error(error)})
 
 
 def _ours(partitions: Sequence[ClientPartition]) -> frozenset[TopicPartition]:

@@ -19,7 +19,7 @@ from formats.records.statistics import within
 from formats.segment import OffsetRange
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import PartitionFailed
-from infra.kafka.client.errors import UNAUTHORISED, told, translate
+from infra.kafka.client.errors import UNAUTHORISED, describe_error, translate
 from infra.kafka.client.log import client_log
 from infra.kafka.consumer.decode import convert, items
 from infra.kafka.internal_topics.topic_log import READER
@@ -98,8 +98,8 @@ def _passed(partition: TopicPartition, at: int, message: Any, error: KafkaError)
     if error.retriable() or error.code() in passing:
         return at
     if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-        raise TargetError(f"{partition} does not hold offset {at} any more: {told(error)}")
+        raise TargetError(f"{partition} does not hold offset {at} any more: {describe_error(error)}")
     doing = f"read {partition} from offset {at}"
     if error.code() in UNAUTHORISED:
         raise translate(error, doing, needs="READ")
-    raise TargetError(f"{doing}: {told(error)}")
+    raise TargetError(f"{doing}: {describe_error(error)}")

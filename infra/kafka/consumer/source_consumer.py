@@ -36,8 +36,8 @@ from formats.errors import OwnershipLost
 from formats.log_point import LogPoint
 from infra.contracts.cluster import Committed, LogTruncated, TopicPartition
 from infra.contracts.consumer import Fetched, GroupListener, PartitionFailed, Reached, Run
-from infra.kafka.client.epochs import Truncation, epoch_of, truncation
-from infra.kafka.client.errors import PARTITION_EOF, remedy, told, translate
+from infra.kafka.client.epochs import Truncation, epoch_of, parse_truncation
+from infra.kafka.client.errors import PARTITION_EOF, describe_error, remedy, translate
 from infra.kafka.client.properties import lookup_properties, source_properties
 from infra.kafka.cluster.group_offsets import GroupOffsets
 from infra.kafka.consumer.decode import Item, convert, items
@@ -153,7 +153,7 @@ class KafkaSourceConsumer:
         except KafkaException as error:
             if wait is not None:
                 raise translate(error, f"commit offsets of group {self._group_id}", needs="READ") from error
-            self._commit_answers.update(dict.fromkeys(offsets, told(error)))
+            self._commit_answers.update(dict.fromkeys(offsets, describe_error(error)))
             return
         if wait is not None:
             self._offsets.wait_for(offsets, wait)
@@ -295,7 +295,7 @@ class KafkaSourceConsumer:
                 state.point = self._position(partition, offset) or state.point
             exact = state.point is not None and state.point.next_offset == offset
             return (Reached(partition, offset, state.point.leader_epoch if state.point and exact else None),)
-        if (found := truncation(error)) is not None:
+        if (found := parse_truncation(error)) is not None:
             return self._truncated(partition, state, found, error)
         if error.code() == KafkaError._AUTO_OFFSET_RESET and offset < state.next_offset:
             if state.point is not None and state.point.next_offset == offset:
@@ -305,7 +305,12 @@ class KafkaSourceConsumer:
         self._stop(partition, state)
         log.warning(
             "partition_refused",
-            extra={TOPIC: partition.topic, PARTITION: partition.partition, OFFSET: offset, ERROR: told(error)},
+            extra={
+                TOPIC: partition.topic,
+                PARTITION: partition.partition,
+                OFFSET: offset,
+                ERROR: describe_error(error),
+            },
         )
         if error.code() == KafkaError._AUTO_OFFSET_RESET:
             reason = f"{error.str()}: wanted offset {offset}, the log holds {self._bounds(partition)}"
@@ -331,7 +336,7 @@ class KafkaSourceConsumer:
                 OFFSET: point.next_offset,
                 LEADER_EPOCH: point.leader_epoch,
                 END: found.end_offset,
-                ERROR: told(error),
+                ERROR: describe_error(error),
             },
         )
         return (LogTruncated(partition, point, found.end_offset, error.str()),)
@@ -359,7 +364,7 @@ class KafkaSourceConsumer:
                 ClientPartition(partition.topic, partition.partition), timeout=WATERMARK_TIMEOUT.total_seconds()
             )
         except KafkaException as error:
-            return f"an unknown range ({told(error)})"
+            return f"an unknown range ({describe_error(error)})"
         return f"[{low},{high})"
 
     def _stop(self, partition: TopicPartition, state: PartitionState) -> None:
@@ -380,7 +385,7 @@ class KafkaSourceConsumer:
                 except KafkaException as error:
                     log.warning(
                         "seek_failed",
-                        extra={TOPIC: partition.topic, PARTITION: partition.partition, ERROR: told(error)},
+                        extra={TOPIC: partition.topic, PARTITION: partition.partition, ERROR: describe_error(error)},
                     )
                 else:
                     state.mode = Mode.READING
@@ -415,7 +420,7 @@ class KafkaSourceConsumer:
     def _on_commit(self, error: KafkaError | None, partitions: list[ClientPartition]) -> None:
         for partition in partitions:
             problem = partition.error or error
-            reason = told(problem) if problem is not None else ""
+            reason = describe_error(problem) if problem is not None else ""
             self._commit_answers[TopicPartition(partition.topic, partition.partition)] = reason
 
 

@@ -30,7 +30,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from formats.errors import BrokerUnavailable
 from infra.kafka.client.admin_answers import ANSWERS_WITHIN, CONNECTED, answer_of, refresh_metadata
-from infra.kafka.client.errors import told, translate
+from infra.kafka.client.errors import describe_error, translate
 from infra.kafka.client.log import client_log
 from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import ERROR, NEXT, TOPIC
@@ -170,7 +170,9 @@ class TopicLog:
         if error.code() == KafkaError._PARTITION_EOF and partition is not None and offset is not None:
             self._passed(partition, offset)
         elif error.code() in LOST:
-            raise PositionLost(f"{self._topic}/{partition} does not hold offset {offset} any more: {told(error)}")
+            raise PositionLost(
+                f"{self._topic}/{partition} does not hold offset {offset} any more: {describe_error(error)}"
+            )
         elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
             self._is_refused = True
             raise translate(error, f"read {self._topic}", needs="READ")
@@ -178,7 +180,10 @@ class TopicLog:
             pass  # the client looks up the coordinator of a group that it never joins
         elif error.name() != self._trouble:  # log once, until records arrive again
             self._trouble = error.name()
-            log.warning("log_not_readable", extra={TOPIC: self._topic, ERROR: told(error), NEXT: "nothing, if it ends"})
+            log.warning(
+                "log_not_readable",
+                extra={TOPIC: self._topic, ERROR: describe_error(error), NEXT: "nothing, if it ends"},
+            )
 
     def _check(self) -> None:
         """Check that the topic is still the same: a request is sent by one call, and its answer evaluated by a later
@@ -198,7 +203,7 @@ class TopicLog:
         try:
             description = answer.result()
         except KafkaException as error:
-            log.info("log_not_described", extra={TOPIC: self._topic, ERROR: told(error)})
+            log.info("log_not_described", extra={TOPIC: self._topic, ERROR: describe_error(error)})
             return
         if str(description.topic_id) != self._facts.topic_id:
             raise PositionLost(f"{self._topic} was deleted and created again")

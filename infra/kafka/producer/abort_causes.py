@@ -20,9 +20,9 @@ from confluent_kafka import KafkaError
 
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed
-from infra.kafka.client.errors import FENCED, told
+from infra.kafka.client.errors import FENCED, describe_error
 from infra.kafka.client.idempotent_producer import SECONDARY
-from infra.kafka.producer.rejections import BatchSizes, refuses_writer, run_failed
+from infra.kafka.producer.rejections import BatchSizes, run_failed, writer_rejection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Abort:
     reason: str = ""  # for the partitions that did not cause it
 
 
-def blamed(abort: Abort, sizes: BatchSizes) -> Sequence[RunFailed]:
+def attribute_failures(abort: Abort, sizes: BatchSizes) -> Sequence[RunFailed]:
     """One failure for each partition. Raises WriterRefused when the cause is the writer and no partition."""
     named = {p: error for p, error in abort.failures.items() if error.code() not in SECONDARY}
     if named:
@@ -45,7 +45,7 @@ def blamed(abort: Abort, sizes: BatchSizes) -> Sequence[RunFailed]:
         if abort.stalled:
             found |= {p: _stalled(p, abort) for p in abort.failures.keys() - named.keys()}
         return [found.get(p) or _unaffected(p, abort) for p in abort.partitions]
-    if (refused := refuses_writer(abort.cause, "deliver")) is not None:
+    if (refused := writer_rejection(abort.cause, "deliver")) is not None:
         raise refused
     if abort.cause is not None and abort.cause.code() in FENCED:
         return _all(abort, FailureKind.RETRY_LATER, "ABORTED", abort.reason)  # caused by the group, not by a topic
@@ -70,7 +70,7 @@ def _failure(abort: Abort, partition: TopicPartition, error: KafkaError, sizes: 
 
 
 def _stalled(partition: TopicPartition, abort: Abort) -> RunFailed:
-    cause = f" ({told(abort.cause)})" if abort.cause is not None else ""
+    cause = f" ({describe_error(abort.cause)})" if abort.cause is not None else ""
     reason = f"{abort.stalled}{cause}: does the partition lack a leader, or replicas (min.insync.replicas)?"
     return RunFailed(partition, "STALLED", reason, FailureKind.STALLED)
 

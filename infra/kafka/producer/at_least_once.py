@@ -34,7 +34,7 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.client.idempotent_producer import SECONDARY, IdempotentProducer, producer_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
-from infra.kafka.producer.rejections import BATCH_BYTES, BatchSizes, refuses_checkpoints, refuses_writer, run_failed
+from infra.kafka.producer.rejections import BATCH_BYTES, BatchSizes, checkpoint_rejection, run_failed, writer_rejection
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
 
@@ -123,7 +123,7 @@ class AtLeastOnceWriter:
         producer.refused_here.clear()
         causes = self._settle(producer, wait)
         named = {p for p, cause in causes.items() if cause.code() not in SECONDARY}
-        if causes and not named and (refused := refuses_writer(producer.fatal, "deliver")) is not None:
+        if causes and not named and (refused := writer_rejection(producer.fatal, "deliver")) is not None:
             raise refused
         found: dict[TopicPartition, RunFailed] = {}
         for partition, cause in causes.items():
@@ -141,7 +141,7 @@ class AtLeastOnceWriter:
         duplicated by the next attempt. Raises WriterRefused."""
         topic = self._checkpoint_topic
         if self._doubts_checkpoints:
-            refused = refuses_checkpoints(producer.topic_error(topic, within=ASK_WITHIN), topic)
+            refused = checkpoint_rejection(producer.topic_error(topic, within=ASK_WITHIN), topic)
             if refused is not None:
                 raise refused
 
@@ -160,7 +160,7 @@ class AtLeastOnceWriter:
                 )
         failures = self._settle(producer, wait)
         for error in failures.values():
-            if (refused := refuses_checkpoints(error, topic)) is not None:
+            if (refused := checkpoint_rejection(error, topic)) is not None:
                 self._doubts_checkpoints = True
                 raise refused
         self._doubts_checkpoints &= bool(failures)

@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError
 from formats.errors import WriterRefused
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed
-from infra.kafka.client.errors import CREDENTIALS, told
+from infra.kafka.client.errors import CREDENTIALS, describe_error
 from infra.runtime.log_fields import BYTES, REASON, TOPIC
 
 BATCH_BYTES = (1_000_000, 50_000, 1)
@@ -39,7 +39,7 @@ class Rejection:
 
 _CLIENT = "the broker and the client are incompatible: see the README for the supported versions"
 
-REFUSALS: Mapping[int, Rejection] = {
+REJECTIONS: Mapping[int, Rejection] = {
     KafkaError.MSG_SIZE_TOO_LARGE: Rejection(
         RejectionScope.RECORD, "raise the topic's max.message.bytes and the producer's message.max.bytes"
     ),
@@ -83,25 +83,25 @@ log = logging.getLogger(__name__)
 def run_failed(partition: TopicPartition, error: KafkaError, *, prefix: str = "") -> RunFailed:
     """The failure of a partition that caused `error`. Raises WriterRefused when the writer is rejected and not the
     partition."""
-    refusal = REFUSALS.get(error.code())
+    refusal = REJECTIONS.get(error.code())
     if refusal is None:
         return RunFailed(partition, error.name(), f"{prefix}{error.str()}", FailureKind.RETRY_LATER)
     if refusal.about is RejectionScope.WRITER:
-        raise WriterRefused(f"{prefix}{told(error)}: {refusal.remedy}")
+        raise WriterRefused(f"{prefix}{describe_error(error)}: {refusal.remedy}")
     fate = FailureKind.REJECTED if refusal.about is RejectionScope.RECORD else FailureKind.DENIED
     where = f" ({partition.topic})" if refusal.about is RejectionScope.TOPIC else ""
     return RunFailed(partition, error.name(), f"{prefix}{error.str()}; {refusal.remedy}{where}", fate)
 
 
-def refuses_writer(error: KafkaError | None, doing: str) -> WriterRefused | None:
+def writer_rejection(error: KafkaError | None, doing: str) -> WriterRefused | None:
     """The error of a rejected writer; None when the cause is another one, or may be temporary."""
-    refusal = REFUSALS.get(error.code()) if error is not None else None
+    refusal = REJECTIONS.get(error.code()) if error is not None else None
     if error is None or refusal is None or refusal.about is not RejectionScope.WRITER:
         return None
-    return WriterRefused(f"{doing}: {told(error)}: {refusal.remedy}")
+    return WriterRefused(f"{doing}: {describe_error(error)}: {refusal.remedy}")
 
 
-def refuses_checkpoints(error: KafkaError | None, topic: str) -> WriterRefused | None:
+def checkpoint_rejection(error: KafkaError | None, topic: str) -> WriterRefused | None:
     """The same for a record of the checkpoint topic, without which nothing is delivered."""
     if error is None:
         return None
@@ -111,10 +111,10 @@ def refuses_checkpoints(error: KafkaError | None, topic: str) -> WriterRefused |
             "Create it again, compacted and with one partition. Partitions being delivered continue at their position; "
             "for the others seed the position (`replicator checkpoints seed`) before ingress is started again"
         )
-    refusal = REFUSALS.get(error.code())
+    refusal = REJECTIONS.get(error.code())
     if refusal is None:
         return None
-    return WriterRefused(f"the checkpoint topic {topic} rejects checkpoints: {told(error)}: {refusal.remedy}")
+    return WriterRefused(f"the checkpoint topic {topic} rejects checkpoints: {describe_error(error)}: {refusal.remedy}")
 
 
 @dataclass(slots=True)

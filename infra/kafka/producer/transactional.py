@@ -38,12 +38,12 @@ from formats.messages.delivery_checkpoint import (
 )
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
-from infra.kafka.client.errors import told
+from infra.kafka.client.errors import describe_error
 from infra.kafka.client.idempotent_producer import SECONDARY, SLICE, IdempotentProducer, transactional_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
-from infra.kafka.producer.abort_causes import Abort, blamed
+from infra.kafka.producer.abort_causes import Abort, attribute_failures
 from infra.kafka.producer.ownership import Owner
-from infra.kafka.producer.rejections import BATCH_BYTES, BatchSizes, refuses_checkpoints, refuses_writer
+from infra.kafka.producer.rejections import BATCH_BYTES, BatchSizes, checkpoint_rejection, writer_rejection
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
 
@@ -188,7 +188,7 @@ class TransactionalWriter:
         )
         if self._doubts_checkpoints:
             topic = self._checkpoint_topic
-            if (refused := refuses_checkpoints(producer.topic_error(topic, within=STEP), topic)) is not None:
+            if (refused := checkpoint_rejection(producer.topic_error(topic, within=STEP), topic)) is not None:
                 raise refused
         try:
             with durable(Step.BEGIN_TRANSACTION):
@@ -196,7 +196,7 @@ class TransactionalWriter:
         except _Refused as error:
             self._renew(batch_size_class, producer)
             doing = "begin a transaction"
-            raise refuses_writer(error.cause, doing) or BrokerUnavailable(f"{doing}: {error}") from error
+            raise writer_rejection(error.cause, doing) or BrokerUnavailable(f"{doing}: {error}") from error
         return producer
 
     def _connect(self, batch_size_class: int, should_stop: Callable[[], bool]) -> _Transactions:
@@ -211,7 +211,7 @@ class TransactionalWriter:
                 f"transactional id {self._id}.{batch_size_class}",
                 error.cause if isinstance(error, _Refused) else None,
             )
-            raise refuses_writer(cause, doing) or BrokerUnavailable(f"{doing}: {error}") from error
+            raise writer_rejection(cause, doing) or BrokerUnavailable(f"{doing}: {error}") from error
         if self._owner is not None:
             try:
                 self._owner.confirm()
@@ -283,9 +283,9 @@ class TransactionalWriter:
         except _Refused as error:
             named = producer.failures.get(CHECKPOINTS)
             cause = named if named is not None and named.code() not in SECONDARY else error.cause or producer.cause()
-            refused = refuses_checkpoints(cause, topic) or refuses_writer(cause, "deliver")
+            refused = checkpoint_rejection(cause, topic) or writer_rejection(cause, "deliver")
             # a record for a topic that does not exist stays in the client until its transaction times out
-            refused = refused or refuses_checkpoints(producer.topic_error(topic, within=STEP), topic)
+            refused = refused or checkpoint_rejection(producer.topic_error(topic, within=STEP), topic)
             raise _CheckpointsRefused(f"cannot write checkpoints to {topic}: {error}", refused) from error
 
     def _aborted(
@@ -308,9 +308,9 @@ class TransactionalWriter:
             refused_here=refused_here,
             stalled=f"no acknowledgement for {STALLED_AFTER}" if stalled else "",
             cause=cause,
-            reason=str(error) if cause is None else told(cause),
+            reason=str(error) if cause is None else describe_error(cause),
         )
-        return blamed(abort, self._sizes)
+        return attribute_failures(abort, self._sizes)
 
 
 def _partitions(runs: Mapping[CheckpointKey, TargetRun]) -> Sequence[TopicPartition]:
@@ -416,9 +416,9 @@ class _Transactions(IdempotentProducer[TopicPartition]):
     def _refuse_failures(self) -> None:
         if self.failures:
             owner, cause = next(iter(self.failures.items()))
-            raise _Refused(f"{owner}: {told(cause)}")
+            raise _Refused(f"{owner}: {describe_error(cause)}")
         if self.fatal is not None:
-            raise _Refused(told(self.fatal), abortable=False, cause=self.fatal)
+            raise _Refused(describe_error(self.fatal), abortable=False, cause=self.fatal)
 
     def _bounded(self, call: Callable[[], object], should_stop: Callable[[], bool], *, within: timedelta) -> None:
         """`_until` with a time limit. The client's own timeouts do not always hold: after the connection to a
@@ -454,8 +454,8 @@ class _Transactions(IdempotentProducer[TopicPartition]):
                 error = raised.args[0]
                 if error.fatal():
                     self._set_fatal(raised)
-                    raise _Refused(told(error), abortable=False, cause=error) from raised
+                    raise _Refused(describe_error(error), abortable=False, cause=error) from raised
                 if error.txn_requires_abort() or not error.retriable():
-                    raise _Refused(told(error), abortable=error.txn_requires_abort(), cause=error) from raised
+                    raise _Refused(describe_error(error), abortable=error.txn_requires_abort(), cause=error) from raised
                 if should_stop():
-                    raise BrokerUnavailable(told(error)) from raised
+                    raise BrokerUnavailable(describe_error(error)) from raised

@@ -8,7 +8,7 @@ import pytest
 
 from egress.topics.claims import Blocked, ClaimedTopic, TopicClaims, adopt
 from formats.control.claim import TopicClaim
-from formats.control.keys import place_key
+from formats.control.keys import claim_key
 from formats.errors import StoreUnavailable, TargetError
 from infra.archive.control import ControlStore
 from infra.contracts.cluster import TopicFacts
@@ -126,7 +126,7 @@ def test_a_store_without_an_answer_claims_nothing(archive: Archive) -> None:
 
 
 def test_a_claim_that_cannot_be_read_is_not_the_absence_of_one(archive: Archive) -> None:
-    archive.put(place_key("data", "a", "t"), b"{}")
+    archive.put(claim_key("data", "a", "t"), b"{}")
     assert "replicator adopt t" in archive.refusal("one")
     assert archive.control.places("a") == ["t"]
 

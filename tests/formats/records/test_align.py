@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from formats.records.align import alongside
+from formats.records.align import compare_streams
 from formats.records.digest import digest_of
 from tests.formats.sample_records import Row, batch_of, cuts, sample_rows, split
 
@@ -29,7 +29,7 @@ def moved(rows: list[Row]) -> list[Row]:
 @given(cuts, cuts, st.integers(0, COUNT))
 def test_a_copy_is_equal(first: list[int], second: list[int], count: int) -> None:
     copy = moved(ROWS[:count])
-    found = alongside(read(ROWS[:count], first), read(copy, second))
+    found = compare_streams(read(ROWS[:count], first), read(copy, second))
     assert (found.same, found.difference) == (count, None)
     assert (found.first.count, found.second.count) == (count, count)
     if count:
@@ -45,7 +45,7 @@ def test_the_first_record_that_differs_is_named(first: list[int], second: list[i
     if copy[at][column] == other:
         other = b"one more"
     copy[at] = {**copy[at], column: other}
-    found = alongside(read(ROWS, first), read(copy, second))
+    found = compare_streams(read(ROWS, first), read(copy, second))
     assert found.difference is not None
     assert (found.same, found.difference.first_offset, found.difference.second_offset) == (at, at, 1_000 + 3 * at)
     assert found.difference.column == column
@@ -56,10 +56,10 @@ def test_the_first_record_that_differs_is_named(first: list[int], second: list[i
 @settings(deadline=None)
 @given(cuts, cuts, st.integers(0, COUNT - 1))
 def test_the_one_that_ends_early_is_named(first: list[int], second: list[int], count: int) -> None:
-    short = alongside(read(ROWS, first), read(moved(ROWS[:count]), second))
+    short = compare_streams(read(ROWS, first), read(moved(ROWS[:count]), second))
     assert short.difference is not None
     assert (short.same, short.difference.first_offset, short.difference.second_offset) == (count, count, None)
-    long = alongside(read(ROWS[:count], first), read(moved(ROWS), second))
+    long = compare_streams(read(ROWS[:count], first), read(moved(ROWS), second))
     assert long.difference is not None
     assert (long.same, long.difference.first_offset) == (count, None)
     assert long.difference.text == f"the second goes on at offset {1_000 + 3 * count} where the first ends"

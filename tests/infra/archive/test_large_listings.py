@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import pytest
 
 from formats.segment import OffsetRange
-from infra.archive.forward_listing import BACK, MOST, ahead, all_ahead, covered
+from infra.archive.forward_listing import MAX_AFTER, SEGMENTS_BEFORE, ahead, all_ahead, covered
 from infra.archive.segments import SegmentStore
 from tests.fakes.lazy_archive import PAGE, LazyArchive, source
 
@@ -41,7 +41,7 @@ def test_a_listing_from_the_position_on(levels: dict[int, tuple[int, int]], posi
     with at_most(seconds=1, mib=50):
         first = ahead(store, source(), position)
     assert objects.requests <= 20 * len(levels)
-    assert len(first.infos) <= (MOST + BACK) * len(levels)
+    assert len(first.infos) <= (MAX_AFTER + SEGMENTS_BEFORE) * len(levels)
     objects.requests = objects.keys = 0
     again = ahead(store, source(), position, reach=first.reach)
     assert [info.segment for info in again.infos] == [info.segment for info in first.infos]
@@ -60,7 +60,7 @@ def test_a_thousand_partitions_are_listed_again_within_an_interval() -> None:
     for p in range(partitions):
         ahead(store, source(p), count * LENGTH, reach=reach)
     assert objects.requests <= 4 * partitions  # 8 at a time, 50 ms each: 25 s of the five minutes
-    assert objects.keys <= 2 * BACK * partitions
+    assert objects.keys <= 2 * SEGMENTS_BEFORE * partitions
 
 
 @pytest.mark.cpu
@@ -87,6 +87,6 @@ def test_many_small_segments_before_a_long_range_without_any() -> None:
     store = SegmentStore(objects, "data")  # type: ignore[arg-type]
     found = ahead(store, source(), 2**40)
     assert found.infos == []
-    assert found.reach[0] < 2**40 - MILLION + 2 * BACK
+    assert found.reach[0] < 2**40 - MILLION + 2 * SEGMENTS_BEFORE
     assert objects.requests < 100
     assert objects.keys < 60 * PAGE

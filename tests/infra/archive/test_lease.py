@@ -11,7 +11,7 @@ from datetime import timedelta
 import pytest
 
 from formats.control.quarantine import Quarantined
-from infra.archive.lease import NAME, LeaseTaken, held, this_process
+from infra.archive.lease import NAME, LeaseTaken, hold_lease, this_process
 from infra.local.waiting import wait_until
 from tests.compaction.archive import T0, Archive
 from tests.formats.sample_records import SOURCE, segment
@@ -22,11 +22,11 @@ SPAN = timedelta(minutes=5)
 
 def test_one_owner_holds_the_lease_and_tokens_grow() -> None:
     archive = Archive()
-    with held(archive.control, REGION, "one", archive, SPAN) as first:
+    with hold_lease(archive.control, REGION, "one", archive, SPAN) as first:
         with pytest.raises(LeaseTaken, match=r"one works on the archive of eu-1, until 2026-03-05T00:05:00"):
-            held(archive.control, REGION, "two", archive, SPAN).__enter__()
+            hold_lease(archive.control, REGION, "two", archive, SPAN).__enter__()
         assert archive.control.lease(REGION, NAME) == first
-    with held(archive.control, REGION, "two", archive, SPAN) as second:
+    with hold_lease(archive.control, REGION, "two", archive, SPAN) as second:
         assert second.token > first.token
     assert len(list(archive.memory.list("data/eu-1/_control/v1/leases/"))) == 1
 
@@ -36,15 +36,15 @@ def test_a_dead_owners_lease_is_taken_over_when_it_expired() -> None:
     dead = archive.control.take_lease(REGION, NAME, "dead", now=archive.now(), span=SPAN)
     archive.time += SPAN - timedelta(seconds=1)
     with pytest.raises(LeaseTaken):
-        held(archive.control, REGION, "next", archive, SPAN).__enter__()
+        hold_lease(archive.control, REGION, "next", archive, SPAN).__enter__()
     archive.time += timedelta(seconds=1)
-    with held(archive.control, REGION, "next", archive, SPAN) as lease:
+    with hold_lease(archive.control, REGION, "next", archive, SPAN) as lease:
         assert lease.token == dead.token + 1
 
 
 def test_the_lease_is_renewed_while_the_body_runs() -> None:
     archive = Archive()
-    with held(archive.control, REGION, "one", archive, timedelta(milliseconds=30)) as lease:
+    with hold_lease(archive.control, REGION, "one", archive, timedelta(milliseconds=30)) as lease:
 
         def renewed() -> bool:
             now = archive.control.lease(REGION, NAME)
@@ -73,9 +73,9 @@ def test_the_lease_of_a_dead_process_of_this_host_is_taken_at_once() -> None:
     host = socket.gethostname()
     for owner in (f"{host}:{gone.pid}:a", f"{host}:{os.getpid()}:an earlier life of this container"):
         archive.control.take_lease(REGION, NAME, owner, now=archive.now(), span=SPAN)
-        with held(archive.control, REGION, this_process(), archive, SPAN) as lease:
+        with hold_lease(archive.control, REGION, this_process(), archive, SPAN) as lease:
             assert lease.owner != owner
     for owner in (f"{host}:{os.getppid()}:a", f"elsewhere:{gone.pid}:a", "something else"):
         archive.control.take_lease(REGION, NAME, owner, now=archive.now(), span=SPAN, is_dead=lambda _: True)
         with pytest.raises(LeaseTaken):
-            held(archive.control, REGION, this_process(), archive, SPAN).__enter__()
+            hold_lease(archive.control, REGION, this_process(), archive, SPAN).__enter__()

@@ -11,7 +11,7 @@ import pytest
 from formats.control.gap import RecordedGap
 from formats.errors import SegmentNotFound
 from formats.segment import OffsetRange, SourcePartition
-from infra.archive.control import LOOKS, ControlStore
+from infra.archive.control import LIST_ATTEMPTS, ControlStore
 from infra.storage.memory_and_folder import MemoryObjectStore
 
 SOURCE = SourcePartition("a", "t", 0)
@@ -46,7 +46,7 @@ def objects() -> Joining:
     return objects
 
 
-@pytest.mark.parametrize("gone", range(LOOKS))
+@pytest.mark.parametrize("gone", range(LIST_ATTEMPTS))
 def test_gaps_joined_meanwhile_are_listed_again(objects: Joining, gone: int) -> None:
     objects.gone = gone
     assert ControlStore(objects, "data").gaps(SOURCE) == [GAP]
@@ -71,4 +71,4 @@ def test_a_gap_that_is_always_absent_is_an_error_in_the_end(objects: Joining) ->
     objects.gone = 1_000
     with pytest.raises(SegmentNotFound):
         ControlStore(objects, "data").gaps(SOURCE)
-    assert objects.opened == LOOKS
+    assert objects.opened == LIST_ATTEMPTS

@@ -506,8 +506,8 @@ class TestStack:
         self, stack: LocalStack, unique: Callable[[str], str]
     ) -> None:
         bucket, queue = unique("bucket"), unique("queue")
-        url = aws.wire(stack.moto.endpoint_url, bucket, queue, prefix="data/")
-        assert aws.wire(stack.moto.endpoint_url, bucket, queue, prefix="data/") == url
+        url = aws.create_bucket_with_queue(stack.moto.endpoint_url, bucket, queue, prefix="data/")
+        assert aws.create_bucket_with_queue(stack.moto.endpoint_url, bucket, queue, prefix="data/") == url
         s3, sqs = aws.s3_client(stack.moto.endpoint_url), aws.sqs_client(stack.moto.endpoint_url)
         seen: list[tuple[str, str]] = []
 

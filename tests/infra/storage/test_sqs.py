@@ -13,7 +13,7 @@ from formats.messages.s3_notifications import parse
 from formats.messages.segment_events import Created, QueueMessage, Removed
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.segments import SegmentStore
-from infra.local.aws import CREDENTIALS, wire
+from infra.local.aws import CREDENTIALS, create_bucket_with_queue
 from infra.storage.aws import AwsCredentials
 from infra.storage.s3 import S3ObjectStore, make_s3_client
 from infra.storage.sqs import SqsQueue, make_sqs_client
@@ -124,7 +124,9 @@ class TestOnMoto:
         self, stack: LocalStack, client: SQSClient, unique: Callable[[str], str]
     ) -> None:
         bucket = unique("bucket")
-        queue = SqsQueue(client, wire(stack.moto.endpoint_url, bucket, unique("events"), "my data/"))
+        queue = SqsQueue(
+            client, create_bucket_with_queue(stack.moto.endpoint_url, bucket, unique("events"), "my data/")
+        )
         s3 = make_s3_client(endpoint_url=stack.moto.endpoint_url, region_name=REGION, credentials=KEYS)
         with closing(s3):
             objects = S3ObjectStore(s3, bucket)

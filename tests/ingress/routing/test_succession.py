@@ -12,7 +12,7 @@ from formats.control.claim import TopicClaim
 from formats.incarnation import Incarnation, parse_incarnation
 from formats.messages.delivery_checkpoint import Checkpoint
 from formats.segment import SourcePartition
-from ingress.routing.succession import ArchivedIncarnation, Succession, Switch, Turn, at_hand, in_order, turn
+from ingress.routing.succession import ArchivedIncarnation, Succession, Switch, Turn, current_source, in_order, turn
 
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
 PLAIN, A, B = (SourcePartition("a", "t", 0, life) for life in ("", "A", "B"))
@@ -81,7 +81,7 @@ def test_current_incarnation_is_the_last_that_was_begun(
     held: SourcePartition, known: dict[SourcePartition, str], wanted: SourcePartition
 ) -> None:
     checkpoints = {source: checkpoint(topic_id) for source, topic_id in known.items()}
-    assert at_hand(held, [PLAIN, A, B], checkpoints, "here") == wanted
+    assert current_source(held, [PLAIN, A, B], checkpoints, "here") == wanted
 
 
 def test_next_incarnation_waits_for_a_listing_begun_after_it_settled() -> None:
@@ -111,7 +111,7 @@ def test_a_switch_goes_forward_and_accounts_for_what_lies_between(
 ) -> None:
     sources = list(THREE.sources)
     assert sources == [PLAIN, A, B]
-    switch, wanted = THREE.begun(held, known, "here"), at_hand(held, sources, known, "here")
+    switch, wanted = THREE.begun(held, known, "here"), current_source(held, sources, known, "here")
     if switch is None:
         assert wanted == held
         return

@@ -16,7 +16,7 @@ from replicator.restore.progress import RestoreOutcome
 from replicator.restore.request import Ready
 from replicator.restore.restore import RestoreStopped
 from replicator.restore.worker import RestoreProgress
-from replicator.terminal.output import ended_and_told
+from replicator.terminal.output import stop_on_signals
 from tests.replicator.restore.restoring import Restoring, restorable
 
 
@@ -141,7 +141,7 @@ def test_the_exit_code(outcomes: list[RestoreOutcome], signals: list[int], follo
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_is_answered_at_once_and_remembered(number: signal.Signals, capfd: pytest.CaptureFixture[str]) -> None:
     stop, before = Stop(), signal.getsignal(number)
-    with ended_and_told(stop, "the rest follows") as signals:
+    with stop_on_signals(stop, "the rest follows") as signals:
         signal.raise_signal(number)
         assert stop.is_set()
         assert capfd.readouterr().err == "\nreplicator: stopping; the rest follows\n"

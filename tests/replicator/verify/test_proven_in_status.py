@@ -38,7 +38,7 @@ class Desk:
         WHOLE.write(place.objects, self.topic)
         facts = KafkaAdmin({"bootstrap.servers": place.cluster.broker.bootstrap}).describe([self.topic])[self.topic]
         claim = TopicClaim(topic_id=facts.topic_id, cluster_id="c", number=0, claimed_at=datetime.now(UTC))
-        place.objects.delete_many([control_objects.place_key("data", REGION, self.topic)])  # what was written is of it
+        place.objects.delete_many([control_objects.claim_key("data", REGION, self.topic)])  # what was written is of it
         ControlStore(place.objects, "data").claim(REGION, self.topic, claim)
 
     def file(self, endpoint_url: str = "") -> Path:

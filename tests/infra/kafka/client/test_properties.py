@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from infra.kafka.client.properties import refreshed
+from infra.kafka.client.properties import with_metadata_refresh
 from infra.kafka.client.property_check import KNOWN, problems
 from infra.settings.secrets import is_secret
 
@@ -74,7 +74,7 @@ def test_no_client_is_created() -> None:
 def test_members_learn_of_new_partitions_within_the_interval_that_the_client_allows(
     every: timedelta, wanted: str
 ) -> None:
-    assert refreshed({"client.id": "x"}, every) == {
+    assert with_metadata_refresh({"client.id": "x"}, every) == {
         "client.id": "x",
         "topic.metadata.refresh.interval.ms": wanted,
     }
@@ -82,4 +82,4 @@ def test_members_learn_of_new_partitions_within_the_interval_that_the_client_all
 
 def test_a_configured_refresh_interval_is_kept() -> None:
     given = {"topic.metadata.refresh.interval.ms": "-1"}
-    assert refreshed(given, timedelta(seconds=30)) == given
+    assert with_metadata_refresh(given, timedelta(seconds=30)) == given

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from infra.kafka.client.topic_configs import AFTER, BEFORE, DIFFERENCE, NO_LIMIT, TopicConfigs, for_older, limits_ms
+from infra.kafka.client.topic_configs import (
+    AFTER,
+    BEFORE,
+    DIFFERENCE,
+    NO_LIMIT,
+    TopicConfigs,
+    configs_before_3_6,
+    limits_ms,
+)
 
 
 @pytest.mark.parametrize(
@@ -34,7 +42,7 @@ def test_limits_by_the_names_of_each_kafka_version(configs: Mapping[str, str], l
     ],
 )
 def test_configs_for_an_older_kafka(configs: Mapping[str, str], older: Mapping[str, str] | None) -> None:
-    assert for_older(configs) == older
+    assert configs_before_3_6(configs) == older
 
 
 @pytest.mark.parametrize(

@@ -12,18 +12,18 @@ from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind
 from infra.kafka.client.errors import FENCED
 from infra.kafka.client.idempotent_producer import SECONDARY
-from infra.kafka.producer.abort_causes import Abort, blamed
-from infra.kafka.producer.rejections import REFUSALS, BatchSizes, RejectionScope
+from infra.kafka.producer.abort_causes import Abort, attribute_failures
+from infra.kafka.producer.rejections import REJECTIONS, BatchSizes, RejectionScope
 
 ONE, TWO, OTHER = TopicPartition("one", 0), TopicPartition("one", 1), TopicPartition("other", 0)
 PURGED = KafkaError(KafkaError._PURGE_QUEUE)
 DENIED = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
 TRANSIENT = (KafkaError.NOT_ENOUGH_REPLICAS, KafkaError._MSG_TIMED_OUT, KafkaError.COORDINATOR_LOAD_IN_PROGRESS)
-CODES = sorted({*REFUSALS, *SECONDARY, *FENCED, *TRANSIENT, KafkaError.UNKNOWN_TOPIC_OR_PART})
+CODES = sorted({*REJECTIONS, *SECONDARY, *FENCED, *TRANSIENT, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 
 def fates(abort: Abort) -> Mapping[TopicPartition, FailureKind]:
-    return {failure.partition: failure.fate for failure in blamed(abort, BatchSizes())}
+    return {failure.partition: failure.fate for failure in attribute_failures(abort, BatchSizes())}
 
 
 def test_only_the_named_partitions_are_the_cause() -> None:
@@ -38,7 +38,7 @@ def test_a_cause_without_a_partition_is_searched_by_topic() -> None:
     }
     one = Abort(partitions=[ONE, TWO], failures=purged, cause=DENIED)
     assert fates(one) == {ONE: FailureKind.DENIED, TWO: FailureKind.DENIED}
-    assert all("allow WRITE" in failure.reason for failure in blamed(one, BatchSizes()))
+    assert all("allow WRITE" in failure.reason for failure in attribute_failures(one, BatchSizes()))
 
 
 def test_a_stale_generation_is_not_attributed_to_a_topic() -> None:
@@ -76,10 +76,10 @@ def aborts(draw: st.DrawFn) -> Abort:
 @given(aborts())
 def test_every_partition_has_one_failure_and_one_of_them_waits(abort: Abort) -> None:
     try:
-        found = blamed(abort, BatchSizes())
+        found = attribute_failures(abort, BatchSizes())
     except WriterRefused:
         causes = [*abort.failures.values(), abort.cause]
-        refusals = [REFUSALS.get(cause.code()) for cause in causes if cause is not None]
+        refusals = [REJECTIONS.get(cause.code()) for cause in causes if cause is not None]
         assert any(refusal is not None and refusal.about is RejectionScope.WRITER for refusal in refusals)
         return
     assert [failure.partition for failure in found] == list(abort.partitions)
