@@ -91,5 +91,5 @@ def test_a_type_that_has_no_codec_is_refused_at_once() -> None:
 
 
 def test_a_field_that_may_be_absent_has_a_default() -> None:
-    with pytest.raises(TypeError, match="has a default"):
+    with pytest.raises(TypeError, match="needs a default"):
         Codec(Everything, "a thing", added=("text",))
