@@ -8,6 +8,8 @@ from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 import egress.segments.builder
 from egress.controller import EgressController, EgressParts
 from egress.lag import LagGauge
@@ -262,11 +264,8 @@ def assembly(
     """On these pools instead of threads."""
     pools: Sequence[HandExecutor] = (encoders, uploads)
     given = iter(pools)
-    real, egress.segments.builder.ThreadPoolExecutor = (
-        egress.segments.builder.ThreadPoolExecutor,
-        lambda *_: next(given),
-    )  # type: ignore[assignment,misc]
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(egress.segments.builder, "ThreadPoolExecutor", lambda *_: next(given))
         return SegmentBuilder(
             format=format,
             confirm=confirm,
@@ -276,8 +275,6 @@ def assembly(
             encode_threads=1,
             upload_threads=1,
         )
-    finally:
-        egress.segments.builder.ThreadPoolExecutor = real  # type: ignore[misc]
 
 
 def source(partition: TopicPartition, life: str = "") -> SourcePartition:
