@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -39,9 +39,9 @@ class Refused:
         site.egress("egress", {flow.topic: {} for flow in self.flows}).start()
         self._sent = 0
 
-    def ingress(self, name: str, **settings: object) -> Worker:
+    def ingress(self, name: str, **settings: Any) -> Worker:
         sources = [{"topic": flow.topic} for flow in self.flows]
-        return self.site.ingress(name, *sources, kafka=self.rights.kafka, **settings)  # type: ignore[arg-type]
+        return self.site.ingress(name, *sources, kafka=self.rights.kafka, **settings)
 
     def produce(self, count: int = 300) -> Mapping[Flow, object]:
         """More for both; the last words of each."""
