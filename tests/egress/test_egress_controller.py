@@ -17,7 +17,7 @@ from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
 from formats.topic_selection import TopicRule
 from infra.contracts.cluster import Committed, TopicPartition
-from infra.contracts.consumer import Fetched
+from infra.contracts.consumer import Fetched, Run
 from replicator.config import EgressTopicSettings
 from tests.egress.world import AGE, FORMAT, Process, World, rule, source
 from tests.fakes.kafka_consumer import FakeRecord, FakeSourceConsumer, run_of
@@ -304,10 +304,10 @@ def test_an_exception_in_the_loop_commits_nothing_that_was_not_appended(world: W
     process = joined(world)
     world.produce(P, 1)
 
-    def broken(*_: object) -> None:
+    def broken(source: SourcePartition, start: int, run: Run) -> None:
         raise MemoryError
 
-    process.assembly.append = broken  # type: ignore[method-assign]
+    process.assembly.append = broken  # type: ignore[method-assign]  # broken on purpose
     with pytest.raises(MemoryError):
         process.controller.run()
     assert process.consumer.closed
@@ -761,7 +761,9 @@ def test_a_full_disk_is_waited_for_and_nothing_is_read_again(make: Make, size_by
     assert process.metrics.counts["egress_rewinds"] == 0
     assert process.metrics.counts["egress_pauses"] > 0, "it was never full"
     assert spooled < size_bytes + 8000, "it went on reading"
-    assert process.metrics.value("egress_spool_limit_bytes") < 8 * 4000
+    limit = process.metrics.value("egress_spool_limit_bytes")
+    assert limit is not None
+    assert limit < 8 * 4000
     assert process.health.snapshot().is_ready
 
 

@@ -355,12 +355,14 @@ def test_vanished_and_corrupt_and_unavailable_are_told_apart() -> None:
     hand.delivery.turn()
     told = {r.assignment: r for r in hand.reports()}
     assert isinstance(told[gone], Vanished)
-    assert isinstance(told[bad], Corrupt)
-    assert told[bad].segment == broken
+    corrupt = told[bad]
+    assert isinstance(corrupt, Corrupt)
+    assert corrupt.segment == broken
     world.objects.away = {"open"}
     given = hand.begin(world.put(0, 3), epoch=3)
     hand.delivery.turn()
     [report] = hand.reports()
+    assert isinstance(report, DeliveryFailed)
     assert report == DeliveryFailed(given, report.reason, FailureKind.RETRY_LATER)
 
 
