@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from io import BytesIO
@@ -379,7 +379,7 @@ class RefusesCommits(FakeSourceConsumer):
 
     refusing = True
 
-    def commit(self, offsets, *, wait=None):  # type: ignore[no-untyped-def]
+    def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
         if wait is None and self.refusing:
             self.refusing = False
             raise BrokerUnavailable("commit: _STATE")
@@ -396,7 +396,7 @@ def test_commit_that_cannot_be_sent_is_sent_again(world: World) -> None:
 
 
 class RefusesWaitingCommits(FakeSourceConsumer):
-    def commit(self, offsets, *, wait=None):  # type: ignore[no-untyped-def]
+    def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
         if wait is not None:
             raise TargetError("commit: UNKNOWN_TOPIC_OR_PART")
         super().commit(offsets, wait=wait)
@@ -405,7 +405,7 @@ class RefusesWaitingCommits(FakeSourceConsumer):
 class NotesWaits(FakeSourceConsumer):
     waits: Sequence[timedelta] = ()
 
-    def commit(self, offsets, *, wait=None):  # type: ignore[no-untyped-def]
+    def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
         self.waits = [*self.waits, *([wait] if wait is not None else [])]
         super().commit(offsets, wait=wait)
 

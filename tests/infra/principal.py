@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
     AclBinding,
     AclBindingFilter,
     AclOperation,

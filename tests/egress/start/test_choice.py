@@ -273,9 +273,9 @@ def test_behind_an_accepted_fork_the_next_records_count_again() -> None:
 
 def test_an_accepted_fork_is_gone_behind_wherever_the_commit_is() -> None:
     """The records contradicted each other at 50, and the commit is where a snapshot had it."""
-    facts = {"forks": (fork(100, 50, None),), "accepted": (OffsetRange(50, 99),)}
-    assert offset(choose(ours(40), (seg(0, 99),), high=500, **facts)) == 100  # type: ignore[arg-type]
-    waits = choose(ours(40), (seg(0, 99),), high=70, **facts)  # type: ignore[arg-type]
+    forks, accepted = (fork(100, 50, None),), (OffsetRange(50, 99),)
+    assert offset(choose(ours(40), (seg(0, 99),), high=500, forks=forks, accepted=accepted)) == 100
+    waits = choose(ours(40), (seg(0, 99),), high=70, forks=forks, accepted=accepted)
     assert isinstance(waits, Blocked)
     assert "waits until it has grown there" in waits.reason
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -119,7 +120,7 @@ def test_a_fork_that_contests_nothing_is_malformed() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"\xff", b"null", b"[]", b"{}", b'{"v":1}', b'{"v":2,"type":"created"}', b"1" * 5000]
 )
-def test_garbage_is_malformed(decode, data: bytes) -> None:  # type: ignore[no-untyped-def]
+def test_garbage_is_malformed(decode: Callable[[bytes], object], data: bytes) -> None:
     with pytest.raises(MalformedEvent, match="not a"):
         decode(data)
 

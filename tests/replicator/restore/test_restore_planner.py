@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -32,9 +33,9 @@ from tests.ingress.world import REGION, World
 LIFE = "a1b2c3d4e5f6g7h8i9j0kk"
 
 
-def select(*topics: str, **changes: object) -> Selection:
-    given: dict[str, object] = {"region": REGION, "topics": [TopicPattern(topic) for topic in topics or ("t",)]}
-    return Selection(**(given | changes))  # type: ignore[arg-type]
+def select(*topics: str, **changes: Any) -> Selection:
+    given: dict[str, Any] = {"region": REGION, "topics": [TopicPattern(topic) for topic in topics or ("t",)]}
+    return Selection(**(given | changes))
 
 
 def planner(world: World, store: SegmentStore | None = None) -> RestorePlanner:
@@ -46,12 +47,12 @@ def planner(world: World, store: SegmentStore | None = None) -> RestorePlanner:
     )
 
 
-def plan(world: World, selection: Selection | None = None, *, restore_id: str = "", **wishes: object) -> RestorePlan:
+def plan(world: World, selection: Selection | None = None, *, restore_id: str = "", **wishes: Any) -> RestorePlan:
     selection = selection or select()
     return planner(world).plan(
         selection,
         restore_id or selection.digest,
-        TargetOptions(**wishes),  # type: ignore[arg-type]
+        TargetOptions(**wishes),
         world.target.checkpoint_store(),
     )
 
