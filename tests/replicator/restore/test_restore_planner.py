@@ -86,9 +86,9 @@ def test_a_time_window_without_records_is_empty(monkeypatch: pytest.MonkeyPatch)
         assert plan(world, select(stamps=stamps)).is_empty == is_empty
     assert not plan(world).is_empty
     assert plan(world, select(offsets=IntRange(50, 60))).is_empty
-    monkeypatch.setattr(restore_planner, "STAMPED", 2)
+    monkeypatch.setattr(restore_planner, "MAX_TIME_FOOTERS", 2)
     assert plan(world, select(stamps=IntRange(2_001))).is_empty
-    monkeypatch.setattr(restore_planner, "STAMPED", 1)
+    monkeypatch.setattr(restore_planner, "MAX_TIME_FOOTERS", 1)
     assert not plan(world, select(stamps=IntRange(2_001))).is_empty
 
 
