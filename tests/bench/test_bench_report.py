@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -22,11 +23,11 @@ def result(*, seconds: float = 1.0, cpu: float = 1.0, rss_mb: float = 100.0, **o
     )
 
 
-def row(name: str, ours: Result, floor: Result | None = None, **more: object) -> Row:
-    given = Row(name=name, data=JSON_RECORDS, records=1_000_000, raw_bytes=10**9, ours=[ours])
+def row(name: str, ours: Result, floor: Result | None = None, *, compared_by: Literal["clock", "cpu"] = "clock") -> Row:
+    given = Row(name=name, data=JSON_RECORDS, records=1_000_000, raw_bytes=10**9, ours=[ours], compared_by=compared_by)
     if floor is not None:
         given = replace(given, floor="its floor", floors=[floor])
-    return replace(given, **more)
+    return given
 
 
 def run(*rows: Row) -> Run:

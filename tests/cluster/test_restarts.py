@@ -10,6 +10,7 @@ import pytest
 
 from infra.local.broker import Broker
 from tests.processes.flow import Flow
+from tests.processes.traffic import Draft
 
 if TYPE_CHECKING:
     from infra.local.cluster import BrokerCluster
@@ -77,8 +78,8 @@ def stands_still(cluster: BrokerCluster, flow: Flow) -> bool:
     return cluster.leader(flow.topic, 0) is None
 
 
-def finish(site: Site, flow: Flow, words: object) -> None:
-    flow.wait_for(words, PATIENCE)  # type: ignore[arg-type]
+def finish(site: Site, flow: Flow, words: Sequence[Draft]) -> None:
+    flow.wait_for(words, PATIENCE)
     flow.wait_for_archive(PATIENCE)
     site.stop(*site.workers)
     print(flow.judge_target(rewinds=0))

@@ -237,7 +237,7 @@ class Replicating:
         self.state = "PENDING"
 
     def stat(self, key: str) -> ObjectInfo | None:
-        info = self.inner.stat(key)
+        info: ObjectInfo | None = self.inner.stat(key)
         return info and replace(info, replication=self.state)
 
     def __getattr__(self, name: str) -> Any:

@@ -46,7 +46,7 @@ MERGED = ParquetFormat(compression_level=1, row_group_bytes=JOB.row_group_size, 
 
 
 # the worker has this module by no name
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # it has no types
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 
 from compaction.run import CompactionReport, CompactionStopped
@@ -50,8 +50,8 @@ class World:
         return list(self.health.snapshot().stopped.values())
 
 
-def report(*outcomes: PlanOutcome, **changes: dict[str, str]) -> CompactionReport:
-    made = CompactionReport(JOB.name, **changes)
+def report(*outcomes: PlanOutcome, quarantined: Mapping[str, str] | None = None) -> CompactionReport:
+    made = CompactionReport(JOB.name, quarantined=quarantined or {})
     made.outcomes += outcomes
     return made
 

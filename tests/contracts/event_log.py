@@ -46,7 +46,8 @@ class EventLogContract:
     def test_every_reader_reads_everything_after_its_start(self, open_log: Callable[[], EventLog]) -> None:
         one, two = open_log(), open_log()
         one.start()
-        before, after = [created(0), created(1)], [created(2), removed(created(0)), created(3, partition=5)]
+        before: list[SegmentEvent] = [created(0), created(1)]
+        after: list[SegmentEvent] = [created(2), removed(created(0)), created(3, partition=5)]
         one.publish(before)
         two.start()
         two.publish(after)

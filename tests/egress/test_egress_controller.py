@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from io import BytesIO
@@ -17,7 +17,7 @@ from formats.log_point import LogPoint
 from formats.segment import OffsetRange, Segment, SourcePartition
 from formats.topic_selection import TopicRule
 from infra.contracts.cluster import Committed, TopicPartition
-from infra.contracts.consumer import Fetched
+from infra.contracts.consumer import Fetched, Run
 from replicator.config import EgressTopicSettings
 from tests.egress.world import AGE, FORMAT, Process, World, rule, source
 from tests.fakes.kafka_consumer import FakeRecord, FakeSourceConsumer, run_of
@@ -304,10 +304,10 @@ def test_an_exception_in_the_loop_commits_nothing_that_was_not_appended(world: W
     process = joined(world)
     world.produce(P, 1)
 
-    def broken(*_: object) -> None:
+    def broken(source: SourcePartition, start: int, run: Run) -> None:
         raise MemoryError
 
-    process.assembly.append = broken  # type: ignore[method-assign]
+    process.assembly.append = broken  # type: ignore[method-assign]  # broken on purpose
     with pytest.raises(MemoryError):
         process.controller.run()
     assert process.consumer.closed
@@ -379,7 +379,7 @@ class RefusesCommits(FakeSourceConsumer):
 
     refusing = True
 
-    def commit(self, offsets, *, wait=None):  # type: ignore[no-untyped-def]
+    def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
         if wait is None and self.refusing:
             self.refusing = False
             raise BrokerUnavailable("commit: _STATE")
@@ -396,7 +396,7 @@ def test_commit_that_cannot_be_sent_is_sent_again(world: World) -> None:
 
 
 class RefusesWaitingCommits(FakeSourceConsumer):
-    def commit(self, offsets, *, wait=None):  # type: ignore[no-untyped-def]
+    def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
         if wait is not None:
             raise TargetError("commit: UNKNOWN_TOPIC_OR_PART")
         super().commit(offsets, wait=wait)
@@ -405,7 +405,7 @@ class RefusesWaitingCommits(FakeSourceConsumer):
 class NotesWaits(FakeSourceConsumer):
     waits: Sequence[timedelta] = ()
 
-    def commit(self, offsets, *, wait=None):  # type: ignore[no-untyped-def]
+    def commit(self, offsets: Mapping[TopicPartition, Committed], *, wait: timedelta | None = None) -> None:
         self.waits = [*self.waits, *([wait] if wait is not None else [])]
         super().commit(offsets, wait=wait)
 
@@ -761,7 +761,9 @@ def test_a_full_disk_is_waited_for_and_nothing_is_read_again(make: Make, size_by
     assert process.metrics.counts["egress_rewinds"] == 0
     assert process.metrics.counts["egress_pauses"] > 0, "it was never full"
     assert spooled < size_bytes + 8000, "it went on reading"
-    assert process.metrics.value("egress_spool_limit_bytes") < 8 * 4000
+    limit = process.metrics.value("egress_spool_limit_bytes")
+    assert limit is not None
+    assert limit < 8 * 4000
     assert process.health.snapshot().is_ready
 
 

@@ -22,6 +22,7 @@ from formats.coverage import joined as joined_ranges
 from formats.errors import TargetError
 from formats.segment import LEVEL_STREAMING, OffsetRange, Segment, SegmentInfo
 from infra.contracts.cluster import Committed, TopicPartition, Watermarks
+from infra.contracts.storage import ObjectInfo
 from tests.egress.world import FORMAT, Process, World, rule, source
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeSourceConsumer
@@ -1252,7 +1253,7 @@ def test_a_large_archive_is_not_listed_for_a_few_of_its_partitions(world: World)
     listed: list[str] = []
     listing = world.objects.list
 
-    def counted(prefix: str, *, start_after: str = "", most: int | None = None):  # type: ignore[no-untyped-def]
+    def counted(prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
         for item in listing(prefix, start_after=start_after, most=most):
             listed.append(item.key)
             yield item

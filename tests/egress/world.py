@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import egress.segments.builder
 from egress.controller import EgressController, EgressParts
@@ -47,16 +50,16 @@ STUCK = timedelta(minutes=15)
 AGE = 10.0  # seconds, of the default settings here
 
 
-def settings(**changes: object) -> EgressTopicSettings:
-    given: dict[str, object] = {
+def settings(**changes: Any) -> EgressTopicSettings:
+    given: dict[str, Any] = {
         "max_segment_messages": 5,
         "max_segment_size": MIB,
         "max_segment_age": timedelta(seconds=AGE),
     }
-    return EgressTopicSettings(**(given | changes))  # type: ignore[arg-type]
+    return EgressTopicSettings(**(given | changes))
 
 
-def rule(pattern: str, **changes: object) -> TopicRule[EgressTopicSettings]:
+def rule(pattern: str, **changes: Any) -> TopicRule[EgressTopicSettings]:
     return TopicRule(TopicPattern(pattern), settings(**changes))
 
 
@@ -82,8 +85,8 @@ class World:
         """Records that are all different."""
         self.broker.append(partition, *(b"value-%d" % next(self._values) for _ in range(count)))
 
-    def process(self, **options: object) -> Process:
-        process = Process(self, **options)  # type: ignore[arg-type]
+    def process(self, **options: Any) -> Process:
+        process = Process(self, **options)
         self.processes.append(process)
         return process
 
@@ -262,11 +265,8 @@ def assembly(
     """On these pools instead of threads."""
     pools: Sequence[HandExecutor] = (encoders, uploads)
     given = iter(pools)
-    real, egress.segments.builder.ThreadPoolExecutor = (
-        egress.segments.builder.ThreadPoolExecutor,
-        lambda *_: next(given),
-    )  # type: ignore[assignment,misc]
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(egress.segments.builder, "ThreadPoolExecutor", lambda *_: next(given))
         return SegmentBuilder(
             format=format,
             confirm=confirm,
@@ -276,8 +276,6 @@ def assembly(
             encode_threads=1,
             upload_threads=1,
         )
-    finally:
-        egress.segments.builder.ThreadPoolExecutor = real  # type: ignore[misc]
 
 
 def source(partition: TopicPartition, life: str = "") -> SourcePartition:

@@ -360,7 +360,7 @@ class FakeSourceConsumer:
             reading.next_offset = reading.reached = end
             if end:
                 reading.point = LogPoint(end, log.epoch_at(end - 1))
-            fetched.append(Reached(partition, end, reading.point and reading.point.leader_epoch))
+            fetched.append(Reached(partition, end, None if reading.point is None else reading.point.leader_epoch))
         return fetched
 
     def _checked(self, partition: TopicPartition, reading: _Reading, log: FakeLog) -> LogTruncated | None:

@@ -31,8 +31,8 @@ class HandClock:
 class CountedMetrics:
     """What was counted, by name over all labels, and by name and labels. Refuses labels that a metric has not."""
 
-    counts: Counter[str] = field(default_factory=Counter)
-    labelled: Counter[tuple[str, tuple[tuple[str, str], ...]]] = field(default_factory=Counter)
+    counts: dict[str, float] = field(default_factory=lambda: defaultdict(int))
+    labelled: dict[tuple[str, tuple[tuple[str, str], ...]], float] = field(default_factory=lambda: defaultdict(int))
     gauges: dict[tuple[str, tuple[tuple[str, str], ...]], float] = field(default_factory=dict)
     observed: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 

@@ -147,9 +147,10 @@ def consumer(hooks: Hooks) -> type[confluent_kafka.Consumer]:
             hooked = {name: hooks.around(c, config[name]) for name, c in settings.items() if name in config}
             super().__init__({**config, **hooked}, **rest)
 
-        def subscribe(self, topics: list[str], **given: Function) -> None:
+        def subscribe(self, topics: list[str], *rest: Any, **given: Any) -> None:
+            assert not rest, "listeners are given by name"
             hooked = {name: hooks.around(c, given[name]) for name, c in listeners.items() if name in given}
-            super().subscribe(topics, **{**given, **hooked})  # type: ignore[arg-type]
+            super().subscribe(topics, **{**given, **hooked})
 
         def incremental_assign(self, partitions: Any) -> None:
             hooks.asked()
@@ -180,6 +181,6 @@ def producer(hooks: Hooks, *, every_report: bool) -> type[confluent_kafka.Produc
         ) -> None:
             report = callback or on_delivery
             hooked = None if report is None else partial(hooks.report, report)
-            super().produce(topic, value, key, partition, hooked, None, *rest)  # type: ignore[call-arg]
+            super().produce(topic, value, key, partition, hooked, None, *rest)
 
     return Producer

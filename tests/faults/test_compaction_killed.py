@@ -25,10 +25,10 @@ from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.local.aws import s3_client
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from infra.runtime.crash_points import Step
+from infra.runtime.crash_points import AFTER, BEFORE, Step
 from tests.faults.crash_points import COMPACT, GC
 from tests.faults.stored import Bucket, Stretch, Where
-from tests.faults.victim import AFTER, BEFORE, ROOT, CrashPoint, Orders
+from tests.faults.victim import ROOT, CrashPoint, Orders
 from tests.formats.sample_records import ORIGIN, Row, batch_of, sample_rows
 from tests.integration.on_spark import QUICK
 from tests.processes.below import marked

@@ -8,7 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -125,15 +125,14 @@ def hidden(site: Site, rig: Rig) -> Callable[[], None]:
     start, end = min(site.ranges(rig.flow.topic)[0])
     key = format_key(PREFIX, Segment(source, 0, OffsetRange(start, end)))
     begin = ArchiveBegin(offset=start, reason="test", recorded_at=datetime.now(UTC))
-    place = {"Bucket": site.bucket, "Key": key}
     with closing(s3_client(site.stack.moto.endpoint_url)) as s3:
-        body = s3.get_object(**place)["Body"].read()
-        s3.delete_object(**place)
+        body = s3.get_object(Bucket=site.bucket, Key=key)["Body"].read()
+        s3.delete_object(Bucket=site.bucket, Key=key)
         s3.put_object(Bucket=site.bucket, Key=begin_key(PREFIX, source), Body=encode_begin(begin))
 
     def put_back() -> None:
         with closing(s3_client(site.stack.moto.endpoint_url)) as s3:
-            s3.put_object(**place, Body=body)
+            s3.put_object(Bucket=site.bucket, Key=key, Body=body)
 
     return put_back
 

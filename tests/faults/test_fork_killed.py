@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from infra.contracts.cluster import TopicPartition
+from infra.runtime.crash_points import AFTER, BEFORE
 from tests.faults.crash_points import FORK
 from tests.faults.hand import hand, member
 from tests.faults.schedule import Membership
-from tests.faults.victim import AFTER, BEFORE, CrashPoint
+from tests.faults.victim import CrashPoint
 from tests.infra.log_files import lose_tails
 from tests.processes.flow import Flow
 from tests.processes.harness import PREFIX, A

@@ -18,10 +18,10 @@ import pytest
 
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
-from infra.runtime.crash_points import Step
+from infra.runtime.crash_points import AFTER, BEFORE, Step
 from tests.fakes.kafka_target import target_records
 from tests.faults.crash_points import RESTORE
-from tests.faults.victim import AFTER, BEFORE, CrashPoint, Orders
+from tests.faults.victim import CrashPoint, Orders
 from tests.replicator.restore.large import ROWS, fill, rows
 from tests.replicator.restore.place import Place
 

@@ -17,9 +17,9 @@ import pytest
 from formats.control.keys import probe_key
 from infra.local.aws import s3_client
 from infra.local.stack import LocalStack
-from infra.runtime.crash_points import Step
+from infra.runtime.crash_points import AFTER, BEFORE, Step
 from tests.faults.crash_points import SYNC
-from tests.faults.victim import AFTER, BEFORE, ROOT, CrashPoint, Orders
+from tests.faults.victim import ROOT, CrashPoint, Orders
 from tests.processes.harness import to_toml
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import struct
 import threading
-from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
@@ -194,4 +193,4 @@ def apis(*names: Api) -> Unanswered:
     return Unanswered(frozenset(names))
 
 
-__all__: Collection[str] = ("Api", "Severed", "Silent", "Unanswered", "Wire", "WireFault", "apis")
+__all__ = ("Api", "Severed", "Silent", "Unanswered", "Wire", "WireFault", "apis")

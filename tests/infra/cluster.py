@@ -7,10 +7,11 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as Place
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -34,7 +35,7 @@ class Cluster:
     broker: Broker
 
     @property
-    def properties(self) -> dict[str, object]:
+    def properties(self) -> dict[str, str]:
         return {"bootstrap.servers": self.broker.bootstrap}
 
     def create(self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> list[TopicPartition]:
@@ -119,9 +120,8 @@ class Cluster:
         """The high watermark. A reader of committed records would get the start of the first open transaction, which
         may have ended except for its marker."""
         admin = self._admin()  # kept until the answer is there
-        asked = admin.list_offsets(
-            {place: OffsetSpec.latest()}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30
-        )
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]  # it has no types
+        asked = admin.list_offsets({place: latest}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30)
         return int(asked[place].result(PATIENCE.total_seconds()).offset)
 
     def records(self, partition: TopicPartition) -> list[TargetRecord]:
@@ -130,7 +130,7 @@ class Cluster:
                 timestamp_ms=message.timestamp()[1],
                 key=message.key(),
                 value=message.value(),
-                headers=tuple(message.headers() or ()),
+                headers=_headers(message),
             )
             for message in self.messages(partition)
         ]
@@ -163,7 +163,12 @@ class Cluster:
             self.broker.thaw()
 
     def _admin(self) -> AdminClient:
-        return AdminClient(self.properties | QUIET)
+        return AdminClient({**self.properties, **QUIET})
+
+
+def _headers(message: Message) -> tuple[tuple[str, bytes | None], ...]:
+    pairs: Any = message.headers() or ()  # the stubs name what `produce` takes; `consume` returns pairs with bytes
+    return tuple(pairs)
 
 
 def _is(error: Exception, code: int) -> bool:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined]
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
     AclBinding,
     AclBindingFilter,
     AclOperation,
@@ -71,8 +71,8 @@ class Principal:
         bindings = [self._acl(AclBinding, kind, name, operation, prefixed=prefixed) for operation in operations]
         for future in self._admin.create_acls(bindings, request_timeout=ASK_SECONDS).values():
             future.result(ASK_SECONDS)
-        for binding in bindings:
-            wanted = self._acl(AclBindingFilter, kind, name, binding.operation, prefixed=prefixed)
+        for operation in operations:
+            wanted = self._acl(AclBindingFilter, kind, name, operation, prefixed=prefixed)
             assert wait_until(partial(self._has, wanted), PATIENCE)
 
     def forbid(self, kind: ResourceType, name: str, *operations: AclOperation, prefixed: bool = False) -> None:

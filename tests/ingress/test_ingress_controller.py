@@ -12,7 +12,7 @@ from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.contracts.cluster import Occupancy, TopicPartition
 from infra.contracts.producer import FailureKind
 from infra.local.waiting import wait_until
-from ingress.delivery.rounds import Progressed
+from ingress.delivery.events import Progressed
 from tests.fakes.kafka_target import Crashed
 from tests.ingress.world import (
     DELAY,
@@ -711,10 +711,14 @@ def test_log_that_is_away_at_the_start_leaves_the_group_in_order(world: World) -
 def test_the_logs_ends_are_noted_before_the_first_listing(world: World) -> None:
     """What is stored behind a listing's back is in the log then; the clock stands, so no timer lists again."""
     world.put(0, 4)
-    store = {"data/a/t/0/": lambda: world.put(5, 9) and None}
-    world.objects.after_listing["data/a/_control/v1/gaps/t/0/"] = lambda: world.objects.after_listing.update(
-        store
-    )  # asked first
+
+    def after_the_gaps() -> None:
+        world.objects.after_listing["data/a/t/0/"] = stored
+
+    def stored() -> None:
+        world.put(5, 9)
+
+    world.objects.after_listing["data/a/_control/v1/gaps/t/0/"] = after_the_gaps  # asked first
     process = world.process(log_started=False)
     process.placement.assign(C)
     running = threading.Thread(target=process.controller.run)

@@ -86,13 +86,18 @@ def sources(*next_offsets: int) -> dict[SourcePartition, int]:
     return {SourcePartition("a", "t", p): n for p, n in enumerate(next_offsets)}
 
 
+def position(before: Checkpoint | CheckpointConflict | None) -> int | None:
+    assert not isinstance(before, CheckpointConflict)
+    return None if before is None else before.next_offset
+
+
 class TestSeed:
     def test_planning_writes_nothing(self) -> None:
         desk = Desk()
         desk.world.set_checkpoint(9)
         seeds = desk.operator().plan_seeds(sources(5, 6), "copy", NOW, force=False)
         assert desk.target.edits == []
-        assert [(s.key, s.before and s.before.next_offset, s.after) for s in seeds] == [
+        assert [(s.key, position(s.before), s.after) for s in seeds] == [
             (key(0), 9, Checkpoint(5, "id-copy", NOW, Author.SEED)),
             (key(1), None, Checkpoint(6, "id-copy", NOW, Author.SEED)),
         ]

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from io import BytesIO
+from typing import Any
 
 import pyarrow as pa
 
@@ -54,8 +55,8 @@ STAMP = 1_700_000_000_000
 DELAY, LOST, RELIST = 60.0, 600.0, 300.0  # seconds: first_segment_delay, lost_segment_timeout, relist_interval
 
 
-def source_settings(topic: str = "t", destination: str | None = "copy", **changes: object) -> IngressSource:
-    given: dict[str, object] = {
+def source_settings(topic: str = "t", destination: str | None = "copy", **changes: Any) -> IngressSource:
+    given: dict[str, Any] = {
         "region": REGION,
         "topic": TopicPattern(topic),
         "destination_topic": destination,
@@ -63,7 +64,7 @@ def source_settings(topic: str = "t", destination: str | None = "copy", **change
         "late_segment_retries": 5,
         "first_segment_delay": timedelta(seconds=DELAY),
     }
-    return IngressSource(**(given | changes))  # type: ignore[arg-type]
+    return IngressSource(**(given | changes))
 
 
 def records(offsets: Collection[int], *, stamp: int | None = None, value: bytes = b"") -> pa.RecordBatch:
@@ -106,8 +107,8 @@ class World:
         self.peek = SegmentStore(self.objects.memory, "data")  # never fails
         self._publisher = self.log.open()
 
-    def process(self, **options: object) -> Process:
-        return Process(self, **options)  # type: ignore[arg-type]
+    def process(self, **options: Any) -> Process:
+        return Process(self, **options)
 
     @property
     def archive(self) -> Archive:
@@ -364,7 +365,7 @@ class Process:
         return self.health.snapshot().is_ready
 
 
-def joined(world: World, *partitions: TopicPartition, **options: object) -> Process:
+def joined(world: World, *partitions: TopicPartition, **options: Any) -> Process:
     process = world.process(**options)
     process.join(*(partitions or (TopicPartition("copy", 0), TopicPartition("copy", 1))))
     return process

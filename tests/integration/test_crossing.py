@@ -29,7 +29,7 @@ from tests.replicator.restore.large import rows
 pytestmark = pytest.mark.integration
 
 # A worker cannot import this file.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
+cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # it has no types
 
 SEGMENTS = 8
 NOISE_BYTES = 350  # of each record: 4 MB a segment

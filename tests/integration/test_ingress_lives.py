@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from io import BytesIO
@@ -105,7 +105,7 @@ class Archive:
             return []
         return [int(record.key or b"-1") for record in found]
 
-    def await_arrival(self, wanted: list[int], *, life: str = "", partition: int = 0, topic: str = "") -> None:
+    def await_arrival(self, wanted: Sequence[int], *, life: str = "", partition: int = 0, topic: str = "") -> None:
         destination = f"{topic or self.topic}.ingress{life and '.'}{life}"
         self.await_topic(destination)
         wait_until(lambda: len(self.arrived(destination, partition)) >= len(wanted), PATIENCE)

@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from formats.errors import BrokerUnavailable, ConfigError
 from infra.kafka.cluster.admin import KafkaAdmin
@@ -101,7 +102,7 @@ class Flow:
                 return {}
             values: dict[int, list[bytes | None]] = {0: [], 1: []}
             consumer.assign([TopicPartition(name, p, 0) for p in values])
-            ended = set()
+            ended: set[int | None] = set()
             while len(ended) < 2:
                 for message in consumer.consume(1000, 0.5):
                     if message.error() is None:

@@ -9,7 +9,8 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from formats.parquet.writer import ParquetFormat
 from formats.segment import OffsetRange, SourcePartition
@@ -41,7 +42,7 @@ class Source:
         self.servers = {"bootstrap.servers": stack.brokers["a"].bootstrap}
         self.endpoint = stack.moto.endpoint_url
         create_bucket_with_queue(self.endpoint, self.bucket, unique("queue"))
-        self.client_admin, self.admin = AdminClient(self.servers), KafkaAdmin(self.servers)
+        self.client_admin, self.admin = AdminClient({**self.servers}), KafkaAdmin(self.servers)
         s3 = make_s3_client(
             endpoint_url=self.endpoint,
             region_name="us-east-1",
@@ -239,7 +240,7 @@ def test_an_open_transaction_holds_the_archive_at_the_last_stable_offset(source:
             source.produce(b"behind-%d" % number)
             source.holds(wanted)
             # the record behind it is in the log, and older than a segment may become
-            assert not wait_until(lambda w=wanted: source.values() != w, timedelta(seconds=3))
+            assert not wait_until(lambda: source.values() != wanted, timedelta(seconds=3))
             archived_until = source.ranges()[-1][1] + 1
             assert source.admin.stable_offsets([p]) == {p: archived_until}
             assert source.admin.watermarks([p])[p].high == archived_until + 2

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from infra.local.stack import LocalStack
 from infra.local.waiting import wait_until
@@ -27,7 +28,7 @@ MOST = 2.0  # times what it takes to put one small object for each partition, wh
 
 class Many(Source):
     def create(self) -> str:
-        admin = AdminClient(self.servers)
+        admin = AdminClient({**self.servers})
         [created] = admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)]).values()
         created.result()
         assert wait_until(lambda: self.topic_id() not in self.known, PATIENCE)

@@ -28,7 +28,7 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its stubs hide what it documents
 
 SHOWN = 120  # characters of a record in a message
 ASK_SECONDS = 10.0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from io import BytesIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -28,7 +28,7 @@ from tests.processes.judge import Reader
 if TYPE_CHECKING:
     from typing import Self
 
-    from tests.processes.harness import Site, Worker
+    from tests.processes.harness import Site, Tables, Worker
 
 TOPIC_ID = "OwnTopicIdOfTheSource0"
 
@@ -78,9 +78,7 @@ class Planted:
     def _put(self, key: str, body: bytes) -> None:
         self._s3.put_object(Bucket=self.site.bucket, Key=key, Body=body)
 
-    def ingress(
-        self, name: str, *, endpoint_url: str = "", source: dict[str, object] | None = None, **ingress: object
-    ) -> Worker:
+    def ingress(self, name: str, *, endpoint_url: str = "", source: Tables | None = None, **ingress: Any) -> Worker:
         """Not started."""
         return self.site.ingress(
             name, {"topic": self.source.topic, **(source or {})}, endpoint_url=endpoint_url, **ingress

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]
+from confluent_kafka.admin import AclOperation, ResourceType  # type: ignore[attr-defined]  # its stubs hide what it documents
 
 from tests.infra.principal import GROUP, TOPIC, TRANSACTIONAL_ID, Principal
 from tests.processes.harness import ROOT, to_toml

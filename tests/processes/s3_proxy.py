@@ -247,8 +247,8 @@ def _handler(
                     healed.wait(seconds)
                     self._reply(*self._forward(body))
                 case Older(by):
-                    status, headers, answer = self._forward(body)
-                    self._reply(status, headers, older(answer, by))
+                    status, headers, listing = self._forward(body)
+                    self._reply(status, headers, older(listing, by))
                 case Stale():
                     self._reply(*(listings.get(self.path) or self._forward(body)))
                 case Twice() | Shuffled() | Dropped():

@@ -66,7 +66,7 @@ def test_the_whole_flow_with_the_documented_rights(site: Site) -> None:
         for who, worker in {"status, where egress runs": egress, "status, where ingress runs": ingress}.items():
             code, text = by_who[who].run(worker, "status")
             assert code == 0, text
-        beside = ("--source", str(by_who["verify --source"].file(egress)))
+        beside: tuple[str, ...] = ("--source", str(by_who["verify --source"].file(egress)))
         beside += ("--target", str(by_who["verify --target"].file(ingress)), "--rename", f"{flow.topic}={flow.target}")
         code, text = nothing.run(egress, "verify", *beside)
         assert code == 0, text

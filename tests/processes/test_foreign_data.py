@@ -20,7 +20,7 @@ from tests.processes.traffic import create_topic
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.processes.harness import Site, Worker
+    from tests.processes.harness import Site, Tables, Worker
 
 pytestmark = pytest.mark.integration
 
@@ -49,7 +49,7 @@ def test_checkpoints_that_are_gone_deliver_nothing_twice(planted: Planted, how: 
     ingress = planted.ingress("ingress").start()
     planted.wait_for((0, 99))
     ingress.stop()
-    settings: dict[str, object] = {}
+    settings: Tables = {}
     admin = AdminClient({"bootstrap.servers": site.bootstrap(B), "log_level": 0})  # ends with its last reference
     if how == "renamed":
         settings = {"checkpoint_topic": f"{topic}.new"}

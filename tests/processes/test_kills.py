@@ -84,7 +84,7 @@ def five_processes(site: Site, flows: Sequence[Flow], delivery: str) -> Sequence
     create_bucket_with_queue(site.stack.moto.endpoint_url, other, queue)
     topics: dict[str, Tables] = {flow.topic: {} for flow in flows}
     sources = [{"topic": flow.topic} for flow in flows]
-    there = {"bucket": other, "queue": queue, "delivery": delivery}
+    there: Tables = {"bucket": other, "queue": queue, "delivery": delivery}
     static = {"consumer": {**SESSION, "group.instance.id": f"{site.name}-static"}}
     workers = [
         site.egress("egress-0", topics),

@@ -14,6 +14,8 @@ from tests.processes.s3_proxy import S3Proxy, Stale, proxied
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from mypy_boto3_sqs.client import SQSClient
+
     from infra.local.stack import LocalStack
 
 pytestmark = pytest.mark.integration
@@ -47,11 +49,11 @@ def test_copies(
     assert {key: sum(f'"{key}"' in body for body in seen) for key in KEYS} == dict.fromkeys(KEYS, copies)
 
 
-def bodies(sqs: object, url: str, turns: int) -> list[str]:
+def bodies(sqs: SQSClient, url: str, turns: int) -> list[str]:
     return [
         message["Body"]
         for _ in range(turns)
-        for message in sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", ())  # type: ignore[attr-defined]
+        for message in sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", ())
     ]
 
 

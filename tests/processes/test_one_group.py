@@ -123,14 +123,14 @@ def test_a_checkpoint_topic_that_was_copied_to_another_cluster(site: Site) -> No
         flow.wait_for(flow.produce(drafts(0, 100)))
         first.stop()
         copy_topic(site, f"{site.name}.checkpoints")
-        there = {"kafka": {"bootstrap.servers": site.bootstrap(A)}}
-        second = site.ingress("ingress-2", {"topic": flow.topic}, **there).start(environment={})
+        there = {"bootstrap.servers": site.bootstrap(A)}
+        second = site.ingress("ingress-2", {"topic": flow.topic}, kafka=there).start(environment={})
         refused(site, second, cluster_id(site, A), cluster_id(site, B), "--take-over")
         code, text = second.run("status")
         assert (code, "the topic was copied here" in text) == (3, True), text
 
         command = ["--take-over", site.ingress_group]
-        taker = site.ingress("ingress-3", {"topic": flow.topic}, command=command, **there).start()
+        taker = site.ingress("ingress-3", {"topic": flow.topic}, command=command, kafka=there).start()
         site.wait("both partitions stopped", lambda: len(taker.readiness().get("stopped", ())) == PARTITIONS)
         assert all("was created again" in reason for reason in taker.readiness()["stopped"].values())
         assert ends(site.bootstrap(A), flow.target, PARTITIONS) == {0: 0, 1: 0}

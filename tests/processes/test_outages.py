@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -138,13 +139,13 @@ def test_object_store_refuses_everything(site: Site, proxy: S3Proxy, seconds: fl
     """Each process is not ready and says why, until the store is back; one that is started meanwhile begins then."""
     other, queue = f"{site.name}-other", f"{site.name}-other-queue"
     create_bucket_with_queue(site.stack.moto.endpoint_url, other, queue)
-    through = {"endpoint_url": proxy.endpoint_url}
+    through = proxy.endpoint_url
     with Flow(site) as flow:
-        egress = site.egress("egress", {flow.topic: {}}, **through).start()
-        sync = site.sync("sync", other, **through).start()
-        theirs = {"bucket": other, "queue": queue, **through}
-        ingress = site.ingress("ingress", {"topic": flow.topic}, **theirs).start()
-        late = site.ingress("late", {"topic": flow.topic}, **theirs)
+        egress = site.egress("egress", {flow.topic: {}}, endpoint_url=through).start()
+        sync = site.sync("sync", other, endpoint_url=through).start()
+        ingress_of = partial(site.ingress, bucket=other, queue=queue, endpoint_url=through)
+        ingress = ingress_of("ingress", {"topic": flow.topic}).start()
+        late = ingress_of("late", {"topic": flow.topic})
         with flow.traffic(seed=SEED, most=60) as traffic:
             for reason in reasons:
                 flow.wait_for_more()

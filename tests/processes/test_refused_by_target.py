@@ -3,10 +3,10 @@ and again, and it goes on by itself when the cause is gone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -39,11 +39,11 @@ class Refused:
         site.egress("egress", {flow.topic: {} for flow in self.flows}).start()
         self._sent = 0
 
-    def ingress(self, name: str, **settings: object) -> Worker:
+    def ingress(self, name: str, **settings: Any) -> Worker:
         sources = [{"topic": flow.topic} for flow in self.flows]
-        return self.site.ingress(name, *sources, kafka=self.rights.kafka, **settings)  # type: ignore[arg-type]
+        return self.site.ingress(name, *sources, kafka=self.rights.kafka, **settings)
 
-    def produce(self, count: int = 300) -> Mapping[Flow, object]:
+    def produce(self, count: int = 300) -> Mapping[Flow, Sequence[Draft]]:
         """More for both; the last words of each."""
         words = {}
         for flow in self.flows:
@@ -76,9 +76,9 @@ class Refused:
         assert later[0] - listings <= 1.5 * by_timer + 2, "listings"
         assert later[1] - attempts <= MOST_ATTEMPTS, event
 
-    def wait_for(self, words: Mapping[Flow, object], *flows: Flow) -> None:
+    def wait_for(self, words: Mapping[Flow, Sequence[Draft]], *flows: Flow) -> None:
         for flow in flows or self.flows:
-            flow.wait_for(words[flow], HEALS_WITHIN)  # type: ignore[arg-type]
+            flow.wait_for(words[flow], HEALS_WITHIN)
 
     def wait_until_ready(self, ingress: Worker) -> None:
         self.site.wait("readiness", lambda: ingress.readiness().get("ready", False), HEALS_WITHIN)

@@ -70,7 +70,7 @@ class Command:
 
 
 @pytest.fixture
-def command(site: Site) -> Iterator[Command]:
+def command(site: Site) -> Command:
     with closing(s3_client(site.stack.moto.endpoint_url)) as s3:
         fill(S3ObjectStore(s3, site.bucket), "orders", 1, SEGMENTS)
     return Command(site, f"{site.name}.restored")

@@ -31,10 +31,12 @@ def drafts(count: int, partitions: int) -> list[Draft]:
 
 @pytest.mark.long
 def test_growth_is_named_and_delivered_within_the_refresh_interval(site: Site) -> None:
-    refresh = {"topic_refresh_interval": f"{INTERVAL.total_seconds():.0f}s"}
+    refresh = f"{INTERVAL.total_seconds():.0f}s"
     with Flow(site, "t", partitions=1) as flow:
-        egress = site.egress("egress", {flow.topic: {}}, **refresh).start()
-        workers = [site.ingress(name, {"topic": flow.topic}, **refresh).start() for name in ("one", "two")]
+        egress = site.egress("egress", {flow.topic: {}}, topic_refresh_interval=refresh).start()
+        workers = [
+            site.ingress(name, {"topic": flow.topic}, topic_refresh_interval=refresh).start() for name in ("one", "two")
+        ]
         flow.wait_for(flow.produce(drafts(100, 1)))
 
         source, grown = f"{A}/{flow.topic}", grow(site, A, flow.topic, 3)
@@ -53,11 +55,14 @@ def test_growth_is_named_and_delivered_within_the_refresh_interval(site: Site) -
         site.wait("partition 0", lambda: flow.delivered() >= 202)
 
         grown = grow(site, B, flow.target, 3)
-        begun = lambda: {  # noqa: E731
-            line["partition"]: datetime.fromisoformat(line["time"])
-            for worker in workers
-            for line in worker.logged("partition_begins")
-        }
+
+        def begun() -> dict[int, datetime]:
+            return {
+                line["partition"]: datetime.fromisoformat(line["time"])
+                for worker in workers
+                for line in worker.logged("partition_begins")
+            }
+
         site.wait("both partitions begun", lambda: begun().keys() >= {1, 2})
         assert max(begun()[p] for p in (1, 2)) - grown < INTERVAL + SLACK
         flow.reread()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from replicator import main
 
@@ -111,12 +112,17 @@ class TestUsage:
         lines = run("--help").out.splitlines()
         assert len(lines) <= 30
         root = typer.main.get_command(main.app)
+        assert isinstance(root, TyperGroup)
+        panels = {}
+        for name, command in root.commands.items():
+            assert isinstance(command, TyperCommand | TyperGroup)
+            panels[name] = command.rich_help_panel
         panel, shown = "", {}
         for line in lines[lines.index(f"{main.RUN}:") :]:
             panel = line.rstrip(":") if not line.startswith(" ") else panel
             if line.startswith("  "):
                 shown[line.split()[0]] = panel
-        assert shown == {name: command.rich_help_panel for name, command in root.commands.items()}
+        assert shown == panels
         assert set(shown.values()) == {main.RUN, main.INSPECT, main.REPAIR, main.RESTORE, main.LOCAL}
 
     def test_help_is_in_the_imperative(self) -> None:

@@ -162,9 +162,9 @@ class AssignedPartitionMachine(RuleBasedStateMachine):
 
     @rule(evidence=st.sampled_from((None, EVIDENCE)))
     def find_another_log(self, evidence: ForkEvidence | None) -> None:
-        if self.session is None or not isinstance(self.held.remainder, Storing):
+        remainder, was_stopped = self.held.remainder, self.held.stopped
+        if self.session is None or not isinstance(remainder, Storing):
             return
-        was_stopped = self.held.stopped
         self.held.give_up(self.session, evidence, self.now)
         self.remainder, self.sealed = Abandoned, []
         assert self.held.stopped == was_stopped

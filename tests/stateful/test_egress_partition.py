@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -36,7 +37,7 @@ class EgressMachine(RuleBasedStateMachine):
         self.committed = 7
         self.run(self.core.begin())
 
-    def run(self, effects: list[Effect], run: list[int] | None = None) -> None:
+    def run(self, effects: Sequence[Effect], run: list[int] | None = None) -> None:
         for effect in effects:
             match effect:
                 case Append():

@@ -280,6 +280,7 @@ class SequencerMachine(RuleBasedStateMachine):
     @rule()
     def corrupt(self) -> None:
         """The object is damaged, and is replaced by a good one of the same key before it is read again."""
+        assert self.at is not None
         piece, self.pieces = next(p for p in self.pieces if self.at in p.offsets), []
         self.run(self.core.corrupt(piece.segment, self.now))
 

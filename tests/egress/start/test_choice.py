@@ -263,20 +263,19 @@ def test_a_fork_holds_until_all_of_it_is_accepted() -> None:
 
 
 def test_behind_an_accepted_fork_the_next_records_count_again() -> None:
-    facts = {"forks": (fork(100, 50),), "accepted": (OffsetRange(50, 99),), "high": 500}
-    answer = choose(ours(120), (seg(0, 119),), point=LogPoint(120, 3), **facts)  # type: ignore[arg-type]
+    committed, archived, first, accepted = ours(120), (seg(0, 119),), fork(100, 50), (OffsetRange(50, 99),)
+    answer = choose(committed, archived, high=500, forks=(first,), accepted=accepted, point=LogPoint(120, 3))
     assert isinstance(answer, Start)
     assert answer.point == LogPoint(120, 3)
-    assert isinstance(
-        choose(ours(120), (seg(0, 119),), **{**facts, "forks": (*facts["forks"], fork(120, 110))}), Blocked
-    )  # type: ignore[arg-type]
+    answer = choose(committed, archived, high=500, forks=(first, fork(120, 110)), accepted=accepted)
+    assert isinstance(answer, Blocked)
 
 
 def test_an_accepted_fork_is_gone_behind_wherever_the_commit_is() -> None:
     """The records contradicted each other at 50, and the commit is where a snapshot had it."""
-    facts = {"forks": (fork(100, 50, None),), "accepted": (OffsetRange(50, 99),)}
-    assert offset(choose(ours(40), (seg(0, 99),), high=500, **facts)) == 100  # type: ignore[arg-type]
-    waits = choose(ours(40), (seg(0, 99),), high=70, **facts)  # type: ignore[arg-type]
+    forks, accepted = (fork(100, 50, None),), (OffsetRange(50, 99),)
+    assert offset(choose(ours(40), (seg(0, 99),), high=500, forks=forks, accepted=accepted)) == 100
+    waits = choose(ours(40), (seg(0, 99),), high=70, forks=forks, accepted=accepted)
     assert isinstance(waits, Blocked)
     assert "waits until it has grown there" in waits.reason
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from datetime import timedelta
 
 import pytest
 
 from egress.topics.incarnation_check import Confirmations
 from formats.footer import SegmentOrigin
+from infra.contracts.cluster import TopicFacts
 from tests.fakes.executors import HandExecutor
 from tests.fakes.kafka_admin import FakeAdmin
 from tests.fakes.kafka_consumer import FakeBroker
@@ -55,7 +57,7 @@ def test_one_request_serves_all_waiting_segments_but_no_later_ones() -> None:
     asking.ask("t")
 
     class Late(FakeAdmin):
-        def describe(self, names):  # type: ignore[no-untyped-def]
+        def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
             answer = FakeAdmin.describe(self, names)
             if not asking.answers and "u" not in names:
                 asking.ask("u")  # sealed while the question is under way, and then
@@ -75,7 +77,7 @@ def test_an_error_is_no_answer_and_is_asked_again(*, unexpected: bool) -> None:
     if unexpected:
 
         class Broken(FakeAdmin):
-            def describe(self, names):  # type: ignore[no-untyped-def]
+            def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
                 raise RuntimeError("planned")
 
         asking.confirmations.admin = Broken(asking.broker)

@@ -3,7 +3,8 @@ orders is under them too, whoever starts it. Spark's workers are Java's children
 
 import os
 
-from tests.faults.victim import ORDERS, Executioner, observe
+from infra.runtime.crash_points import observe
+from tests.faults.victim import ORDERS, Executioner
 
 if ORDERS in os.environ:
     observe(Executioner(os.environ[ORDERS]).made)

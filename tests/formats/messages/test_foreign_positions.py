@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -65,7 +66,8 @@ def test_the_last_produced_offset_becomes_the_next_offset(region: str, topic: st
 @settings(deadline=None)
 @given(st.binary(max_size=30))
 def test_garbage_is_a_typed_error(data: bytes) -> None:
-    for read in (lambda: ancestor_position(data), lambda: connect_position(data, data)):
+    reads: tuple[Callable[[], object], ...] = (lambda: ancestor_position(data), lambda: connect_position(data, data))
+    for read in reads:
         with contextlib.suppress(MalformedEvent):
             read()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from formats.errors import CorruptSegment
-from formats.footer import SegmentFooter
+from formats.footer import SegmentFooter, SegmentOrigin
 from formats.parquet import footer_json as footers
 from formats.records.digest import EMPTY
 from tests.formats.sample_records import BARE, ORIGIN, segment
@@ -28,8 +28,8 @@ FOOTER = SegmentFooter(
 
 
 @pytest.mark.parametrize("origin", [ORIGIN, BARE])
-def test_round_trip(origin: object) -> None:
-    footer = replace(FOOTER, origin=origin)  # type: ignore[arg-type]
+def test_round_trip(origin: SegmentOrigin) -> None:
+    footer = replace(FOOTER, origin=origin)
     assert footers.decode("x", footers.encode(footer)).footer == footer
     assert footers.decode("x", footers.encode(footer, [])).row_groups == ()
     uncounted = replace(footer, keyless_count=None)

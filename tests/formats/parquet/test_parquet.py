@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import replace
 from io import BytesIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -237,9 +238,9 @@ def test_a_closed_writer_is_closed() -> None:
         {"row_group_records": 0},
     ],
 )
-def test_wrong_options_are_refused(options: dict[str, object]) -> None:
+def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options)).split("_")[0]):
-        ParquetFormat(**options)  # type: ignore[arg-type]
+        ParquetFormat(**options)
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def stored(segments: Sequence[Segment], *foreign: str) -> SegmentStore:
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages of three, so that few segments are many."""
     monkeypatch.setattr(listing, "PAGE", 6)
-    monkeypatch.setattr(listing, "BACK", 4)
+    monkeypatch.setattr(listing, "SEGMENTS_BEFORE", 4)
     monkeypatch.setattr(listing, "FIRST_REACH", 2)
 
 

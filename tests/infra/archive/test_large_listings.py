@@ -37,7 +37,7 @@ def at_most(*, seconds: float, mib: float) -> Iterator[None]:
 @pytest.mark.parametrize("levels", [{0: (MILLION, LENGTH)}, {0: (MILLION, LENGTH), 1: (1000, MILLION), 2: (3, 10**8)}])
 def test_a_listing_from_the_position_on(levels: dict[int, tuple[int, int]], position: int) -> None:
     objects = LazyArchive(levels)
-    store = SegmentStore(objects, "data")  # type: ignore[arg-type]
+    store = SegmentStore(objects, "data")
     with at_most(seconds=1, mib=50):
         first = ahead(store, source(), position)
     assert objects.requests <= 20 * len(levels)
@@ -54,7 +54,7 @@ def test_a_thousand_partitions_are_listed_again_within_an_interval() -> None:
     """Each partition has a hundred thousand segments, not compacted, and its reader is at the end."""
     partitions, count = 1_000, 100_000
     objects = LazyArchive({0: (count, LENGTH)})
-    store = SegmentStore(objects, "data")  # type: ignore[arg-type]
+    store = SegmentStore(objects, "data")
     reach = ahead(store, source(), (count - 1) * LENGTH).reach
     objects.requests = objects.keys = 0
     for p in range(partitions):
@@ -68,7 +68,7 @@ def test_a_thousand_partitions_are_listed_again_within_an_interval() -> None:
 def test_listing_every_key_holds_none_in_memory(look: Callable[..., object]) -> None:
     """One request for each thousand keys, on a pool thread: some seconds, and no memory."""
     objects = LazyArchive({0: (20_000, LENGTH), 1: (20, MILLION)})
-    store = SegmentStore(objects, "data")  # type: ignore[arg-type]
+    store = SegmentStore(objects, "data")
     with at_most(seconds=60, mib=1):
         look(store, source())
     assert objects.requests <= 20 + 10
@@ -77,14 +77,14 @@ def test_listing_every_key_holds_none_in_memory(look: Callable[..., object]) -> 
 
 def test_offsets_covered_by_many_segments() -> None:
     objects = LazyArchive({0: (20_000, LENGTH), 1: (10, MILLION)})
-    found = covered(SegmentStore(objects, "data"), source())  # type: ignore[arg-type]
+    found = covered(SegmentStore(objects, "data"), source())
     assert found.runs == (OffsetRange(0, 20_000 * LENGTH - 1),)
 
 
 def test_many_small_segments_before_a_long_range_without_any() -> None:
     """The listing goes far back, to where there are many segments: they are bisected, not read."""
     objects = LazyArchive({0: (MILLION, 1)})
-    store = SegmentStore(objects, "data")  # type: ignore[arg-type]
+    store = SegmentStore(objects, "data")
     found = ahead(store, source(), 2**40)
     assert found.infos == []
     assert found.reach[0] < 2**40 - MILLION + 2 * SEGMENTS_BEFORE

@@ -135,7 +135,7 @@ def test_a_segment_without_a_replacement_is_an_error() -> None:
     archive = Archive((0, 19), (20, 59), (60, 99))
     batches = archive.batches()
     archive.delete(OffsetRange(20, 59))
-    read = []
+    read: list[pa.RecordBatch] = []
     with pytest.raises(SegmentNotFound, match="20-"):
         read.extend(batches)
 

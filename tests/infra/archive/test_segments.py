@@ -16,6 +16,7 @@ from formats.segment import OffsetRange, Segment, SegmentInfo, SourcePartition, 
 from infra.archive.segments import SegmentStore
 from infra.contracts.storage import ObjectStore
 from infra.local.aws import CREDENTIALS
+from infra.local.stack import LocalStack
 from infra.storage.aws import AwsCredentials
 from infra.storage.memory_and_folder import DirectoryObjectStore, MemoryObjectStore
 from infra.storage.s3 import S3ObjectStore, make_s3_client
@@ -171,12 +172,12 @@ class TestInADirectory(SegmentStoreContract):
 @pytest.mark.integration
 class TestOnMoto(SegmentStoreContract):
     @pytest.fixture
-    def objects(self, stack: object, unique: Callable[[str], str]) -> Iterator[S3ObjectStore]:
+    def objects(self, stack: LocalStack, unique: Callable[[str], str]) -> Iterator[S3ObjectStore]:
         bucket = unique("bucket")
         keys = AwsCredentials(
             access_key_id=CREDENTIALS["aws_access_key_id"], secret_access_key=CREDENTIALS["aws_secret_access_key"]
         )
-        url = stack.moto.endpoint_url  # type: ignore[attr-defined]
+        url = stack.moto.endpoint_url
         client = make_s3_client(endpoint_url=url, region_name=CREDENTIALS["region_name"], credentials=keys)
         with closing(client):
             client.create_bucket(Bucket=bucket)

@@ -49,7 +49,7 @@ def test_concurrent_writers_lose_nothing(others: list[tuple[str, int]]) -> None:
     words, wanted = (b"<%d>" % n for n in itertools.count()), set[bytes]()
     for operation, times in others:
 
-        def in_between(_: str, times: int = times) -> None:
+        def in_between(_key: str, times: int = times) -> None:
             for _ in range(times):
                 wanted.add(word := next(words))
                 theirs.replace(adding(word))

@@ -276,7 +276,7 @@ def test_a_listing_without_progress_is_given_up() -> None:
     inner = FlakyStore(runs=[2, 0, 0, 0])
     for number in range(5):
         put(inner, f"k/{number}")
-    found = []
+    found: list[str] = []
     with pytest.raises(StoreUnavailable):
         found.extend(info.key for info in RetryingObjectStore(inner, stop=FastStop(), policy=THREE).list("k/"))
     inner.runs = [2, 0, 0]

@@ -496,8 +496,8 @@ class TestFaults:
     def test_a_large_truncated_body_is_resumed(self, wire: FaultyS3) -> None:
         put(self.through(self.direct), KEY, LARGE)
         with closing(open_object(self.impatient, self.bucket, KEY, small_bytes=MIB)) as file:
-            faults = [Cut(0), Cut(1), Cut(100_000), Hang(), Answer(503, "SlowDown"), Cut(70_000), None, Lose()]
-            wire.fail("GetObject", *faults)
+            slow_down = Answer(503, "SlowDown")
+            wire.fail("GetObject", Cut(0), Cut(1), Cut(100_000), Hang(), slow_down, Cut(70_000), None, Lose())
             assert file.read() == LARGE
             file.seek(0)
             wire.fail("GetObject", Cut(5000), None, Cut(100_000), None, Cut(1))

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from queue import SimpleQueue
+from typing import BinaryIO
 
 import pytest
 
@@ -16,7 +17,7 @@ from formats.messages.delivery_checkpoint import Author
 from formats.segment import OffsetRange, Segment, SourcePartition
 from infra.archive.run_reader import SegmentRunReader
 from infra.contracts.cluster import TopicPartition
-from infra.contracts.producer import FailureKind, RunFailed, TargetRun
+from infra.contracts.producer import FailureKind, RunFailed, TargetRun, TargetWriter
 from infra.kafka.producer.timestamps import TargetTimestamps
 from infra.runtime.lifecycle import Deadline, Stop
 from ingress.delivery.events import Corrupt, DeliveryEvent, DeliveryFailed, DeliveryTarget, Progressed, Vanished
@@ -355,12 +356,14 @@ def test_vanished_and_corrupt_and_unavailable_are_told_apart() -> None:
     hand.delivery.turn()
     told = {r.assignment: r for r in hand.reports()}
     assert isinstance(told[gone], Vanished)
-    assert isinstance(told[bad], Corrupt)
-    assert told[bad].segment == broken
+    corrupt = told[bad]
+    assert isinstance(corrupt, Corrupt)
+    assert corrupt.segment == broken
     world.objects.away = {"open"}
     given = hand.begin(world.put(0, 3), epoch=3)
     hand.delivery.turn()
     [report] = hand.reports()
+    assert isinstance(report, DeliveryFailed)
     assert report == DeliveryFailed(given, report.reason, FailureKind.RETRY_LATER)
 
 
@@ -408,10 +411,10 @@ def test_next_ownership_goes_on_although_the_first_was_released() -> None:
 
 def test_given_up_pieces_close_what_they_opened() -> None:
     world = World()
-    opened: list[object] = []
+    opened: list[BinaryIO] = []
     real = world.objects.open
 
-    def counted(key: str):  # type: ignore[no-untyped-def]
+    def counted(key: str) -> BinaryIO:
         opened.append(body := real(key))
         return body
 
@@ -425,13 +428,13 @@ def test_given_up_pieces_close_what_they_opened() -> None:
     hand.delivery.release([1], timedelta())
     hand.delivery.turn()
     assert len(opened) == 3
-    assert [body.closed for body in opened] == [True, True, True]  # type: ignore[attr-defined]
+    assert [body.closed for body in opened] == [True, True, True]
 
 
 class SlowWriter:
     """Waits in the middle of a round until it is let go on."""
 
-    def __init__(self, inner: object) -> None:
+    def __init__(self, inner: TargetWriter) -> None:
         self.inner, self.inside, self.go = inner, threading.Event(), threading.Event()
 
     author = Author.EXACTLY_ONCE
@@ -444,7 +447,7 @@ class SlowWriter:
     ) -> Sequence[RunFailed]:
         self.inside.set()
         assert self.go.wait(20)
-        return self.inner.deliver(runs, should_stop=should_stop)  # type: ignore[attr-defined,no-any-return]
+        return self.inner.deliver(runs, should_stop=should_stop)
 
     def close(self, timeout: timedelta) -> None: ...
 
@@ -467,7 +470,7 @@ def round_under_way(hand: Hand) -> Iterator[SlowWriter]:
 class FencedWriter(SlowWriter):
     """Notes under which generation it was to deliver."""
 
-    def __init__(self, inner: object) -> None:
+    def __init__(self, inner: TargetWriter) -> None:
         super().__init__(inner)
         self.fences: list[object] = []
         self.go.set()

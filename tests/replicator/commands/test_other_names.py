@@ -12,7 +12,8 @@ from formats.segment import OffsetRange, Segment, SourcePartition, format_key
 from infra.storage.memory_and_folder import MemoryObjectStore
 from replicator import main
 from replicator.services.clients import Clients
-from tests.fakes.kafka_admin import FakeAdmin, FakeBroker
+from tests.fakes.kafka_admin import FakeAdmin
+from tests.fakes.kafka_consumer import FakeBroker
 
 Run = Callable[..., tuple[int | str | None, str, str]]
 

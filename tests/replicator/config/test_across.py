@@ -42,9 +42,10 @@ def test_files_of_two_clusters_share_nothing() -> None:
 
 
 def test_two_processes_of_one_ingress_may_have_a_file_each() -> None:
-    both = {"ingress": ingress(("b", "orders", "copy")), "egress": egress("x")}
-    other = file("two", "a", metrics={"listen": "127.0.0.1:9465"}, **both)
-    assert between_files([file("one", "a", **both), other]) == []
+    into, out_of = ingress(("b", "orders", "copy")), egress("x")
+    one = file("one", "a", ingress=into, egress=out_of)
+    other = file("two", "a", metrics={"listen": "127.0.0.1:9465"}, ingress=into, egress=out_of)
+    assert between_files([one, other]) == []
 
 
 @pytest.mark.parametrize("same", ["region", "one of the servers"])

@@ -170,6 +170,7 @@ class TestReading:
 
     def test_properties_are_text_and_roles_overlay(self) -> None:
         kafka = parse(WHOLE).kafka
+        assert kafka is not None
         assert kafka.consumer == {"fetch.min.bytes": "1", "check.crcs": "true"}
         assert kafka.properties("consumer") == {
             "bootstrap.servers": "localhost:9092",
@@ -259,6 +260,7 @@ class TestReading:
     def test_the_examples_of_two_regions(self, name: str) -> None:
         config = parse((DEPLOY / f"{name}.toml").read_text(), environment={"KAFKA_PASSWORD": "x"})
         assert config.region == name
+        assert config.kafka is not None
         assert config.kafka.base["sasl.password"] == "x"
         assert config.egress is not None
         assert config.ingress is not None

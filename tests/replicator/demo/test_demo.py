@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 from rich.console import Console
 
 from formats.footer import SegmentOrigin
@@ -317,10 +317,14 @@ def test_partitions_are_those_of_the_clients_own_partitioner(stack: LocalStack, 
     create_topic(KafkaAdmin({"bootstrap.servers": bootstrap}), topic, partitions=6)
     parts = by_partition(flights(FEW), 6)
     homes = {key: number for number, part in parts.items() for key in part.column("key").drop_null().to_pylist()}
-    found: dict[bytes, int] = {}
+    found: dict[bytes | None, int | None] = {}
+
+    def delivered(_: KafkaError | None, message: Message) -> None:
+        found[message.key()] = message.partition()
+
     with closing(Producer({"bootstrap.servers": bootstrap})) as producer:
         for key in homes:
-            producer.produce(topic, b"", key, on_delivery=lambda _, m: found.update({m.key(): m.partition()}))
+            producer.produce(topic, b"", key, on_delivery=delivered)
         assert producer.flush(20) == 0
     assert found == homes
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.segment import OffsetRange, SourcePartition
+from infra.archive.archive import PartitionListing
 from infra.contracts.cluster import TopicPartition
 from infra.runtime.lookups import ask
 from ingress.delivery.events import DeliveryTarget
@@ -65,6 +66,10 @@ def test_an_ended_partition_stays_ended(events: list[str]) -> None:
     assert outcome.is_whole == (not held.failed)
 
 
+def unanswered() -> PartitionListing:
+    raise AssertionError("a listing that is under way")
+
+
 @given(
     st.sampled_from([Idle(), WaitingForTurn(Deliver(()), T0), UnderWay()]),
     st.sampled_from([Known(), AskLater(T0), Asking(ask(HandExecutor(), dict))]),
@@ -75,6 +80,6 @@ def test_a_partition_without_work_in_flight_is_at_rest(
 ) -> None:
     held = partition()
     held.work, held.position = work, position
-    held.listing = RestoreListing(ask(HandExecutor(holding=True), lambda: None), T0) if is_listed else None
+    held.listing = RestoreListing(ask(HandExecutor(holding=True), unanswered), T0) if is_listed else None
     assert held.is_at_rest == (work == Idle() and position == Known() and not is_listed)
     assert held.is_under_way == (work == UnderWay())

@@ -205,7 +205,7 @@ def test_a_target_recreated_after_the_last_record_is_a_failure(make_place: Calla
                 created_again(place, name)
                 waited(targets)  # type: ignore[arg-type]
 
-            restore._wait_for_markers = replace_topic  # type: ignore[method-assign, assignment]
+            restore._wait_for_markers = replace_topic  # type: ignore[method-assign]  # replaced on purpose
             [outcome] = restore.run(restore.plan())
         assert "created again" in outcome.failed
         assert (outcome.is_whole, outcome.records) == (False, 0)

@@ -21,7 +21,7 @@ from infra.spark.driver import SparkSettings
 from replicator.drill import Drill
 from replicator.restore.restore import Options, Restore
 from replicator.selection import Renaming, Selection
-from replicator.verify.scope import ARCHIVE, VerifyScope
+from replicator.verify.scope import ARCHIVE, Found, VerifyScope
 from replicator.verify.spark_task import VerifyTask, on_spark
 from tests.fakes.kafka_target import target_records
 from tests.integration.crossing import Crossing
@@ -92,7 +92,12 @@ def test_a_superseded_attempt_is_no_failure(stack: LocalStack, unique: Callable[
         stages: list[Mapping[str, Any]] = []
         with Restore(place.config, selection, options=Options(spark=settings, max_rate=A_SECOND // 5)) as restore:
             outcomes = restore.run(restore.plan())
-            assert wait_until(lambda: bool(stages.extend(stages_at(port)) or stages), PATIENCE)
+
+            def seen() -> bool:
+                stages.extend(stages_at(port))
+                return bool(stages)
+
+            assert wait_until(seen, PATIENCE)
         assert [outcome.failed for outcome in outcomes] == ["", ""]
         assert all(outcome.is_whole and outcome.is_done for outcome in outcomes)
         for partition, segments in enumerate((6, 1)):
@@ -133,7 +138,8 @@ def test_verified_by_a_cluster_that_loses_a_worker(
         properties = {**DRIVER_PROPERTIES, **QUICK, **crossing.properties, **pages}
         settings = SparkSettings(master=cluster.master, properties=properties, ship_packages=True)
         selection = Selection(region=REGION, topics=[TopicPattern(topic)])
-        work, found = VerifyTask(place.config, selection, VerifyScope(kind=ARCHIVE)), []
+        work = VerifyTask(place.config, selection, VerifyScope(kind=ARCHIVE))
+        found: list[Found] = []
 
         def run() -> None:
             found.extend(on_spark(settings, work, {}, lambda _done, _total: None))

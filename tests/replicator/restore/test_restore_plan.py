@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -104,12 +105,12 @@ def test_plan_equals_brute_force(infos: list[SegmentInfo], recorded: list[Offset
 @settings(max_examples=100, deadline=None)
 @given(infos=_infos, recorded=st.lists(_range, max_size=4), wanted=_wanted, seed=st.randoms())
 def test_plan_is_the_same_for_the_same_listing(
-    infos: list[SegmentInfo], recorded: list[OffsetRange], wanted: IntRange, seed: object
+    infos: list[SegmentInfo], recorded: list[OffsetRange], wanted: IntRange, seed: Random
 ) -> None:
     first = planned(infos, recorded=recorded, wanted=wanted)
     assert planned(infos, recorded=recorded, wanted=wanted) == first
     shuffled = infos[:]
-    seed.shuffle(shuffled)  # type: ignore[attr-defined]
+    seed.shuffle(shuffled)
     again = planned(shuffled, recorded=recorded, wanted=wanted)
     assert (again.offsets, again.infos, again.missing) == (first.offsets, first.infos, first.missing)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -32,9 +33,9 @@ from tests.ingress.world import REGION, World
 LIFE = "a1b2c3d4e5f6g7h8i9j0kk"
 
 
-def select(*topics: str, **changes: object) -> Selection:
-    given: dict[str, object] = {"region": REGION, "topics": [TopicPattern(topic) for topic in topics or ("t",)]}
-    return Selection(**(given | changes))  # type: ignore[arg-type]
+def select(*topics: str, **changes: Any) -> Selection:
+    given: dict[str, Any] = {"region": REGION, "topics": [TopicPattern(topic) for topic in topics or ("t",)]}
+    return Selection(**(given | changes))
 
 
 def planner(world: World, store: SegmentStore | None = None) -> RestorePlanner:
@@ -46,12 +47,12 @@ def planner(world: World, store: SegmentStore | None = None) -> RestorePlanner:
     )
 
 
-def plan(world: World, selection: Selection | None = None, *, restore_id: str = "", **wishes: object) -> RestorePlan:
+def plan(world: World, selection: Selection | None = None, *, restore_id: str = "", **wishes: Any) -> RestorePlan:
     selection = selection or select()
     return planner(world).plan(
         selection,
         restore_id or selection.digest,
-        TargetOptions(**wishes),  # type: ignore[arg-type]
+        TargetOptions(**wishes),
         world.target.checkpoint_store(),
     )
 
@@ -85,9 +86,9 @@ def test_a_time_window_without_records_is_empty(monkeypatch: pytest.MonkeyPatch)
         assert plan(world, select(stamps=stamps)).is_empty == is_empty
     assert not plan(world).is_empty
     assert plan(world, select(offsets=IntRange(50, 60))).is_empty
-    monkeypatch.setattr(restore_planner, "STAMPED", 2)
+    monkeypatch.setattr(restore_planner, "MAX_TIME_FOOTERS", 2)
     assert plan(world, select(stamps=IntRange(2_001))).is_empty
-    monkeypatch.setattr(restore_planner, "STAMPED", 1)
+    monkeypatch.setattr(restore_planner, "MAX_TIME_FOOTERS", 1)
     assert not plan(world, select(stamps=IntRange(2_001))).is_empty
 
 

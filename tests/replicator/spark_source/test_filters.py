@@ -46,17 +46,17 @@ def holds(condition: Filter, row: dict[str, object]) -> bool:
     value = row[condition.attribute[0]]  # type: ignore[attr-defined]
     match condition:
         case EqualTo(_, other) | EqualNullSafe(_, other):
-            return value == other
+            return bool(value == other)
         case In(_, others):
             return value in others
         case LessThan(_, other):
-            return value < other
+            return bool(value < other)
         case LessThanOrEqual(_, other):
-            return value <= other
+            return bool(value <= other)
         case GreaterThan(_, other):
-            return value > other
+            return bool(value > other)
         case GreaterThanOrEqual(_, other):
-            return value >= other
+            return bool(value >= other)
         case StringStartsWith(_, other):
             return str(value).startswith(other)
         case StringEndsWith(_, other):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,8 @@ GROUP = "replicator.ingress"
 
 
 class Target:
-    def __init__(self, *, members: int = 1, **source: object) -> None:
-        self.world = World(source_settings(**source))  # type: ignore[arg-type]
+    def __init__(self, *, members: int = 1, **source: Any) -> None:
+        self.world = World(source_settings(**source))
         self.groups = FakeGroups(members={GROUP: members})
         self.control = ControlStore(self.world.objects, "data")
         self.world.broker.create("copy", partitions=2)

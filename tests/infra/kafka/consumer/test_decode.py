@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from formats.records.schema import SCHEMA
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.consumer import Run
-from infra.kafka.consumer.decode import items, runs
+from infra.kafka.consumer.decode import Item, items, runs
 from tests.contracts.consumer import check
 
 Headers = list[tuple[str, bytes | None]]
@@ -42,7 +42,7 @@ def message(
         offset=offset,
         key=key,
         value=value,
-        headers=headers,
+        headers=None if headers is None else [*headers],
         timestamp=timestamp,
         leader_epoch=epoch,
     )
@@ -85,9 +85,9 @@ def test_every_field_of_every_record_is_in_its_run(rows: list[dict[str, Any]]) -
     wanted = [{**row, "timestamp": row["timestamp"][1], "timestamp_type": row["timestamp"][0] - 1} for row in rows]
     for row in wanted:
         assert row in found
-    for where in {(row["topic"], row["partition"]) for row in rows}:
-        assert [r for r in found if (r["topic"], r["partition"]) == where] == [
-            r for r in wanted if (r["topic"], r["partition"]) == where
+    for place in {(row["topic"], row["partition"]) for row in rows}:
+        assert [r for r in found if (r["topic"], r["partition"]) == place] == [
+            r for r in wanted if (r["topic"], r["partition"]) == place
         ]
     assert len(found) == len(wanted)
 
@@ -99,16 +99,23 @@ def test_a_partition_has_one_run_for_any_interleaving_of_records(rows: list[dict
     assert len(found) == len(set(found))
 
 
+def offsets(item: Item) -> list[int | None] | tuple[int | None, int]:
+    """The offsets of the records, or offset and code of the error."""
+    match item:
+        case (Message() as message, KafkaError() as error):
+            return (message.offset(), error.code())
+        case _:
+            assert isinstance(item, list)
+            return [message.offset() for message in item]
+
+
 def test_errors_split_the_records_of_their_partition_and_only_the_last_eof_counts() -> None:
     end, later = (Message(topic="t", partition=0, offset=at, error=KafkaError(EOF)) for at in (3, 9))
     gone = Message(topic="t", partition=0, offset=4, error=KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
     dead = Message(error=KafkaError(KafkaError._ALL_BROKERS_DOWN))
     other = message(1, partition=1)
     messages = [message(1), end, message(2), end, end, dead, other, message(3), gone, end, message(5), later, dead]
-    found = [
-        (where, [m.offset() for m in item] if isinstance(item, list) else (item[0].offset(), item[1].code()))
-        for where, item in items(messages)
-    ]
+    found = [(where, offsets(item)) for where, item in items(messages)]
     first, second, client = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("", -1)
     assert [item for where, item in found if where == first] == [
         [1, 2, 3],

@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
@@ -234,11 +235,11 @@ def test_a_member_ends_when_it_was_not_notified_of_a_loss(
     """It would write to partitions of another member. The listener is notified of the loss before the member ends."""
 
     class Deaf(Consumer):
-        def subscribe(self, topics: list[str], **callbacks: Callable[..., None]) -> None:
+        def subscribe(self, topics: list[str], *rest: Any, **callbacks: Any) -> None:
             def on_revoke(*_: object) -> None:
                 raise ZeroDivisionError
 
-            super().subscribe(topics, **(callbacks | {"on_revoke": on_revoke}))  # type: ignore[arg-type]
+            super().subscribe(topics, *rest, **(callbacks | {"on_revoke": on_revoke}))
 
     monkeypatch.setattr("infra.kafka.consumer.group_member.Consumer", Deaf)
     a, b, first, second = Owner(), Owner(), make(), make()

@@ -14,7 +14,13 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its stubs hide what it documents
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -193,7 +199,7 @@ class BrokerWorld(World):
         if self._protocol == "consumer":
             properties["group.protocol"] = "consumer"
         group_id = self._groups.setdefault(group, self.unique("group")) if group else self.unique("group")
-        defaults = {"isolation_level": "read_committed", "memory_bytes": 32 << 20, "brokers": 1}
+        defaults: dict[str, Any] = {"isolation_level": "read_committed", "memory_bytes": 32 << 20, "brokers": 1}
         return KafkaSourceConsumer(properties, group_id=group_id, **(defaults | options))
 
     def rebalance(self, consumer: SourceConsumer) -> None:
@@ -206,7 +212,10 @@ class TestFakeSourceConsumer(ConsumerContract):
         return FakeWorld()
 
     def test_any_mix_of_pauses_seeks_and_moves(self, world: World) -> None:
-        run_state_machine_as_test(lambda: ConsumerMix(world), settings=machine(100))
+        run_state_machine_as_test(
+            lambda: ConsumerMix(world),  # type: ignore[arg-type]  # hypothesis takes any factory
+            settings=machine(100),
+        )
 
 
 @pytest.fixture
@@ -240,7 +249,8 @@ class TestKafkaSourceConsumer(ConsumerContract):
     @pytest.mark.parametrize("examples", [2, pytest.param(40, marks=pytest.mark.long)])
     def test_any_mix_of_pauses_seeks_and_moves(self, world: World, examples: int) -> None:
         run_state_machine_as_test(
-            lambda: ConsumerMix(world), settings=settings(machine(examples), max_examples=examples)
+            lambda: ConsumerMix(world),  # type: ignore[arg-type]  # hypothesis takes any factory
+            settings=settings(machine(examples), max_examples=examples),
         )
 
 
@@ -359,7 +369,12 @@ def test_a_poll_lingers_for_more_records(world: BrokerWorld) -> None:
     try:
         consumer.subscribe([p.topic], member.listener)
         member.until_reached(p, 0)
-        appending = threading.Thread(target=lambda: [world.append(p, b"%d" % n) for n in range(100)])
+
+        def append() -> None:
+            for n in range(100):
+                world.append(p, b"%d" % n)
+
+        appending = threading.Thread(target=append)
         appending.start()
         member.until(lambda: len(member.offsets(p)) == 100)
         appending.join()

@@ -81,9 +81,9 @@ class TestKafkaEventLog(EventLogContract):
             quick |= little
             opened.append(
                 KafkaEventLog(
-                    cluster.properties | quick,
+                    {**cluster.properties, **quick},
                     topic,
-                    producer=cluster.properties | {"log_level": 0, "reconnect.backoff.max.ms": 200},
+                    producer={**cluster.properties, "log_level": 0, "reconnect.backoff.max.ms": 200},
                     publish_within=patience,
                     answer_within=patience,
                     check_every=check_every,

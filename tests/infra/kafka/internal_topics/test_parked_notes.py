@@ -197,12 +197,15 @@ def test_states_wait_while_the_target_is_unreachable(target: FakeTarget, notes: 
 
 def test_a_state_reported_during_a_write_is_written_next(target: FakeTarget) -> None:
     class Slow(FakeEditor):
+        reporter: BackgroundParkedReporter
+
         def park(self, key: CheckpointKey, parked: Parked | None) -> None:
             super().park(key, parked)
             if parked is not None:
-                notes.going(key)
+                self.reporter.going(key)
 
-    notes = process(target, Slow(target))
+    slow = Slow(target)
+    slow.reporter = notes = process(target, slow)
     notes.parked(key(0), parked())
     notes.write()
     assert target.parked == {key(0): parked()}

@@ -70,9 +70,7 @@ def target(stack: LocalStack, unique: Callable[[str], str]) -> Target:
     return Target(stack, unique)
 
 
-def fates(
-    writer: TargetWriter, *partitions: TopicPartition, fence: object = None
-) -> Mapping[TopicPartition, FailureKind]:
+def fates(writer: TargetWriter, *partitions: TopicPartition, fence: object = None) -> dict[TopicPartition, FailureKind]:
     """The failures of a call with one run for each partition."""
     runs = [run_of(partition, [row(0)]) for partition in partitions]
     return {f.partition: f.fate for f in writer.deliver(runs, should_stop=never, fence=fence)}
@@ -164,7 +162,7 @@ def test_a_transaction_timeout_above_the_broker_s_limit(target: Target) -> None:
 def test_a_group_without_read_permission(target: Target, unique: Callable[[str], str]) -> None:
     group, topic = unique("group"), target.good[0].topic
     with ExitStack() as around:
-        placement = KafkaPlacement(target.cluster.properties, group_id=group)  # type: ignore[arg-type]
+        placement = KafkaPlacement(target.cluster.properties, group_id=group)
         around.callback(placement.close, timedelta(seconds=5))
         placement.subscribe([topic], Nobody())
         assert wait_until(lambda: placement.poll(timedelta()) == [] and placement.fence() is not None, PATIENCE)

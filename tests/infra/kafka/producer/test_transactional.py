@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from datetime import timedelta
 
@@ -37,12 +37,12 @@ class Owner:
         self.owned: set[TopicPartition] = set()
         self.on_revoked: Callable[[], None] = lambda: None
 
-    def assigned(self, partitions: object) -> None:
-        self.owned |= set(partitions)  # type: ignore[call-overload]
+    def assigned(self, partitions: Collection[TopicPartition]) -> None:
+        self.owned |= set(partitions)
 
-    def revoked(self, partitions: object) -> None:
+    def revoked(self, partitions: Collection[TopicPartition]) -> None:
         self.on_revoked()
-        self.owned -= set(partitions)  # type: ignore[call-overload]
+        self.owned -= set(partitions)
 
     lost = revoked
 
