@@ -90,7 +90,7 @@ def _archived(clients: Clients, name: SourceName) -> Sequence[SourcePartition]:
     """The partition of `name`, or every one in the archive."""
     if name.partition is not None:
         return [name.at(name.partition)]
-    return [name.at(partition) for partition in clients.archive.segments.partitions(name.region, name.path)]
+    return [name.at(partition) for partition in clients.store.partitions(name.region, name.path)]
 
 
 def _at_time(clients: Clients, name: SourceName, at: datetime) -> Mapping[SourcePartition, int]:
