@@ -304,8 +304,8 @@ class IngressController:
         self._left_behind.given_up = self._checkpoints.skipped
         for held in self._holdings:
             word = self._checkpoints.positions.get(held.assignment.key)
-            waits = held.stop_reason is not None and not self._positioning.is_asked(held)
-            if waits and is_operators(word, held.checkpoint):
+            is_decided = held.stop_reason is not None and is_operators(word, held.checkpoint)
+            if is_decided and not self._positioning.is_asked(held):
                 if held.is_idle:
                     held.reposition(now)
                 else:  # the operator decided about the records that it is delivering

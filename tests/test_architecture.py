@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -328,6 +329,20 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> House:
     return House(root)
 
 
+@contextmanager
+def with_line(house: House, file: str, line: str) -> Iterator[None]:
+    """Append `line` to a module for the block."""
+    path = house.root / file
+    before = path.read_text(encoding="utf-8")
+    path.write_text(f"{before}\n{line}\n", encoding="utf-8")
+    house.forget(file)
+    try:
+        yield
+    finally:
+        path.write_text(before, encoding="utf-8")
+        house.forget(file)
+
+
 PLANTED = (
     ("formats/footer.py", "import infra.runtime.lifecycle", "imports infra.runtime.lifecycle, allowed are formats"),
     ("formats/coverage.py", "from egress import partition", "imports egress.partition"),
@@ -370,16 +385,9 @@ PLANTED = (
 
 @pytest.mark.parametrize(("file", "planted", "wanted"), PLANTED, ids=[f"{f}: {p[:40]}" for f, p, _ in PLANTED])
 def test_a_planted_mistake_is_found(copy: House, file: str, planted: str, wanted: str) -> None:
-    path = copy.root / file
-    before = path.read_text(encoding="utf-8")
     known = {breach.name for breach in copy.breaches_in(file)}
-    path.write_text(f"{before}\n{planted}\n", encoding="utf-8")
-    copy.forget(file)
-    try:
+    with with_line(copy, file, planted):
         new = [breach for breach in copy.breaches_in(file) if breach.name not in known]
-    finally:
-        path.write_text(before, encoding="utf-8")
-        copy.forget(file)
     assert len(new) == 1
     assert wanted in new[0].what
 
@@ -393,16 +401,9 @@ def test_a_planted_mistake_is_found(copy: House, file: str, planted: str, wanted
     ],
 )
 def test_a_planted_circle_is_found(copy: House, file: str, planted: str, folder: str) -> None:
-    path = copy.root / file
-    before = path.read_text(encoding="utf-8")
     known = set(copy.circles())
-    path.write_text(f"{before}\n{planted}\n", encoding="utf-8")
-    copy.forget(file)
-    try:
+    with with_line(copy, file, planted):
         new = [f"{where}/" for where, what in copy.circles() if (where, what) not in known]
-    finally:
-        path.write_text(before, encoding="utf-8")
-        copy.forget(file)
     assert folder in new
 
 

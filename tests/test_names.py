@@ -7,8 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from infra.spark.packages import PACKAGES
+
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("replicator", "egress", "ingress", "compaction", "formats", "infra")
 
 IN_BOTH_FLOWS = "the same thing of either flow; flows do not import each other, and nothing imports both"
 SHARED: Mapping[str, str] = {

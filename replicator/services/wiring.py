@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+START_PATIENCE = timedelta(seconds=30)  # how long a service waits for a cluster that may be starting, too
 GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadline
 PROBE_TIMEOUT = timedelta(seconds=10)
 ARCHIVE_THREADS = 8
@@ -206,6 +207,3 @@ def _credentials(settings: AwsSettings) -> AwsCredentials | None:
         secret_access_key=settings.secret_access_key,
         session_token=settings.session_token,
     )
-
-
-START_PATIENCE = timedelta(seconds=30)  # how long a service waits for a cluster that may be starting, too
