@@ -9,7 +9,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, assert_never
+from typing import TYPE_CHECKING, Annotated, NoReturn, assert_never
 
 import typer
 
@@ -139,27 +139,26 @@ def _carry_out(settings: Config, request: RestoreRequest, *, as_json: bool) -> N
     """Run the restore and print its result."""
     from infra.runtime.lifecycle import Stop
     from replicator.restore.request import DryRun, Empty, Ready, Refused, Thawing
-    from replicator.restore.restore import EMPTY, Restore
+    from replicator.restore.restore import Restore
 
     stop, rate = Stop(), request.options.max_rate
     with Restore(settings, request.selection, request.target, request.options, stop=stop) as restoring:
         prepared = restoring.prepare(dry_run=request.dry_run, thaw_days=request.thaw_days)
         plan = prepared.plan
-        if isinstance(prepared, DryRun):
-            if as_json:
-                print_json(plan_json(plan, rate))
-            else:
-                print_plan(plan, rate)
-                print_sample(restoring.sample(plan, SAMPLE))
-                print_text("nothing was written")
-        elif not isinstance(prepared, Thawing) and not as_json:
+        if not as_json and not isinstance(prepared, Thawing):
             print_plan(plan, rate)
         match prepared:
-            case DryRun() if not restoring.is_empty(plan):
-                raise typer.Exit(DIFFERENCES if plan.refused else 0)
-            case DryRun() | Empty():
-                complain(f"{EMPTY}: nothing was created")
-                raise typer.Exit(USAGE)
+            case DryRun():
+                if as_json:
+                    print_json(plan_json(plan, rate))
+                else:
+                    print_sample(restoring.sample(plan, SAMPLE))
+                    print_text("nothing was written")
+                if not restoring.is_empty(plan):
+                    raise typer.Exit(DIFFERENCES if plan.refused else 0)
+                _nothing_selected()
+            case Empty():
+                _nothing_selected()
             case Thawing(objects=count):
                 complain(f"requested {count:,} archived objects; run the same command again in some hours")
                 raise typer.Exit(DIFFERENCES)
@@ -182,6 +181,13 @@ def _carry_out(settings: Config, request: RestoreRequest, *, as_json: bool) -> N
         raise typer.Exit(ended.code)
 
 
+def _nothing_selected() -> NoReturn:
+    from replicator.restore.restore import EMPTY
+
+    complain(f"{EMPTY}: nothing was created")
+    raise typer.Exit(USAGE)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Ended:
     outcomes: Sequence[RestoreOutcome]
@@ -196,7 +202,7 @@ def _run(restoring: Restore, plan: RestorePlan, stop: Stop, *, follow: bool, qui
     began = time.monotonic()
     with progress(plan, follow=follow, quiet=quiet) as shown, stop_on_signals(stop, FINISHES) as signals:
         try:
-            outcomes = restoring.run(plan, shown.told, shown.told_on_spark)
+            outcomes = restoring.run(plan, shown.update, shown.update_on_spark)
         except RestoreStopped as error:
             complain(str(error))
             raise typer.Exit(INTERRUPTED if signal.SIGINT in signals else FAILED) from None

@@ -42,7 +42,7 @@ class RestoreStatus:
         self.whole_bytes = max(sum(self.sizes.values()), 1)  # computed once, not in every turn
         self.partitions = len(self.sizes)
 
-    def told(self, partitions: Sequence[RestoringPartition]) -> None:
+    def update(self, partitions: Sequence[RestoringPartition]) -> None:
         """Called in every turn of a restore in this process."""
         self.records = sum(p.records for p in partitions)
         self.size_bytes = sum(p.size_bytes for p in partitions)
@@ -51,7 +51,7 @@ class RestoreStatus:
         self.partitions = len(partitions)
         self.show(self)
 
-    def told_on_spark(self, done: int, total: int) -> None:
+    def update_on_spark(self, done: int, total: int) -> None:
         """Called when a Spark task ends. The progress of running tasks is not known here."""
         self.partitions_done, self.partitions = done, total
         self.done_bytes = self.whole_bytes * done // max(total, 1)

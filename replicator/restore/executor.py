@@ -80,7 +80,7 @@ class Restorer:
     stop: Stop
     skip_missing: bool = False
     follow: timedelta | None = None  # interval of listings for new segments; None: end with the plan
-    told: Callable[[Sequence[RestoringPartition]], None] = lambda _: None  # called with the progress, in every turn
+    on_progress: Callable[[Sequence[RestoringPartition]], None] = lambda _: None  # called in every turn
     until: Callable[[], bool] = lambda: False  # called in every turn; True ends the run
     replaced: Callable[[datetime], Mapping[str, str]] = lambda _: {}  # destinations that were replaced, and why
     width: int = 8
@@ -143,7 +143,7 @@ class Restorer:
             if not partition.is_over:
                 self._tick(partition, now)
         self._give_turns(now)
-        self.told(self._partitions)
+        self.on_progress(self._partitions)
 
     def _look_at_destinations(self, now: datetime) -> None:
         """Stop delivery to replaced topics. What was delivered to them before is void, too."""

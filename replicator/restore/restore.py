@@ -166,13 +166,13 @@ class Restore(Closing):
     def run(
         self,
         plan: RestorePlan,
-        told: RestoreProgress = lambda _: None,
-        told_on_spark: Callable[[int, int], None] = no_progress,
+        on_progress: RestoreProgress = lambda _: None,
+        on_spark_progress: Callable[[int, int], None] = no_progress,
     ) -> Sequence[RestoreOutcome]:
         """Execute `plan`. Raises ConfigError when nothing is selected, TargetError when a conflict is not accepted,
         OwnershipLost when the same restore was started elsewhere, BrokerUnavailable, StoreUnavailable; on Spark
         PlanFailed, SparkUnavailable."""
-        if plan.is_empty and self._options.follow is None:
+        if self.is_empty(plan):
             raise ConfigError([f"{EMPTY}: nothing was created"], source="archive")
         if plan.refused:
             raise TargetError("this restore has conflicts:\n" + "\n".join(objections_text(plan)))
@@ -181,7 +181,7 @@ class Restore(Closing):
         outcomes: dict[str, RestoreOutcome] = {}
         while True:
             new_partitions = self._new_partitions(plan)
-            found = self._run(plan, told, told_on_spark, new_partitions)
+            found = self._run(plan, on_progress, on_spark_progress, new_partitions)
             outcomes |= {outcome.source: outcome.behind(outcomes.get(outcome.source)) for outcome in found}
             if new_partitions is None or new_partitions.found is None or self.stop.is_set():
                 return list(outcomes.values())
@@ -208,8 +208,8 @@ class Restore(Closing):
     def _run(
         self,
         plan: RestorePlan,
-        told: RestoreProgress,
-        told_on_spark: Callable[[int, int], None],
+        on_progress: RestoreProgress,
+        on_spark_progress: Callable[[int, int], None],
         new_partitions: NewPartitions | None,
     ) -> Sequence[RestoreOutcome]:
         ids = self._make_topics(plan)
@@ -232,10 +232,10 @@ class Restore(Closing):
         outcomes = (
             [
                 RestoreOutcome.of(p)
-                for p in self._worker.carry_out(tasks, told, new_partitions.turn if new_partitions else _never)
+                for p in self._worker.carry_out(tasks, on_progress, new_partitions.turn if new_partitions else _never)
             ]
             if self._options.spark is None
-            else self._on_spark(tasks, self._options.spark, told_on_spark)
+            else self._on_spark(tasks, self._options.spark, on_spark_progress)
         )
         self._wait_for_markers([task.plan.target for task in tasks])
         # checked last: everything acknowledged is in these topics only if they are still the same
@@ -255,12 +255,12 @@ class Restore(Closing):
         self._opened.close()
 
     def _on_spark(
-        self, tasks: Sequence[PartitionTask], settings: SparkSettings, told: Callable[[int, int], None]
+        self, tasks: Sequence[PartitionTask], settings: SparkSettings, on_progress: Callable[[int, int], None]
     ) -> Sequence[RestoreOutcome]:
         def go_on(done: int, total: int) -> None:
             if self.stop.is_set():
                 raise RestoreStopped("stopped before the end; run the same restore again to resume it")
-            told(done, total)
+            on_progress(done, total)
 
         from infra.spark.runner import SparkRunner  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
 

@@ -137,7 +137,7 @@ class RestoreWorker:
     def carry_out(
         self,
         tasks: Sequence[PartitionTask],
-        told: RestoreProgress = lambda _: None,
+        on_progress: RestoreProgress = lambda _: None,
         until: Callable[[], bool] = lambda: False,
     ) -> Sequence[RestoringPartition]:
         """Restore `tasks` until they have ended, `stop` is set or `until` returns True. Raises OwnershipLost when
@@ -157,7 +157,7 @@ class RestoreWorker:
                 stop=self._stop,
                 skip_missing=self._terms.skip_missing,
                 follow=self._terms.follow,
-                told=told,
+                on_progress=on_progress,
                 until=until,
                 replaced=topics.turn,
                 width=WIDTH,

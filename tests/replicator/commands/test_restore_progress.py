@@ -33,11 +33,11 @@ def test_progress_of_a_running_restore() -> None:
     sizes = {partition.key: 100 for partition in plan.partitions}
     seen: list[str] = []
     standing = RestoreStatus(sizes, False, lambda now: seen.append(now.text()))
-    standing.told(list(restoring.partitions.values()))
+    standing.update(list(restoring.partitions.values()))
     restoring.turn(3)
-    standing.told(list(restoring.partitions.values()))
+    standing.update(list(restoring.partitions.values()))
     restoring.finish()
-    standing.told(list(restoring.partitions.values()))
+    standing.update(list(restoring.partitions.values()))
     assert seen[0] == "0 records, 0 B restored, 0 %, 0 of 2 partitions are over"
     assert seen[1].startswith("40 records, ")
     assert seen[1].endswith("50 %, 0 of 2 partitions are over")
@@ -55,7 +55,7 @@ def test_records_delivered_after_the_last_turn_count() -> None:
     restoring, plan = running()
     standing = RestoreStatus({partition.key: 100 for partition in plan.partitions}, False, lambda _: None)
     restoring.turn(3)
-    standing.told(list(restoring.partitions.values()))
+    standing.update(list(restoring.partitions.values()))
     text = standing.stopped([outcome("a/t/0", 30_000), outcome("a/t/1", 10_000)])
     assert text == (
         "stopped with 40,000 records, 2 B restored, 0 of 2 partitions over; run the same command again to resume it"
@@ -152,7 +152,7 @@ def test_on_spark_only_whole_partitions_are_known() -> None:
     _, plan = running()
     sizes = {partition.key: 100 for partition in plan.partitions}
     standing = RestoreStatus(sizes, False, lambda _: None)
-    standing.told_on_spark(1, 2)
+    standing.update_on_spark(1, 2)
     assert standing.text() == "1 of 2 partitions are over"
 
 
@@ -164,13 +164,13 @@ def test_lines_without_a_terminal(
     restoring, plan = running()
     with progress(plan, follow=follow, quiet=False) as shown:
         for _ in range(3):
-            shown.told(list(restoring.partitions.values()))
+            shown.update(list(restoring.partitions.values()))
         restoring.turn(3)
-        shown.told(list(restoring.partitions.values()))
+        shown.update(list(restoring.partitions.values()))
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2, "one for each piece of news"
     assert lines[1].startswith("40 records")
     assert ("following 2 partitions" in lines[1]) == follow
     with progress(plan, follow=follow, quiet=True) as shown:
-        shown.told(list(restoring.partitions.values()))
+        shown.update(list(restoring.partitions.values()))
     assert capsys.readouterr().err == ""

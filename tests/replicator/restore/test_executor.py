@@ -132,7 +132,7 @@ def test_the_share_of_a_range_counts_from_its_start() -> None:
     world.put(80, 99)
     restoring = Restoring(world, offsets=IntRange(80, 99))
     seen: set[tuple[int, float]] = set()
-    restoring.restorer.told = lambda partitions: seen.add((partitions[0].next_offset, partitions[0].share))
+    restoring.restorer.on_progress = lambda partitions: seen.add((partitions[0].next_offset, partitions[0].share))
     restoring.finish()
     assert len(seen) > 2
     assert all(share == (next_offset - 80) / 20 for next_offset, share in seen)
@@ -150,7 +150,7 @@ def test_progress_is_reported_in_every_turn_and_stop_ends_the_restore() -> None:
         if len(told) == 4:
             restoring.stop.set()
 
-    restoring.restorer.told = tell
+    restoring.restorer.on_progress = tell
     [partition] = restoring.restorer.run()
     assert not partition.is_over
     assert told == sorted(told)
