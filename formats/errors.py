@@ -165,11 +165,11 @@ class WriterRefused(TargetError):
 
 
 class PlanFailed(ReplicatorError):
-    """The plan in row `index` of a run failed. `said`: the error message of the last worker that tried it."""
+    """The plan in row `index` of a run failed. `reason`: the error message of the last worker that tried it."""
 
-    def __init__(self, index: int, said: str) -> None:
-        self.index, self.said = index, said
-        super().__init__(f"plan {index} failed each time it was tried: {said}\nmend the cause and run again")
+    def __init__(self, index: int, reason: str) -> None:
+        self.index, self.reason = index, reason
+        super().__init__(f"plan {index} failed each time it was tried: {reason}\nmend the cause and run again")
 
 
 class ShutdownExpired(ReplicatorError):

@@ -113,9 +113,9 @@ def still_waiting(waiting: Waiting, checkpoint: Checkpoint | None) -> bool:
 
 
 def follow(
-    key: CheckpointKey, known: Checkpoint | CheckpointConflict | None, said: Checkpoint
+    key: CheckpointKey, known: Checkpoint | CheckpointConflict | None, later: Checkpoint
 ) -> Checkpoint | CheckpointConflict:
-    """Which of two checkpoints holds; `said` is the later record. A conflict when they cannot both be true.
+    """Which of two checkpoints holds; `later` was written after `known`. A conflict when they cannot both be true.
 
     An operator's seed replaces any position, and only a seed ends a conflict. A checkpoint for another destination
     topic id replaces the position, too. A seed that skips the record where the partition was parked (`given_at`) is
@@ -124,23 +124,23 @@ def follow(
     lies below the higher one. A delivery that began beyond the position does not advance it either: no process
     delivered the offsets between. Only a transaction cannot be late in this way, since it is fenced.
     """
-    if known is None or (said.author is Author.SEED and said.given_at is None):
-        return said
+    if known is None or (later.author is Author.SEED and later.given_at is None):
+        return later
     if isinstance(known, CheckpointConflict):
         return known
-    if said.given_at is not None:
-        same = said.destination_topic_id == known.destination_topic_id
-        return known if same and known.next_offset > said.given_at else said
-    if said.destination_topic_id != known.destination_topic_id:
-        return said
-    joins = said.begun_at is None or known.begun_at is None or said.begun_at <= known.next_offset
-    if said.next_offset >= known.next_offset and joins:
-        return said
-    if said.author is Author.EXACTLY_ONCE and known.author is not Author.AT_LEAST_ONCE:
+    if later.given_at is not None:
+        same = later.destination_topic_id == known.destination_topic_id
+        return known if same and known.next_offset > later.given_at else later
+    if later.destination_topic_id != known.destination_topic_id:
+        return later
+    joins = later.begun_at is None or known.begun_at is None or later.begun_at <= known.next_offset
+    if later.next_offset >= known.next_offset and joins:
+        return later
+    if later.author is Author.EXACTLY_ONCE and known.author is not Author.AT_LEAST_ONCE:
         return CheckpointConflict(
             f"{key.source} to {key.destination_topic}: a checkpoint says {known.next_offset} ({known.author}, "
-            f"{known.at.isoformat()}), and a later one {said.next_offset} ({said.author}, {said.at.isoformat()}); both "
-            "cannot be true. Find out which is, and say so with `replicator checkpoints seed`"
+            f"{known.at.isoformat()}), and a later one {later.next_offset} ({later.author}, {later.at.isoformat()}); "
+            "both cannot be true. Find out which is, and say so with `replicator checkpoints seed`"
         )
     return known
 

@@ -99,7 +99,7 @@ class ParkedReporter(Protocol):
         """The partition makes progress: removes its records, even an earlier owner's. Cheap enough for every run."""
 
     def begun(self, key: CheckpointKey) -> None:
-        """The partition's position is known: removes a parked record without a position, whoever wrote it."""
+        """The partition's position is known: removes a parked record without a position, also another process's."""
 
     def waiting(self, key: CheckpointKey, waiting: Waiting) -> None:
         """A listing confirmed that the partition waits since then. Written only when it changes; `going` removes it."""

@@ -27,5 +27,5 @@ ADDRESS = "address"  # host:port, as bound
 PATH = "path"
 WANTED = "wanted"
 COUNT = "count"
-SAID = "said"  # a line of another program's output
+OUTPUT = "said"  # a line of another program's output
 NEXT = "next"  # what an operator has to do

@@ -236,4 +236,4 @@ class _Output:
             for line in map(str.rstrip, lines):
                 self._lines.append(line)
                 level = logging.WARNING if line.startswith(_WARNINGS) else logging.DEBUG
-                log.log(level, "spark_output", extra={log_fields.SAID: line})
+                log.log(level, "spark_output", extra={log_fields.OUTPUT: line})

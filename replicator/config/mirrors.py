@@ -64,23 +64,23 @@ class Loop:
 
     def described(self, *, with_files: bool) -> str:
         """The end of a sentence about the source of the first hop."""
-        told = [
+        hops = [
             f"{hop.topic} of {hop.archived_by.region} as {hop.destination}"
             + (f" ({hop.delivered_by.name})" if with_files else "")
             for hop in self.hops[:SHOWN]
         ]
         more = f", and {len(self.hops) - SHOWN} more" if len(self.hops) > SHOWN else ""
-        return f"delivers {', then '.join(told)}{more}, which is archived and delivered again, for ever"
+        return f"delivers {', then '.join(hops)}{more}, which is archived and delivered again, for ever"
 
 
 def loops(mirrors: Sequence[Mirror]) -> Iterator[Loop]:
     """Every loop once, with one topic that is replicated in it."""
-    search, told = _Search(mirrors), set[frozenset[tuple[str, int]]]()
+    search, reported = _Search(mirrors), set[frozenset[tuple[str, int]]]()
     for cluster in dict.fromkeys(one.cluster for one in mirrors if one.egress is not None):
         for name in _names(mirrors):
             loop = search.follow(cluster, name, [])
-            if loop is not None and loop.rules not in told:
-                told.add(loop.rules)
+            if loop is not None and loop.rules not in reported:
+                reported.add(loop.rules)
                 yield loop
 
 

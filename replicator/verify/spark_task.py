@@ -29,14 +29,14 @@ class VerifyTask:
 
     config: Config
     selection: Selection
-    look: VerifyScope
+    scope: VerifyScope
 
     def __call__(self, row: str) -> str:
         fields = json.loads(row)
         with Verification(self.config, self.selection) as verification:
             source, delivered = parse_source(fields["source"]), fields["delivered"]
             offsets = None if delivered is None else IntRange(*delivered)
-            entry, read = verification.scan(self.look, source, decode_proven(fields["proven"]), offsets)
+            entry, read = verification.scan(self.scope, source, decode_proven(fields["proven"]), offsets)
         return json.dumps({"entry": entry, "proven": encode_proven(read)})
 
 
@@ -44,9 +44,9 @@ def tasks_on(settings: SparkSettings) -> Elsewhere:
     """The `elsewhere` argument of `Verification.run`."""
 
     def found(
-        config: Config, selection: Selection, scope: VerifyScope, proven: Mapping[Segment, Proven], told: Progress
+        config: Config, selection: Selection, scope: VerifyScope, proven: Mapping[Segment, Proven], progress: Progress
     ) -> Iterator[Found]:
-        return on_spark(settings, VerifyTask(config, selection, scope), proven, told)
+        return on_spark(settings, VerifyTask(config, selection, scope), proven, progress)
 
     return found
 
@@ -55,16 +55,16 @@ def on_spark(
     settings: SparkSettings,
     work: VerifyTask,
     proven: Mapping[Segment, Proven],
-    told: Progress,
+    progress: Progress,
     *,
     delivered: Mapping[SourcePartition, IntRange] | None = None,
 ) -> Iterator[Found]:
     """Verify partitions as Spark tasks. `delivered`: only these partitions, each with the offsets that a restore
-    delivered to a TARGET; None: the whole selection. Raises ConfigError, PlanFailed, SparkUnavailable, and what `told`
-    raises, which ends the run."""
+    delivered to a TARGET; None: the whole selection. Raises ConfigError, PlanFailed, SparkUnavailable, and what
+    `progress` raises, which ends the run."""
     if delivered is None:
         with Verification(work.config, work.selection) as verification:
-            spans: Mapping[SourcePartition, IntRange | None] = dict.fromkeys(verification.sources_of(work.look))
+            spans: Mapping[SourcePartition, IntRange | None] = dict.fromkeys(verification.sources_of(work.scope))
     else:
         spans = delivered
     by_source = proven_by_source(proven)
@@ -73,7 +73,7 @@ def on_spark(
     from infra.spark.runner import SparkRunner  # noqa: PLC0415 -- takes 30 MB, not needed without Spark
 
     with SparkRunner(settings) as runner:
-        answers = runner.run(rows, plain, progress=told)
+        answers = runner.run(rows, plain, progress=progress)
     for answer in map(json.loads, answers):
         yield answer["entry"], decode_proven(answer["proven"])
 

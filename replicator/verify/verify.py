@@ -121,12 +121,12 @@ class Verification(Closing):
         ProofStore(self._objects, self._config.s3.prefix, self._config.region).record(proofs)
 
     def _found(
-        self, scope: VerifyScope, proven: Mapping[Segment, Proven], elsewhere: Elsewhere | None, told: Progress
+        self, scope: VerifyScope, proven: Mapping[Segment, Proven], elsewhere: Elsewhere | None, progress: Progress
     ) -> Iterator[Found]:
         if elsewhere is not None:
-            return elsewhere(self._config, self.selection, scope, proven, told)
+            return elsewhere(self._config, self.selection, scope, proven, progress)
         by_source = proven_by_source(proven)
-        return self.each(lambda s: self.scan(scope, s, by_source.get(s, {})), told, of=self.sources_of(scope))
+        return self.each(lambda s: self.scan(scope, s, by_source.get(s, {})), progress, of=self.sources_of(scope))
 
     def sources_of(self, scope: VerifyScope) -> Sequence[SourcePartition]:
         """The partitions of `scope`. Raises as `sources` does."""
@@ -160,13 +160,13 @@ class Verification(Closing):
         proven: Mapping[Segment, Proven] | None = None,
         *,
         read_again_after: timedelta | None = None,
-        told: Progress = no_progress,
+        progress: Progress = no_progress,
     ) -> Iterator[ArchiveVerdict]:
         """Verify the archive alone, by partition. `proven`: objects that are not read again before
         `read_again_after`."""
         by_source = proven_by_source(proven or {})
         return self.each(
-            lambda s: self.archived_whole(s, by_source.get(s, {}), read_again_after), told, of=self.all_sources()
+            lambda s: self.archived_whole(s, by_source.get(s, {}), read_again_after), progress, of=self.all_sources()
         )
 
     # --- one partition ---
@@ -236,14 +236,14 @@ class Verification(Closing):
     def each(
         self,
         verdict: Callable[[SourcePartition], T],
-        told: Progress = no_progress,
+        progress: Progress = no_progress,
         *,
         of: Collection[SourcePartition] | None = None,
     ) -> Iterator[T]:
         """Verdicts of partitions, computed in parallel, in order. `of`: the partitions; None: all of the selection."""
         sources = self.sources() if of is None else of
         for done, answer in enumerate(self._pool.map(verdict, sources), start=1):
-            told(done, len(sources))
+            progress(done, len(sources))
             yield answer
 
 

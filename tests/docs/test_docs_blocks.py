@@ -215,7 +215,7 @@ def test_the_files_of_two_regions_load_and_agree() -> None:
 
 
 def planted() -> Iterator[tuple[str, str, str]]:
-    """Language, mistake, and what is said of it."""
+    """Language, planted mistake, and the problem that is reported."""
     yield "", "anything", "without a language"
     yield "toml", 'regoin = "a"', "unknown key"
     yield "toml", "[egress.topics.orders]\nmax_segment_age = 5", "max_segment_age"

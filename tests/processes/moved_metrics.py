@@ -1,5 +1,5 @@
-"""Every metric there is moved in some process of this folder's tests: judged when all of them have run, on however
-many workers of pytest-xdist."""
+"""Fails a run in which a metric never moved in any process of this folder's tests. The run is judged at its end, over
+all workers of pytest-xdist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MOVED = pytest.StashKey[set[str]]()
 FILES = pytest.StashKey[set[str]]()
-NAME = "moved_metrics"  # in what a worker hands to the process that started it
+NAME = "moved_metrics"  # key in the output that an xdist worker sends to the main process
 
 NEEDED = frozenset({
     "test_kills.py",
@@ -28,7 +28,7 @@ NEEDED = frozenset({
     "test_replicated_buckets.py",
     "test_shutdown.py",
 })  # fmt: skip
-"""Files whose tests move the metrics: a run without one of them is not judged."""
+"""Files whose tests move the metrics: a run that leaves one of them out is not judged."""
 
 
 def verdict(moved: Iterable[str]) -> str:
@@ -40,7 +40,7 @@ def verdict(moved: Iterable[str]) -> str:
 
 
 class MovedMetrics:
-    """A plugin. In a worker it hands on what moved there; else it collects and judges."""
+    """A pytest plugin. An xdist worker sends the names of its metrics; the main process collects them and judges."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config

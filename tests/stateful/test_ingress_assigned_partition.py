@@ -33,7 +33,7 @@ pauses = st.timedeltas(timedelta(), timedelta(minutes=2))
 
 
 class NoNotes:
-    """Nobody reads them here."""
+    """Parked records, which no test here reads."""
 
     def __getattr__(self, name: str) -> object:
         return lambda *_: None

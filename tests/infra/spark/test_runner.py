@@ -166,7 +166,7 @@ class TestLocal:
         work = Failing(Marking(tmp_path), refuse)
         with pytest.raises(PlanFailed) as failed:
             runner.run(["a", "b", "bad"], work, parallelism=parallelism)
-        assert (failed.value.index, failed.value.said) == (2, "ValueError: no such key:\n  a/b")
+        assert (failed.value.index, failed.value.reason) == (2, "ValueError: no such key:\n  a/b")
         assert failed.value.__cause__ is None, "else Java's stack is printed with it"
         assert work.marking.begun().count("bad") == 4
 
