@@ -34,7 +34,6 @@ def tune() -> None:
     CPU-seconds per million records, and some 60 MiB less memory with 400 partitions."""
     # Batches are freed by reference counting; the collector would repeatedly traverse a hundred thousand young messages
     # and headers, and find no garbage.
-    gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 50, 1000)
     # The default allocator keeps memory that Arrow has freed; this one returns it to the system.

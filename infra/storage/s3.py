@@ -16,9 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, timedelta
 from itertools import islice
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-import boto3
 from botocore.exceptions import BotoCoreError, ClientError
 
 from formats.errors import ConfigError, SegmentExists, StoreRefused, StoreUnavailable
@@ -34,6 +33,7 @@ from infra.storage.aws import (
     client_config,
     describe_error,
     error_code,
+    new_session,
     status,
 )
 from infra.storage.s3_body import Slice, cut
@@ -110,8 +110,10 @@ def make_s3_client(
     )
     arguments = credentials.arguments() if credentials else {}
     try:
-        session = boto3.session.Session()  # a new one: boto3's default session is not thread safe
-        return session.client("s3", endpoint_url=endpoint_url, region_name=region_name, config=config, **arguments)
+        client = new_session().create_client(
+            "s3", endpoint_url=endpoint_url, region_name=region_name, config=config, **arguments
+        )
+        return cast("S3Client", client)
     except (BotoCoreError, ValueError) as error:
         raise ConfigError(
             [f"{describe_error(error)}; correct it in the file or in the environment"], source="S3"

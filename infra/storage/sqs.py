@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-import boto3
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
 from formats.errors import QueueUnavailable
@@ -21,6 +20,7 @@ from infra.storage.aws import (
     client_config,
     describe_error,
     error_code,
+    new_session,
     status,
 )
 
@@ -55,9 +55,11 @@ def make_sqs_client(
         read_timeout=read_timeout,
         attempts=attempts,
     )
-    session = boto3.session.Session()  # a new one: boto3's default session is not thread safe
     arguments = credentials.arguments() if credentials else {}
-    return session.client("sqs", endpoint_url=endpoint_url, region_name=region_name, config=config, **arguments)
+    client = new_session().create_client(
+        "sqs", endpoint_url=endpoint_url, region_name=region_name, config=config, **arguments
+    )
+    return cast("SQSClient", client)
 
 
 class SqsQueue:

@@ -22,14 +22,14 @@ from infra.contracts.consumer import PartitionFailed
 from infra.kafka.client.errors import UNAUTHORISED, describe_error, translate
 from infra.kafka.client.log import client_log
 from infra.kafka.consumer.decode import convert, items
-from infra.kafka.internal_topics.topic_log import READER
+from infra.kafka.internal_topics.topic_log import QUICK, READER
 from infra.runtime.lifecycle import Deadline
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 AT_ONCE = 5_000  # records of one call, and thereby of a batch
-SLICE_SECONDS = 0.5
+SLICE_SECONDS = 0.05  # the client waits so long for AT_ONCE records, although there are some
 PATIENCE = timedelta(seconds=60)  # without progress
 MEMORY_KBYTES = 16 << 10
 
@@ -52,6 +52,7 @@ def read_partition(
     given: dict[str, Any] = {**properties}
     consumer = Consumer(
         {
+            **QUICK,
             **given,
             **READER,
             "group.id": f"replicator.reader.{uuid.uuid4().hex}",

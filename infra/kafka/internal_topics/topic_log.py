@@ -43,6 +43,11 @@ READER: Mapping[str, object] = {
     "enable.partition.eof": True,  # its offset lies after what yields no record: transaction markers, aborted records
     "allow.auto.create.topics": False,
 }
+QUICK: Mapping[str, object] = {
+    "fetch.wait.max.ms": 100,  # when a broker reports that there is no further record, which ends most reads
+}
+"""Defaults that the configuration may change."""
+
 AT_ONCE = 1000  # records
 
 MOVING = frozenset(
@@ -93,7 +98,7 @@ class TopicLog:
             reraise=True,
         )
         given: dict[str, Any] = {**properties}
-        reader = {**given, **READER, "group.id": f"replicator.reader.{uuid.uuid4().hex}"}
+        reader = {**QUICK, **given, **READER, "group.id": f"replicator.reader.{uuid.uuid4().hex}"}
         self._admin = AdminClient({**CONNECTED, **given}, logger=client_log)
         self._consumer = Consumer(reader, logger=client_log)
         self._facts: LogFacts | None = None
