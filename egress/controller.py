@@ -141,7 +141,7 @@ class EgressController:
             self._check_identity(now)
         for event in parts.consumer.poll(POLL):
             self._on(event, parts.clock.now())
-        parts.health.stopped(GROUP, parts.consumer.trouble)
+        parts.health.stopped(GROUP, parts.consumer.problem)
         now = parts.clock.now()
         parts.confirmations.turn(now)
         for outcome in parts.assembly.outcomes():

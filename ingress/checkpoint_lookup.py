@@ -94,7 +94,7 @@ class CheckpointLookup:
         held.positioned(checkpoint)
         if checkpoint is not None or not held.refusals:  # else an operator may still have to seed it
             for life in lives:
-                self.notes.begun(CheckpointKey(life, held.assignment.target.topic))
+                self.notes.started(CheckpointKey(life, held.assignment.target.topic))
         if not held.refusals:
             self.holdings.resume(held)  # else it has to get past the cause of the stop first
         return self._begin(held, checkpoint)
@@ -124,7 +124,7 @@ class CheckpointLookup:
     def _read(self, targets: Sequence[TopicPartition]) -> Positions:
         """The positions, read after the partitions were assigned. First waits for the end of the previous owner's
         transactions: after that it has written its checkpoint, or never will."""
-        self.placement.settled(targets)
+        self.placement.wait_until_settled(targets)
         positions = self.checkpoints.read()
         # a group that takes over writes its claim before it reads the positions, so one of the two sees the other
         self.ownership.confirm()

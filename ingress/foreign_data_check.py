@@ -102,7 +102,7 @@ class ForeignDataCheck:
 
     def _look(self, targets: Collection[TopicPartition]) -> _Seen:
         """Read the records first: their checkpoints were written before them."""
-        occupancies = self.records.look(targets)
+        occupancies = self.records.occupancies(targets)
         return _Seen(occupancies, self.checkpoints.read())
 
     def _answers(

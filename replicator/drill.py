@@ -161,7 +161,7 @@ class Drill:
         try:
             ends = probe.ends(list(wanted))
             waiting = {p: max(wanted[p], end.low) for p, end in ends.items() if wanted[p] < end.stable}
-            stamps = probe.stamps(waiting)
+            stamps = probe.timestamps(waiting)
         except (BrokerUnavailable, TargetError) as error:
             return None, f"{cluster} was asked: {error}"
         if not ends:

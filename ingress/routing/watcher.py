@@ -97,7 +97,7 @@ class DestinationWatcher:
             self.health.stopped(subject, reason)
         # these have no owner, so every process reports them; withheld ones are visible without a note
         for key in before.unplaced.keys() - found.unplaced.keys():
-            self.notes.left(key)
+            self.notes.revoked(key)
         for key, reason in found.unplaced.items():
             self.notes.parked(key, Parked(None, reason, now))
 

@@ -146,7 +146,7 @@ class Clients:
         """Own `partitions` in place of ingress while the context is open."""
         from infra.kafka.consumer.placement_claim import KafkaClaim
 
-        return KafkaClaim(self.config.cluster.properties("consumer"), group_id=self.ingress.group_id).held(partitions)
+        return KafkaClaim(self.config.cluster.properties("consumer"), group_id=self.ingress.group_id).hold(partitions)
 
 
 class NoCheckpoints:

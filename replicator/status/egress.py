@@ -120,7 +120,7 @@ class EgressSources:
         with_gaps = gap_sources.result()
         gaps = dict(zip(with_gaps, pool.map(self.control.gap_ranges, with_gaps), strict=True))
         ends = self.probe.ends(partitions)
-        since = self.probe.stamps({p: e.stable for p, e in ends.items() if e.stable < e.high})
+        since = self.probe.timestamps({p: e.stable for p, e in ends.items() if e.stable < e.high})
         commits = committed.result()
         forks = {s: waiting for s in fork_sources.result() if (waiting := self._waiting(s, archived.get(s, Extent())))}
         here = {

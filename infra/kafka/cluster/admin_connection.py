@@ -57,7 +57,7 @@ class AdminConnection:
         except KafkaException as error:
             raise ConfigError([str(error.args[0].str())], source="properties of [kafka]") from error
 
-    def wait(self, answer: Future[T], doing: str) -> T:
+    def wait(self, answer: Future[T], operation: str) -> T:
         """Result of a pending request. Raises ClusterUnreachable, BrokerUnavailable when there is no answer in time,
         and KafkaException when the answer is an error."""
         asked_at, warned, refresh = time.monotonic(), False, Deadline(ANSWERS_WITHIN)
@@ -74,7 +74,7 @@ class AdminConnection:
                     raise
                 self.client.poll(0)
                 kind = ClusterUnreachable if self._unreachable.is_down else BrokerUnavailable
-                raise kind(f"{doing}: {self._unreachable.text()}") from error
+                raise kind(f"{operation}: {self._unreachable.text()}") from error
             else:
                 self._answered()
                 return result
@@ -83,20 +83,20 @@ class AdminConnection:
                 refresh = Deadline(ANSWERS_WITHIN)
             now = time.monotonic()
             if why := self._unreachable.verdict(asked_at, now, patience):
-                raise ClusterUnreachable(f"{doing}: no broker can be reached: {why}")
+                raise ClusterUnreachable(f"{operation}: no broker can be reached: {why}")
             if now - asked_at >= (self._timeout + GRACE).total_seconds():
                 raise BrokerUnavailable(
-                    f"{doing}: no answer within {self._timeout.total_seconds():g} s: {self._unreachable.text()}"
+                    f"{operation}: no answer within {self._timeout.total_seconds():g} s: {self._unreachable.text()}"
                 )
             if not warned and now - asked_at >= FIRST_CONTACT.total_seconds():
                 warned = True
-                text = f"{doing}: {self._unreachable.text()}"
+                text = f"{operation}: {self._unreachable.text()}"
                 log.warning(
                     "cluster_does_not_answer",
                     extra={REASON: text, NEXT: f"waiting for it, {self._timeout.total_seconds():g} s in all"},
                 )
 
-    def wait_for(self, call: Callable[[], T], doing: str) -> T:
+    def wait_for(self, call: Callable[[], T], operation: str) -> T:
         """The same for a blocking `call` of the client: it runs on a daemon thread of its own, which is abandoned when
         the wait ends first."""
         answer: Future[T] = Future()
@@ -108,7 +108,7 @@ class AdminConnection:
                 answer.set_exception(error)
 
         threading.Thread(target=run, name="kafka-admin", daemon=True).start()
-        return self.wait(answer, doing)
+        return self.wait(answer, operation)
 
     def _answered(self) -> None:
         self._was_reached = True

@@ -40,7 +40,7 @@ class KafkaTargetRecords:
         have been killed, since the read waits for the end of their open transactions."""
         self._admin, self._properties, self._read_within = admin, properties, read_within
 
-    def look(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
+    def occupancies(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, Occupancy]:
         marks = self._admin.watermarks(partitions)
         found = {partition: EMPTY for partition, mark in marks.items() if mark.low == mark.high}
         if left := {partition: mark for partition, mark in marks.items() if mark.low < mark.high}:

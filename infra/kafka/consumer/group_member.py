@@ -36,7 +36,7 @@ from infra.runtime.metrics import Metrics
 
 PLACEHOLDER = 0  # offset of a paused partition until it gets its own; nothing read from there is used
 STEP = timedelta(milliseconds=100)
-TROUBLE_LASTS = timedelta(seconds=10)  # longer than the client's interval between attempts to join
+PROBLEM_LASTS = timedelta(seconds=10)  # longer than the client's interval between attempts to join
 
 log = logging.getLogger(__name__)
 
@@ -58,11 +58,11 @@ class Membership:
     ) -> None:
         self._metrics = metrics
         self._listener: GroupListener | None = None
-        self._held: set[TopicPartition] = set()
+        self._assigned: set[TopicPartition] = set()
         self._kept: list[BaseException] = []
         self._fatal: KafkaError | None = None
         self._group_id = group_id
-        self._trouble, self._trouble_lasts = "", Deadline(timedelta())
+        self._problem, self._problem_lasts = "", Deadline(timedelta())
         self._diverged = ""  # why the client's assignment differs from ours
         self._closed = False
         self._joining_again = False
@@ -73,14 +73,14 @@ class Membership:
         self.client = Consumer(config, logger=client_log)
 
     @property
-    def held(self) -> frozenset[TopicPartition]:
+    def assignment(self) -> frozenset[TopicPartition]:
         """The partitions assigned to this member, until they are revoked or lost."""
-        return frozenset(self._held)
+        return frozenset(self._assigned)
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why the cluster rejects this member, and what to do; empty when it does not."""
-        return "" if self._trouble_lasts.expired else self._trouble
+        return "" if self._problem_lasts.expired else self._problem
 
     def subscribe(self, topics: Collection[str], listener: GroupListener) -> None:
         self._listener = listener
@@ -119,9 +119,9 @@ class Membership:
 
     def _compare(self, error: BaseException) -> None:
         of_client = _ours(self.client.assignment())
-        if of_client != self._held:
+        if of_client != self._assigned:
             self._diverged = (
-                f"{_reason(error)}: its client is assigned {_names(of_client)}, the member {_names(self._held)}"
+                f"{_reason(error)}: its client is assigned {_names(of_client)}, the member {_names(self._assigned)}"
             )
             self._end(self._diverged)
 
@@ -152,7 +152,7 @@ class Membership:
         try:
             self.client.unsubscribe()
             # `consume` serves revocations. Its result is not used: no records are read after this.
-            while self._held and not deadline.expired and self._fatal is None:
+            while self._assigned and not deadline.expired and self._fatal is None:
                 self.consume(1000, min(STEP, deadline.left))
         except Exception as error:
             log.warning("group_leave_failed", extra={ERROR: repr(error)})
@@ -188,7 +188,7 @@ class Membership:
         client.incremental_assign(paused)
         client.pause(paused)
         added = _ours(partitions)
-        self._held |= added
+        self._assigned |= added
         if self._listener is not None and added:
             self._listener.assigned(added)
 
@@ -198,15 +198,15 @@ class Membership:
             if self._listener is not None and gone:
                 self._listener.revoked(gone)  # first: once unassigned, they cannot be committed
         finally:
-            self._held -= gone
+            self._assigned -= gone
             client.incremental_unassign(partitions)
 
     def _on_lost(self, client: Consumer, partitions: list[ClientPartition]) -> None:
         """Once this member has ended, the group sends no more callbacks, and all its partitions are lost."""
         ended = self._fatal is not None or bool(self._diverged)
-        gone = self.held if ended else _ours(partitions)
+        gone = self.assignment if ended else _ours(partitions)
         self._joining_again = True
-        self._held -= gone
+        self._assigned -= gone
         try:
             if self._listener is not None and gone:
                 self._listener.lost(gone)
@@ -221,8 +221,8 @@ class Membership:
     def count_error(self, error: KafkaError) -> None:
         self._metrics.count("broker_errors")
         if error.code() in UNAUTHORISED:
-            self._trouble = str(translate(error, f"member of group {self._group_id}", needs="READ"))
-            self._trouble_lasts = Deadline(TROUBLE_LASTS)
+            self._problem = str(translate(error, f"member of group {self._group_id}", needs="READ"))
+            self._problem_lasts = Deadline(PROBLEM_LASTS)
         if error.fatal() or error.code() == KafkaError._FATAL:  # an error from `consume` lacks the flag
             self._fatal = error
             log.error("broker_error", extra={ERROR: describe_error(error)})

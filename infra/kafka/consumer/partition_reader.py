@@ -99,7 +99,7 @@ def _passed(partition: TopicPartition, at: int, message: Any, error: KafkaError)
         return at
     if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
         raise TargetError(f"{partition} does not hold offset {at} any more: {describe_error(error)}")
-    doing = f"read {partition} from offset {at}"
+    operation = f"read {partition} from offset {at}"
     if error.code() in UNAUTHORISED:
-        raise translate(error, doing, needs="READ")
-    raise TargetError(f"{doing}: {describe_error(error)}")
+        raise translate(error, operation, needs="READ")
+    raise TargetError(f"{operation}: {describe_error(error)}")

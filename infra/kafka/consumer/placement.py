@@ -48,12 +48,12 @@ class KafkaPlacement:
         return self._member.disturbances()
 
     def assignment(self) -> frozenset[TopicPartition]:
-        return self._member.held
+        return self._member.assignment
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """See Placement."""
-        return self._member.trouble
+        return self._member.problem
 
     def fence(self) -> object | None:
         """See Placement. The client's opaque group metadata, for `send_offsets_to_transaction`."""
@@ -70,7 +70,7 @@ class KafkaPlacement:
             return None
         return metadata
 
-    def settled(self, partitions: Collection[TopicPartition]) -> None:
+    def wait_until_settled(self, partitions: Collection[TopicPartition]) -> None:
         """See Placement. The offsets themselves are not used: groups expire, are reset, and may be shared. But under
         `read_committed` the broker does not answer while a transaction of any member has a pending offset for one of
         the partitions (seen)."""

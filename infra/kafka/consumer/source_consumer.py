@@ -166,8 +166,8 @@ class KafkaSourceConsumer:
         return self._offsets.committed(partitions)
 
     @property
-    def trouble(self) -> str:
-        return self._member.trouble
+    def problem(self) -> str:
+        return self._member.problem
 
     def close(self, timeout: timedelta) -> None:
         """Waits at most `timeout` for the brokers, but as long as it takes for the listener."""

@@ -38,7 +38,7 @@ from infra.kafka.producer.rejections import BATCH_BYTES, BatchSizes, checkpoint_
 from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
 
-UNKNOWN_FATE = frozenset(KafkaError(code).name() for code in SECONDARY)
+UNKNOWN_OUTCOME = frozenset(KafkaError(code).name() for code in SECONDARY)
 ASK_WITHIN = timedelta(seconds=5)
 GRACE = timedelta(seconds=2)  # for answers about records already sent, when the producer is given up
 
@@ -104,7 +104,7 @@ class AtLeastOnceWriter:
             self.close(timedelta())
             raise
         partitions = {run.partition for run in last.values()}
-        if partitions and all(p in failed and failed[p].code in UNKNOWN_FATE for p in partitions):
+        if partitions and all(p in failed and failed[p].code in UNKNOWN_OUTCOME for p in partitions):
             raise BrokerUnavailable(f"the outcome of all runs is unknown: {next(iter(failed.values())).reason}")
         return list(failed.values())
 

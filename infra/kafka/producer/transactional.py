@@ -195,8 +195,8 @@ class TransactionalWriter:
                 producer.begin()
         except _Refused as error:
             self._renew(batch_size_class, producer)
-            doing = "begin a transaction"
-            raise writer_rejection(error.cause, doing) or BrokerUnavailable(f"{doing}: {error}") from error
+            operation = "begin a transaction"
+            raise writer_rejection(error.cause, operation) or BrokerUnavailable(f"{operation}: {error}") from error
         return producer
 
     def _connect(self, batch_size_class: int, should_stop: Callable[[], bool]) -> _Transactions:
@@ -207,11 +207,11 @@ class TransactionalWriter:
             producer.init(should_stop)
         except (_Refused, BrokerUnavailable) as error:
             producer.end(timedelta())
-            doing, cause = (
+            operation, cause = (
                 f"transactional id {self._id}.{batch_size_class}",
                 error.cause if isinstance(error, _Refused) else None,
             )
-            raise writer_rejection(cause, doing) or BrokerUnavailable(f"{doing}: {error}") from error
+            raise writer_rejection(cause, operation) or BrokerUnavailable(f"{operation}: {error}") from error
         if self._owner is not None:
             try:
                 self._owner.confirm()

@@ -180,7 +180,7 @@ def test_a_stalled_partition_fails_and_says_how_to_resume() -> None:
     world.put(0, 9, partition=1)
     restoring = Restoring(world)
     for _ in range(int(PATIENCE.total_seconds())):
-        world.target.fail_next(C, fate=FailureKind.STALLED)
+        world.target.fail_next(C, kind=FailureKind.STALLED)
         restoring.turn(seconds=2)
     assert restoring.done == {1}
     assert restoring.failed == {0: f"no progress for {PATIENCE}; run the restore again to resume it"}
@@ -461,7 +461,7 @@ def test_positions_that_conflict_fail_the_partition() -> None:
     world = restorable()
     world.put(0, 9)
     restoring = Restoring(world)
-    world.target.fail_next(C, fate=FailureKind.UNKNOWN)
+    world.target.fail_next(C, kind=FailureKind.UNKNOWN)
     world.target.conflicts[key()] = CheckpointConflict("both cannot be true")
     restoring.finish()
     assert restoring.failed == {0: "both cannot be true"}
@@ -768,9 +768,9 @@ class RestoreMachine(RuleBasedStateMachine):
         held.holding = False
         held.run_all()
 
-    @rule(p=partitions, fate=st.sampled_from(FailureKind))
-    def fail_next(self, p: int, fate: FailureKind) -> None:
-        self.world.target.fail_next(TARGETS[p], fate=fate)
+    @rule(p=partitions, kind=st.sampled_from(FailureKind))
+    def fail_next(self, p: int, kind: FailureKind) -> None:
+        self.world.target.fail_next(TARGETS[p], kind=kind)
 
     @rule(how=st.sampled_from(["committed", "not committed", "crashed"]))
     def stop_next(self, how: str) -> None:
