@@ -36,7 +36,7 @@ class Cleaner:
     def clean(self, plan: CleanPlan) -> Cleaned:
         """Raises CorruptSegment and SegmentNotFound for the keeper only, and the store's errors; then nothing was
         deleted, or only segments that had been proved."""
-        if why := self.copies.unfit(plan.keeper):
+        if why := self.copies.why_not_ready(plan.keeper):
             return Cleaned(deleted=(), kept=dict.fromkeys(plan.inside, why), corrupt={})
         proved: dict[Segment, int] = {}  # with the record counts of their footers
         kept: dict[Segment, str] = {}

@@ -165,7 +165,7 @@ class Collector:
                     topic = parse_key(self.store.prefix, upload.key).source.topic
                 except MalformedKey:
                     continue
-                if upload.begun_at <= now - self.settings.upload_grace and (not topics or topic in topics):
+                if upload.initiated_at <= now - self.settings.upload_grace and (not topics or topic in topics):
                     report.uploads.append(upload)
         except ReplicatorError as error:  # does not prevent the removal of segments
             report.failed["uploads"] = str(error)

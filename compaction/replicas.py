@@ -26,9 +26,9 @@ class ReplicaCheck:
 
     here: SegmentStore
     there: SegmentStore | None = None
-    carried: Callable[[Segment], bool] = _everything  # whether `sync` copies the segment
+    is_synced: Callable[[Segment], bool] = _everything  # whether `sync` copies the segment
 
-    def unfit(self, keeper: Segment) -> str:
+    def why_not_ready(self, keeper: Segment) -> str:
         """Why nothing inside `keeper` may be deleted yet; empty: it may. Raises StoreUnavailable."""
         info = self.here.stat(keeper)
         if info is None:
@@ -41,7 +41,7 @@ class ReplicaCheck:
         if self.there is None or not segments:
             return {}
         of_keeper = ""
-        if self.carried(keeper):
+        if self.is_synced(keeper):
             try:
                 of_keeper = self._problem_of_copy(keeper)
             except SegmentNotFound:
@@ -50,7 +50,7 @@ class ReplicaCheck:
                 return {}
         found = {}
         for segment in segments:
-            own = self._problem_if_carried(segment)
+            own = self._problem_if_synced(segment)
             if own is None:
                 own = of_keeper  # empty: this topic is not copied at all
             elif own and of_keeper:
@@ -67,11 +67,11 @@ class ReplicaCheck:
             return ""
         if unfinished := _UNFINISHED.get(info.replication):
             return unfinished
-        return self._problem_if_carried(segment) or ""
+        return self._problem_if_synced(segment) or ""
 
-    def _problem_if_carried(self, segment: Segment) -> str | None:
+    def _problem_if_synced(self, segment: Segment) -> str | None:
         """None: sync does not copy it. Empty: its copy is identical, or the segment no longer exists."""
-        if self.there is None or not self.carried(segment):
+        if self.there is None or not self.is_synced(segment):
             return None
         try:
             return self._problem_of_copy(segment)

@@ -99,14 +99,14 @@ def plan_expiry(
     if early:
         return ExpiryRefused(source=early[0].segment.source, reason=_from_the_future(early[0], now))
     fit = [info for info in stored if info.segment not in quarantined]
-    pieces = [step for step in from_first(info.segment for info in fit) if isinstance(step, SegmentSlice)]
-    if not pieces:
+    slices = [step for step in from_first(info.segment for info in fit) if isinstance(step, SegmentSlice)]
+    if not slices:
         return None
     first = min(info.segment.offsets.start for info in stored)
-    by_age, by_bytes = _age_cut(stored, rule, now), _bytes_cut(pieces, fit, rule)
-    keeps = pieces[-rule.keep_segments :][0].offsets.start
+    by_age, by_bytes = _age_cut(stored, rule, now), _bytes_cut(slices, fit, rule)
+    keeps = slices[-rule.keep_segments :][0].offsets.start
     cut = min(max(by_age, by_bytes), keeps)
-    held = rule.held(pieces[0].segment.source.partition)
+    held = rule.held_offsets(slices[0].segment.source.partition)
     going = [i for i in stored if i.segment.offsets.end < cut and not any(map(i.segment.offsets.overlaps, held))]
     if not going:
         return None
@@ -117,7 +117,7 @@ def plan_expiry(
     return Expiry(
         deletions=tuple(Deletion(info=info, reason=_reason(info, rule, by_age, now)) for info in going),
         stays=joined(info.segment.offsets for info in stored if info.segment not in gone),
-        newest=pieces[-1].segment,
+        newest=slices[-1].segment,
         before=OffsetRange(first, max(info.segment.offsets.end for info in stored)),
     )
 
@@ -130,15 +130,15 @@ def _age_cut(stored: Collection[SegmentInfo], rule: RetentionRule, now: datetime
     return min(young, default=max(info.segment.offsets.next_offset for info in stored))
 
 
-def _bytes_cut(pieces: Sequence[SegmentSlice], stored: Collection[SegmentInfo], rule: RetentionRule) -> int:
+def _bytes_cut(slices: Sequence[SegmentSlice], stored: Collection[SegmentInfo], rule: RetentionRule) -> int:
     if rule.max_bytes is None:
         return 0
     sizes = {info.segment: info.size_bytes for info in stored}
     left = rule.max_bytes
-    for piece in reversed(pieces):
-        left -= sizes[piece.segment]
+    for segment_slice in reversed(slices):
+        left -= sizes[segment_slice.segment]
         if left < 0:
-            return piece.offsets.next_offset
+            return segment_slice.offsets.next_offset
     return 0
 
 

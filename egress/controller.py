@@ -382,7 +382,7 @@ class EgressController:
 
     def _stored(self, assigned: AssignedPartition, session: ReadSession, stored: SegmentStored, now: datetime) -> None:
         assigned.failures = 0
-        assigned.failing.worked(Attempt.COMPARISON)
+        assigned.failing.succeeded(Attempt.COMPARISON)
         self.parts.health.solved(assigned.rereading)
         assigned.doubted = assigned.doubted and not session.beside(stored.seal.offsets)  # the segment agrees after all
         report(self.parts.metrics, assigned, stored)

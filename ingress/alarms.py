@@ -39,7 +39,7 @@ class Alarms:
         self.health.problem(held.lateness, held.late_since(now))
         alarm = held.failures.alarm(now)
         if alarm and (sequencer := held.sequencer) is not None and sequencer.exhausted:
-            held.failures.worked(Attempt.DELIVERY)  # the segments that failed are gone from the archive
+            held.failures.succeeded(Attempt.DELIVERY)  # the segments that failed are gone from the archive
             alarm = held.failures.alarm(now)
         match held.stop_reason:
             case None if alarm:

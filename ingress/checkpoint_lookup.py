@@ -51,7 +51,7 @@ class CheckpointLookup:
         """The answers for partitions that are still assigned. Raises OtherGroup when the checkpoint topic belongs to
         another group by now."""
         found: list[tuple[AssignedPartition, Positions]] = []
-        for asked, outcome in self._lookups.take_in():
+        for asked, outcome in self._lookups.collect():
             match outcome:
                 case Failed(error=OtherGroup() as error):
                     raise error
@@ -59,7 +59,7 @@ class CheckpointLookup:
                     _unknown(asked, error, now)
                 case Answer(value=positions):
                     for held in asked:
-                        held.failures.worked(Attempt.POSITION)
+                        held.failures.succeeded(Attempt.POSITION)
                     found += [(held, positions) for held in asked]
                 case _:
                     assert_never(outcome)

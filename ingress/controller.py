@@ -289,7 +289,7 @@ class IngressController:
                 continue
             if isinstance(answer, ReplicatorError):
                 log.warning("target_not_seen", extra=held.fields | {log_fields.ERROR: str(answer)})
-                held.failures.failed(Attempt.TARGET, str(answer), now)
+                held.failures.failed(Attempt.TARGET_CHECK, str(answer), now)
                 self._apply(held, beginning.sequencer, beginning.sequencer.failed(now))
                 continue
             reason = foreign_data(held, self.parts.ownership.topic, answer)
@@ -394,7 +394,7 @@ class IngressController:
         self._apply(held, sequencer, self._listings.taken_in(held, sequencer, now))
         if isinstance(before, PendingListing) and held.listing is not before:
             self._left_behind.show(held)
-            is_listed = isinstance(held.listing, Listed) and not held.failures.fails(Attempt.LISTING)
+            is_listed = isinstance(held.listing, Listed) and not held.failures.is_failing(Attempt.LISTING)
             if is_listed and sequencer.exhausted:
                 held.refusals = 0  # the cause of the stop, here or under another owner, is gone from the archive
                 self._holdings.resume(held)
@@ -456,7 +456,7 @@ class IngressController:
         match report:
             case Progressed(next_offset=next_offset, done=done):
                 held.refusals, held.checkpointed = 0, next_offset
-                held.failures.worked(Attempt.DELIVERY)
+                held.failures.succeeded(Attempt.DELIVERY)
                 self._holdings.resume(held)
                 self.parts.notes.progressed(held.assignment.key)
                 self._apply(held, sequencer, sequencer.delivered(now) if done else sequencer.progressed(next_offset))

@@ -83,17 +83,17 @@ class ForeignDataCheck:
     def turn(self) -> list[tuple[Beginning, Obstacle]]:
         """Check all waiting partitions in one request, except those whose last request failed, which are checked
         separately: one partition without a leader fails the whole request. Returns the answers that forbid to begin."""
-        alone = [one for one in self._wanted if one.held.failures.fails(Attempt.TARGET)]
-        together = [one for one in self._wanted if not one.held.failures.fails(Attempt.TARGET)]
+        alone = [one for one in self._wanted if one.held.failures.is_failing(Attempt.TARGET_CHECK)]
+        together = [one for one in self._wanted if not one.held.failures.is_failing(Attempt.TARGET_CHECK)]
         for asking in [*([one] for one in alone), *([together] if together else [])]:
             targets = {one.held.assignment.target for one in asking}
             self._asked.ask(asking, self._look, targets)
         self._wanted = []
         refused: list[tuple[Beginning, Obstacle]] = []
-        for asked, outcome in self._asked.take_in():
+        for asked, outcome in self._asked.collect():
             for one, answer in self._answers(asked, outcome):
                 if not isinstance(answer, ReplicatorError):
-                    one.held.failures.worked(Attempt.TARGET)
+                    one.held.failures.succeeded(Attempt.TARGET_CHECK)
                 if answer == EMPTY:
                     self._write(one)
                 else:

@@ -200,7 +200,7 @@ class CheckpointRepair:
         refused, and the partition would stay stopped."""
         known = self._read()
         parked = self.checkpoints.parked().get(key)
-        if delivered and (stands := _parked(parked, known.get(key))) is not None and stands.wants_seed:
+        if delivered and (stands := _parked(parked, known.get(key))) is not None and stands.needs_seed:
             raise TargetError(
                 f"{key.source} to {key.destination_topic} is parked without a position, and a release gives it none: "
                 f"say where it goes on, `{SEED} {key.source} --offset N`. {stands.reason}"

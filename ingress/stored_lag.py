@@ -83,7 +83,7 @@ class StoredLag:
         self._lookup.ask(self._look, dict(checkpoints), dict(self._known), renew=renew)
 
     def _take_in(self) -> None:
-        match self._lookup.take_in():
+        match self._lookup.collect():
             case Answer(value=known):
                 self._known.update(known)
             case Failed(error=error):

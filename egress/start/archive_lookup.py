@@ -155,7 +155,7 @@ class ArchiveLookup:
     def _control_objects(self, sources: Sequence[SourcePartition]) -> Mapping[SourcePartition, ArchivedSegments]:
         """The control objects of partitions that share an archive path."""
         region, path = sources[0].region, sources[0].path
-        begun = self.archive.control.begun(region, path)
+        begun = self.archive.control.partitions_with_begin(region, path)
         with_gaps = set(self.archive.control.gap_sources(region, path))
         with_forks = set(self.archive.control.fork_sources(region, path))
         found: dict[SourcePartition, ArchivedSegments] = {}

@@ -189,19 +189,19 @@ def _check(batch: pa.RecordBatch) -> None:
 
 
 class _Sink:
-    """The file that the Parquet encoder writes to: counts and hashes the bytes, and can hold them back."""
+    """The file that the Parquet encoder writes to: counts and hashes the bytes, and can buffer them."""
 
     closed = False
 
     def __init__(self, target: BinaryIO) -> None:
         self._target = target
         self._length = self._crc = 0  # of the bytes since the last `take`
-        self._held: list[bytes] | None = None
+        self._buffered: list[bytes] | None = None
 
     def write(self, data: bytes) -> int:
         self._length += len(data)
-        if self._held is not None:
-            self._held.append(data)
+        if self._buffered is not None:
+            self._buffered.append(data)
             return len(data)
         self._crc = checksums.crc64nvme(data, self._crc)
         view = memoryview(data)
@@ -216,12 +216,12 @@ class _Sink:
         return taken
 
     def hold(self) -> None:
-        self._held = []
+        self._buffered = []
 
     def release(self) -> bytes:
-        """Return the bytes held back; later writes go through again."""
-        held, self._held = b"".join(self._held or ()), None
-        return held
+        """Return the buffered bytes; later writes go through again."""
+        buffered, self._buffered = b"".join(self._buffered or ()), None
+        return buffered
 
     def flush(self) -> None: ...
 

@@ -35,7 +35,7 @@ class Comparison:
         return self.offset is None and not self.only_first and not self.only_second
 
     @property
-    def thinned(self) -> bool:
+    def differs_in_presence_only(self) -> bool:
         """Whether the common records are equal, but one copy holds more."""
         return self.offset is None and not self.equal
 

@@ -39,8 +39,8 @@ class SegmentStatistics:
     def update(self, batch: pa.RecordBatch, sizes: pa.Int64Array) -> None:
         """Append the records of `batch`, which is not empty; `sizes` are its `record_bytes`."""
         first, last = edges(batch)
-        stamps = pc.min_max(batch.column("timestamp").view(pa.int64()))
-        low, high = stamps["min"].as_py(), stamps["max"].as_py()
+        timestamps = pc.min_max(batch.column("timestamp").view(pa.int64()))
+        low, high = timestamps["min"].as_py(), timestamps["max"].as_py()
         self.count += batch.num_rows
         self.keyless_count += batch.column("key").null_count
         self.first_offset = first if self.first_offset is None else self.first_offset

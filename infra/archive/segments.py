@@ -77,9 +77,9 @@ class SegmentStore:
             except MalformedKey as error:
                 yield error
 
-    def walk(self, region: str, place: str) -> Iterator[SegmentInfo]:
+    def walk(self, region: str, path: str) -> Iterator[SegmentInfo]:
         """Every segment below an archive path, in key order, by one listing; foreign keys are left out."""
-        return self._segments(f"{region_prefix(self.prefix, region)}{place}/")
+        return self._segments(f"{region_prefix(self.prefix, region)}{path}/")
 
     def incarnations(self, region: str) -> Sequence[Incarnation]:
         """Incarnations with any object below `region`, by one request each; control objects and foreign folders are
@@ -94,9 +94,9 @@ class SegmentStore:
                     self.on_malformed(MalformedKey(f"not a segment key: {f'{prefix}{name}/'!r} ({error})"))
         return found
 
-    def partitions(self, region: str, place: str) -> Sequence[int]:
+    def partitions(self, region: str, path: str) -> Sequence[int]:
         """Partitions stored below an archive path, by one request each."""
-        names = self._folders(f"{region_prefix(self.prefix, region)}{place}/")
+        names = self._folders(f"{region_prefix(self.prefix, region)}{path}/")
         return sorted(int(name) for name in names if name.isdecimal())
 
     def store(self, segment: Segment, body: BinaryIO, size_bytes: int) -> None:

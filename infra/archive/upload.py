@@ -102,7 +102,7 @@ class Uploader:
                 result = compare(
                     records_within(there.batches(both.start), both), records_within(ours.batches(both.start), both)
                 )
-        if not epochs and (result.equal or (result.thinned and self.source_compacted(segment))):
+        if not epochs and (result.equal or (result.differs_in_presence_only and self.source_compacted(segment))):
             if not result.equal:
                 log.warning(
                     "segment_stands",

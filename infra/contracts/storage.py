@@ -52,7 +52,7 @@ class UploadInfo:
 
     key: str
     upload_id: str
-    begun_at: datetime  # UTC, by the store's clock
+    initiated_at: datetime  # UTC, by the store's clock
 
 
 class UploadStore(Protocol):

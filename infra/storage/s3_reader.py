@@ -165,7 +165,7 @@ class S3RangeFile(io.RawIOBase):
             brought = 0
             reason: BaseException | None = None
             try:
-                for count in self._pieces(start + done, view[done:]):
+                for count in self._received(start + done, view[done:]):
                     brought += count
             except FlexibleChecksumError as error:
                 brought, reason = 0, error  # not the stored bytes: none of them count
@@ -176,7 +176,7 @@ class S3RangeFile(io.RawIOBase):
             if failed == ATTEMPTS:
                 self._give_up(reason)
 
-    def _pieces(self, start: int, view: memoryview) -> Iterator[int]:
+    def _received(self, start: int, view: memoryview) -> Iterator[int]:
         """Fill `view` with one request. Yields byte counts as data arrives, so that the bytes of a truncated body
         count."""
         with self._pinned():

@@ -73,4 +73,4 @@ def load(
 
 
 def _pieces(topic: str, partition: int, batch: RecordBatch) -> list[tuple[TopicPartition, RecordBatch]]:
-    return [(TopicPartition(topic, partition), piece) for piece in slices(batch, piece_bytes=PIECE_BYTES)]
+    return [(TopicPartition(topic, partition), piece) for piece in slices(batch, slice_bytes=PIECE_BYTES)]

@@ -213,7 +213,7 @@ class Restorer:
             partition.fail(f"no progress for {self.patience}; run the restore again to resume it")
 
     def _listed(self, partition: RestoringPartition, listing: RestoreListing, now: datetime) -> None:
-        match listing.answer.take_in():
+        match listing.answer.collect():
             case None:
                 return
             case Unanswered(error=error):
@@ -260,7 +260,7 @@ class Restorer:
             partition.position = Asking(ask(self.pool, self.checkpoints.read))
         if not isinstance(partition.position, Asking):
             return
-        match partition.position.answer.take_in():
+        match partition.position.answer.collect():
             case None:
                 return
             case Unanswered(error=TargetError() as error):

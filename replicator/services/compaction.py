@@ -244,11 +244,11 @@ def copies_of(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack
         return ReplicaCheck(here=store)
     there = SegmentStore(archive_objects(sync.destination, stop, opened), sync.destination.prefix)
 
-    def carried(segment: Segment) -> bool:
+    def is_synced(segment: Segment) -> bool:
         by_level = not sync.levels or segment.level in sync.levels
         return by_level and (not sync.topics or any(t.matches(segment.source.topic) for t in sync.topics))
 
-    return ReplicaCheck(here=store, there=there, carried=carried)
+    return ReplicaCheck(here=store, there=there, is_synced=is_synced)
 
 
 def in_process(config: Config, opened: ExitStack) -> Execute:

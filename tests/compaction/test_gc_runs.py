@@ -351,8 +351,8 @@ class TestCopies:
         copies = ReplicaCheck(here=archive.store, there=there)
         assert set(collected(archive, copies=copies).kept) == set(OLD[1:])
         assert archive.segments() == [*OLD[1:], *KEPT]
-        not_carried = replace(copies, carried=lambda _: False)
-        assert collected(archive, copies=not_carried).kept == {}
+        not_synced = replace(copies, is_synced=lambda _: False)
+        assert collected(archive, copies=not_synced).kept == {}
         assert archive.segments() == KEPT
 
     @pytest.mark.parametrize("damage", [DAMAGED, TRUNCATED, FOREIGN])
@@ -380,7 +380,7 @@ class TestCopies:
 
 
 def upload(name: str, age: timedelta) -> UploadInfo:
-    return UploadInfo(key=name, upload_id=name, begun_at=T0 + 9 * DAY - age)
+    return UploadInfo(key=name, upload_id=name, initiated_at=T0 + 9 * DAY - age)
 
 
 class TestGarbage:

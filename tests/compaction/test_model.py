@@ -167,7 +167,7 @@ class Machine(RuleBasedStateMachine):
             settings = retention({SOURCE.topic: limits}, max_delete_percent=100)
             self.archive.collector(settings).run(self.archive.lease())
         left = set(self.archive.segments())
-        held = limits.held(SOURCE.partition)
+        held = limits.held_offsets(SOURCE.partition)
         gone = [info for info in before if info.segment not in left]
         now = self.archive.now()
         for info in gone:

@@ -196,7 +196,7 @@ def test_the_kept_suffix_and_held_offsets_stay(infos: list[SegmentInfo], rule: R
     assert isinstance(plan, Expiry)
     gone = {one.info for one in plan.deletions}
     left = [info for info in infos if info not in gone]
-    held = rule.held(SOURCE.partition)
+    held = rule.held_offsets(SOURCE.partition)
     # the newest so many of what was read are there, and nothing that they hold is missing
     assert {piece.segment for piece in read(infos)[-rule.keep_segments :]} <= {info.segment for info in left}
     assert len(read(left)) >= min(rule.keep_segments, len(read(infos)))

@@ -195,7 +195,7 @@ def test_an_alarm_is_a_row_without_a_success_that_lasts(history: list[tuple[Atte
     for attempt, works, seconds in history:
         now += timedelta(seconds=seconds)
         if works:
-            failures.worked(attempt)
+            failures.succeeded(attempt)
             since.pop(attempt, None)
         else:
             before = failures.failed(attempt, f"{attempt} {now}", now)

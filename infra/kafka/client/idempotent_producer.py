@@ -163,12 +163,16 @@ class IdempotentProducer(Generic[FailureOwner]):
         report = self.reporter(owner)
         try:
             for batch in run.batches:
-                for piece in slices(batch, piece_bytes=memory_bytes // 8):
+                for batch_slice in slices(batch, slice_bytes=memory_bytes // 8):
                     self.serve(timedelta())
                     while may_continue() and len(self) >= most:
                         self.serve(SLICE)
                     if not may_continue() or not send(
-                        piece, produce=self.produce, partition=run.partition, report=report, wait_for_room=wait_for_room
+                        batch_slice,
+                        produce=self.produce,
+                        partition=run.partition,
+                        report=report,
+                        wait_for_room=wait_for_room,
                     ):
                         self.fail(owner, self.fatal or KafkaError(KafkaError._FATAL))
                         return

@@ -116,7 +116,8 @@ class S3Contract(StoreContract):
             self.client.create_multipart_upload(Bucket=self.bucket, Key=key)
         found = sorted(uploads.list("data/"), key=lambda upload: upload.key)
         assert [upload.key for upload in found] == ["data/a", "data/b"]
-        assert all(upload.begun_at < datetime.now(UTC) + timedelta(minutes=1) for upload in found)  # moto returns 2010
+        # moto returns 2010
+        assert all(upload.initiated_at < datetime.now(UTC) + timedelta(minutes=1) for upload in found)
         uploads.abort(found[0])
         uploads.abort(found[0])
         assert {upload["Key"] for upload in self.uploads()} == {"data/b", "other"}
@@ -236,7 +237,7 @@ class TestS3StoreOnMoto(S3Contract):
             objects = s3_store(settings, 1, resources)
             ControlStore(objects, settings.prefix).claim("a", "t", claim)
             put(objects, "data/a/t/0/0/segment", b"x")
-            assert ControlStore(objects, settings.prefix).place("a", "t") == claim
+            assert ControlStore(objects, settings.prefix).claim_of("a", "t") == claim
         head = self.client.head_object(Bucket=self.bucket, Key="data/a/t/0/0/segment")
         assert head["StorageClass"] == "GLACIER"
 
