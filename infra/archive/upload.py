@@ -48,23 +48,25 @@ class Uploader:
     archive: Archive
     source_compacted: Callable[[Segment], bool]  # compacted, or truncated since: records may be missing in one copy
 
-    def upload(self, segment: Segment, file: Encoded, footer: SegmentFooter, beside: Collection[Segment] = ()) -> bool:
+    def upload(
+        self, segment: Segment, file: Encoded, footer: SegmentFooter, overlapping: Collection[Segment] = ()
+    ) -> bool:
         """True: stored by this call. False: an equal, or at least not contradicting, segment was already stored.
-        `beside`: stored segments that cover some of its offsets.
+        `overlapping`: stored segments that cover some of its offsets.
 
         Raises SegmentsDiffer, CorruptSegment (of the stored object), and the store's errors.
         """
         checked: set[Segment] = {segment}
         while True:
             try:
-                for other in beside:
+                for other in overlapping:
                     if other not in checked:
-                        self._agree(other, segment, file, footer)
+                        self._check_agreement(other, segment, file, footer)
                         checked.add(other)
             except SegmentNotFound:  # merged, or removed, since it was listed
                 infos = all_ahead(self.archive.segments, segment.source, segment.offsets.start, most=None).infos
                 listed = (info.segment for info in infos)
-                beside = [other for other in listed if other.offsets.overlaps(segment.offsets)]
+                overlapping = [other for other in listed if other.offsets.overlaps(segment.offsets)]
                 continue
             body = file.reader()
             try:
@@ -76,12 +78,12 @@ class Uploader:
             finally:
                 body.close()
             try:
-                self._agree(segment, segment, file, footer)
+                self._check_agreement(segment, segment, file, footer)
                 return False
             except SegmentNotFound:
                 continue  # removed between the two calls: the key is free again
 
-    def _agree(self, other: Segment, segment: Segment, file: Encoded, footer: SegmentFooter) -> None:
+    def _check_agreement(self, other: Segment, segment: Segment, file: Encoded, footer: SegmentFooter) -> None:
         both = OffsetRange(max(other.offsets.start, segment.offsets.start), min(other.offsets.end, segment.offsets.end))
         with self.archive.open(other) as there:
             theirs = there.footer

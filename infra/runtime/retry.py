@@ -24,7 +24,7 @@ from infra.runtime.log_fields import ATTEMPT, ERROR, OPERATION, WAIT_MS
 
 T = TypeVar("T")
 RETRY = timedelta(seconds=1)  # delay of a loop after a cluster, a store or a queue failed for now
-TROUBLED_AFTER = 5  # attempts until `troubled` is called
+PROBLEM_AFTER = 5  # attempts until `on_problem` is called
 
 log = logging.getLogger(__name__)
 
@@ -73,11 +73,11 @@ class Retries:
         stop: Stop,
         policy: RetryPolicy | None = None,
         random: Random | None = None,
-        troubled: Callable[[str, str | None], None] = lambda _operation, _reason: None,
+        on_problem: Callable[[str, str | None], None] = lambda _operation, _reason: None,
     ) -> None:
-        """`troubled` is called with the reason when an operation fails repeatedly, and with None when it succeeds
+        """`on_problem` is called with the reason when an operation fails repeatedly, and with None when it succeeds
         again."""
-        self._troubled = troubled
+        self._on_problem = on_problem
         self._stop = stop
         self._policy = policy or RetryPolicy()
         self._random = random or Random()
@@ -93,8 +93,8 @@ class Retries:
             error = state.outcome.exception()
             assert error is not None
             failures[:] = [error]
-            if state.attempt_number >= TROUBLED_AFTER:
-                self._troubled(operation, str(error))
+            if state.attempt_number >= PROBLEM_AFTER:
+                self._on_problem(operation, str(error))
                 reported[:] = [True]
             log.warning(
                 "retry",
@@ -120,7 +120,7 @@ class Retries:
         )
         result = retrying(fn)
         if reported:
-            self._troubled(operation, None)
+            self._on_problem(operation, None)
         return result
 
     def _is_worth_it(self, error: BaseException) -> bool:

@@ -33,10 +33,10 @@ class RetryingObjectStore:
         stop: Stop,
         policy: RetryPolicy | None = None,
         random: Random | None = None,
-        troubled: Callable[[str, str | None], None] = lambda _operation, _reason: None,
+        on_problem: Callable[[str, str | None], None] = lambda _operation, _reason: None,
     ) -> None:
         self._store = store
-        self._retries = Retries(stop=stop, policy=policy, random=random, troubled=troubled)
+        self._retries = Retries(stop=stop, policy=policy, random=random, on_problem=on_problem)
 
     def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
         """A failed listing continues after the last key it yielded."""

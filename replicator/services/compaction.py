@@ -205,7 +205,7 @@ class MergeTask:
         if worker is None:
             _workers.clear()
             worker = _workers[self.run] = build_worker(self.config, self.job, self.writer, Stop(), ExitStack())
-        return encode_outcome(worker.carry_out(decode_plan(row)))
+        return encode_outcome(worker.execute(decode_plan(row)))
 
 
 _workers: dict[str, Worker] = {}
@@ -257,6 +257,6 @@ def in_process(config: Config, opened: ExitStack) -> Execute:
 
     def run(rows: Sequence[str], job: CompactionJob) -> list[str]:
         worker = build_worker(config, job, program(), stop, opened)
-        return [encode_outcome(worker.carry_out(decode_plan(row))) for row in rows]
+        return [encode_outcome(worker.execute(decode_plan(row))) for row in rows]
 
     return run

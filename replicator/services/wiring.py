@@ -102,7 +102,7 @@ class ServiceContext:
             else:
                 _refuse(problem)
 
-        def troubled(operation: str, reason: str | None) -> None:
+        def on_problem(operation: str, reason: str | None) -> None:
             what = f"s3://{settings.bucket}: {operation}"
             if reason is None:
                 self.health.resumed(what)
@@ -110,7 +110,7 @@ class ServiceContext:
                 self.health.stopped(what, f"fails again and again: {reason}")
 
         metered = MeteredObjectStore(store, self.metrics)
-        return RetryingObjectStore(metered, stop=self.abandon, policy=policy, troubled=troubled)
+        return RetryingObjectStore(metered, stop=self.abandon, policy=policy, on_problem=on_problem)
 
     def queue(self, settings: SqsSettings) -> SqsQueue:
         client = make_sqs_client(

@@ -151,7 +151,7 @@ class Archive:
         worker = self.worker(copies)
 
         def execute(rows: Sequence[str], _job: CompactionJob) -> list[str]:
-            return [encode_outcome(worker.carry_out(decode_plan(row))) for row in rows]
+            return [encode_outcome(worker.execute(decode_plan(row))) for row in rows]
 
         return Compactor(
             region=SOURCE.region,

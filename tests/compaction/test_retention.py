@@ -149,7 +149,7 @@ class TestWithout:
         rest = plan.without([segment(10, 19)])
         assert rest is not None
         assert rest.segments == [segment(0, 9)]
-        assert rest.stays == Extent(tuple(ranges((10, 39))))
+        assert rest.remaining == Extent(tuple(ranges((10, 39))))
         assert plan.without([segment(0, 9)]) is None
         assert plan.without([]) == plan
 

@@ -119,11 +119,11 @@ def unsupported_timestamps(
     low = EARLIEST if before_max_ms >= LATEST else now_ms - before_max_ms
     high = LATEST if after_max_ms >= LATEST else now_ms + after_max_ms
     timestamps = _timestamps(batch)
-    bad = pc.or_(pc.equal(timestamps, 0), _outside(timestamps, low, high))
-    count = pc.sum(bad).as_py() or 0
+    unsupported = pc.or_(pc.equal(timestamps, 0), _outside(timestamps, low, high))
+    count = pc.sum(unsupported).as_py() or 0
     if not count:
         return None
-    first = pc.index(bad, value=True).as_py()
+    first = pc.index(unsupported, value=True).as_py()
     return UnsupportedTimestamps(
         count=count, first_offset=batch.column("offset")[first].as_py(), first_timestamp_ms=timestamps[first].as_py()
     )

@@ -106,7 +106,9 @@ class IdempotentProducer(Generic[FailureOwner]):
         except KafkaException as error:
             raise ConfigError([str(error.args[0])], source="Kafka producer properties") from error
         self.failures: dict[FailureOwner, KafkaError] = {}  # first cause by owner
-        self.refused_here: set[FailureOwner] = set()  # rejected by the client itself: smaller batches would not help
+        self.rejected_by_client: set[FailureOwner] = (
+            set()
+        )  # rejected by the client itself: smaller batches would not help
         self.fatal: KafkaError | None = None
         self._ended = False
 
@@ -177,7 +179,7 @@ class IdempotentProducer(Generic[FailureOwner]):
                         self.fail(owner, self.fatal or KafkaError(KafkaError._FATAL))
                         return
         except KafkaException as error:
-            self.refused_here.add(owner)
+            self.rejected_by_client.add(owner)
             self.refused(owner, error)
 
     def refused(self, owner: FailureOwner, error: KafkaException) -> None:

@@ -26,7 +26,7 @@ from infra.kafka.internal_topics.topic_log import READER
 from infra.runtime.lifecycle import Deadline
 
 SLICE = timedelta(milliseconds=200)
-AT_ONCE = 100  # messages
+MAX_MESSAGES = 100  # of one call
 EMPTY, FULL = Occupancy(holds_records=False), Occupancy(holds_records=True)
 
 
@@ -66,7 +66,7 @@ class KafkaTargetRecords:
             try:
                 reader.assign([ClientPartition(p.topic, p.partition, mark.low) for p, mark in marks.items()])
                 while len(found) < len(marks) and not deadline.expired:
-                    for message in reader.consume(AT_ONCE, min(SLICE, deadline.left).total_seconds()):
+                    for message in reader.consume(MAX_MESSAGES, min(SLICE, deadline.left).total_seconds()):
                         partition = TopicPartition(message.topic() or "", message.partition() or 0)
                         if partition not in marks or partition in found:
                             continue

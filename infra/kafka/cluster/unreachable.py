@@ -21,7 +21,7 @@ from datetime import timedelta
 SETTLING = timedelta(seconds=1)
 """The first failure may concern one of several addresses, or be a guess that the second attempt corrects (seen: "reset
 by peer" first, "connecting to a PLAINTEXT broker listener?" 0.1 s later)."""
-NAMED = 3  # brokers listed in one message
+MAX_LISTED = 3  # brokers listed in one message
 
 _FAILURE = re.compile(
     r"(?:FAIL \[\S+\] \[thrd:\S+\]: )?(?:\w+://)?(?P<broker>\S+?)(?:/\w+)?: "
@@ -136,5 +136,5 @@ class Unreachable:
         if not self._failures:
             return f"no answer from {self._servers}: check hosts and ports, and that no firewall drops packets"
         known = [str(failure) for failure, _ in self._failures.values()]
-        more = [f"and {len(known) - NAMED} more"] if len(known) > NAMED else []
-        return " | ".join([*known[:NAMED], *more])
+        more = [f"and {len(known) - MAX_LISTED} more"] if len(known) > MAX_LISTED else []
+        return " | ".join([*known[:MAX_LISTED], *more])

@@ -59,7 +59,7 @@ class Membership:
         self._metrics = metrics
         self._listener: GroupListener | None = None
         self._assigned: set[TopicPartition] = set()
-        self._kept: list[BaseException] = []
+        self._exceptions: list[BaseException] = []
         self._fatal: KafkaError | None = None
         self._group_id = group_id
         self._problem, self._problem_lasts = "", Deadline(timedelta())
@@ -108,13 +108,13 @@ class Membership:
         try:
             messages = self.client.consume(count, max(timeout.total_seconds(), 0))
         except Exception as error:
-            self._kept.append(error)
+            self._exceptions.append(error)
             messages = []
         except BaseException as error:  # Ctrl-C inside the call: a caller that continues must learn of it
-            self._kept.append(_Interrupted(_reason(error)))
+            self._exceptions.append(_Interrupted(_reason(error)))
             raise
-        if self._kept and self._fatal is None:
-            self._compare(self._kept[-1])
+        if self._exceptions and self._fatal is None:
+            self._compare(self._exceptions[-1])
         return messages
 
     def _compare(self, error: BaseException) -> None:
@@ -131,17 +131,17 @@ class Membership:
 
     @property
     def disturbed(self) -> bool:
-        return bool(self._kept)
+        return bool(self._exceptions)
 
     def disturbances(self) -> list[ConsumerDisturbed]:
         """Failures since the last call. An interrupt that occurred inside a callback is raised here, and counts as a
         disturbance in the next call."""
-        kept, self._kept = self._kept, []
-        for error in kept:
+        exceptions, self._exceptions = self._exceptions, []
+        for error in exceptions:
             if not isinstance(error, Exception):
-                self._kept.append(_Interrupted(_reason(error)))
+                self._exceptions.append(_Interrupted(_reason(error)))
                 raise error
-        return [ConsumerDisturbed(_reason(error)) for error in kept]
+        return [ConsumerDisturbed(_reason(error)) for error in exceptions]
 
     def close(self, timeout: timedelta) -> None:
         """Leave the group and release the client, in bounded time. The listener is called on this thread."""
@@ -178,7 +178,7 @@ class Membership:
             try:
                 callback(*args)
             except BaseException as error:
-                self._kept.append(error)
+                self._exceptions.append(error)
 
         return guarded
 
@@ -193,23 +193,23 @@ class Membership:
             self._listener.assigned(added)
 
     def _on_revoke(self, client: Consumer, partitions: list[ClientPartition]) -> None:
-        gone = _ours(partitions)
+        revoked = _ours(partitions)
         try:
-            if self._listener is not None and gone:
-                self._listener.revoked(gone)  # first: once unassigned, they cannot be committed
+            if self._listener is not None and revoked:
+                self._listener.revoked(revoked)  # first: once unassigned, they cannot be committed
         finally:
-            self._assigned -= gone
+            self._assigned -= revoked
             client.incremental_unassign(partitions)
 
     def _on_lost(self, client: Consumer, partitions: list[ClientPartition]) -> None:
         """Once this member has ended, the group sends no more callbacks, and all its partitions are lost."""
         ended = self._fatal is not None or bool(self._diverged)
-        gone = self.assignment if ended else _ours(partitions)
+        lost = self.assignment if ended else _ours(partitions)
         self._joining_again = True
-        self._assigned -= gone
+        self._assigned -= lost
         try:
-            if self._listener is not None and gone:
-                self._listener.lost(gone)
+            if self._listener is not None and lost:
+                self._listener.lost(lost)
         finally:
             if not ended:
                 client.incremental_unassign(partitions)

@@ -28,7 +28,7 @@ from infra.runtime.lifecycle import Deadline
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
-AT_ONCE = 5_000  # records of one call, and thereby of a batch
+BATCH_RECORDS = 5_000  # of one call
 SLICE_SECONDS = 0.5
 PATIENCE = timedelta(seconds=60)  # without progress
 MEMORY_KBYTES = 16 << 10
@@ -65,7 +65,7 @@ def read_partition(
         while at < next_offset:
             before = at
             try:
-                messages = consumer.consume(AT_ONCE, SLICE_SECONDS)
+                messages = consumer.consume(BATCH_RECORDS, SLICE_SECONDS)
             except (KafkaException, RuntimeError) as error:
                 raise BrokerUnavailable(f"read {partition} from offset {at}: {error}") from error
             for _, item in items(messages):

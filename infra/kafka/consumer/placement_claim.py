@@ -3,7 +3,7 @@
     join ──> all are assigned ──> no earlier owner has a pending transaction ──> the caller writes ──> leave
                └ another member has, or gets, some of them: TargetError, nothing is written
 
-A worker that starts meanwhile is assigned them only after the command has given them up, and looks its position up
+A worker that starts meanwhile is assigned them only after the command has assigned them up, and looks its position up
 after that.
 """
 
@@ -19,7 +19,7 @@ from infra.kafka.consumer.placement import KafkaPlacement
 from infra.runtime.lifecycle import Deadline
 
 POLL_TIMEOUT = timedelta(milliseconds=100)
-LEAVE = timedelta(seconds=10)
+CLOSE_TIMEOUT = timedelta(seconds=10)
 
 
 class KafkaClaim:
@@ -50,16 +50,16 @@ class KafkaClaim:
             if losses.seen:
                 raise BrokerUnavailable(f"group {self._group_id} took partitions away while they were written to")
         finally:
-            placement.close(LEAVE)
+            placement.close(CLOSE_TIMEOUT)
 
     def _join(self, placement: KafkaPlacement, wanted: set[TopicPartition], losses: _Losses) -> None:
         placement.subscribe({p.topic for p in wanted}, losses)
         deadline = Deadline(self._within)
         while not wanted <= placement.assignment():
             if deadline.expired:
-                given = ", ".join(map(str, sorted(placement.assignment()))) or "nothing"
+                assigned = ", ".join(map(str, sorted(placement.assignment()))) or "nothing"
                 raise TargetError(
-                    f"group {self._group_id} gave {given} of {', '.join(map(str, sorted(wanted)))} within "
+                    f"group {self._group_id} gave {assigned} of {', '.join(map(str, sorted(wanted)))} within "
                     f"{self._within}: has ingress been started meanwhile? Stop it first"
                 )
             placement.poll(POLL_TIMEOUT)

@@ -43,9 +43,9 @@ READER: Mapping[str, object] = {
     "enable.partition.eof": True,  # its offset lies after what yields no record: transaction markers, aborted records
     "allow.auto.create.topics": False,
 }
-AT_ONCE = 1000  # records
+MAX_RECORDS = 1000  # of one `fetch`
 
-MOVING = frozenset(
+LEADER_CHANGES = frozenset(
     {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART}
 )
 """Errors for a partition, of an existing topic, that was just created or moved: retry, since the admin client does not
@@ -139,7 +139,7 @@ class TopicLog:
         try:
             # the client would wait until all requested records are there, so request one first
             messages = self._consumer.consume(1, timeout.total_seconds())
-            messages += self._consumer.consume(AT_ONCE, 0) if messages else []
+            messages += self._consumer.consume(MAX_RECORDS, 0) if messages else []
         except (KafkaException, RuntimeError) as error:
             raise PositionLost(f"reading {self._topic} failed, and may have lost records: {error}") from error
         if any(map(Message.error, messages)):
@@ -232,4 +232,4 @@ class TopicLog:
 
 
 def _leader_moves(error: BaseException) -> bool:
-    return isinstance(error, KafkaException) and error.args[0].code() in MOVING
+    return isinstance(error, KafkaException) and error.args[0].code() in LEADER_CHANGES

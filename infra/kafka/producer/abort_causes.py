@@ -31,7 +31,7 @@ class Abort:
 
     partitions: Sequence[TopicPartition]  # of its runs
     failures: Mapping[TopicPartition, KafkaError] = field(default_factory=dict)  # from delivery reports
-    refused_here: Collection[TopicPartition] = ()  # rejected by the client itself: smaller batches would not help
+    rejected_by_client: Collection[TopicPartition] = ()  # rejected by the client itself: smaller batches would not help
     stalled: str = ""  # why it was aborted, when records were not acknowledged for too long
     cause: KafkaError | None = None  # of the transaction as a whole, if the client reports one
     reason: str = ""  # for the partitions that did not cause it
@@ -66,7 +66,7 @@ def attribute_failures(abort: Abort, sizes: BatchSizes) -> Sequence[RunFailed]:
 
 
 def _failure(abort: Abort, partition: TopicPartition, error: KafkaError, sizes: BatchSizes) -> RunFailed:
-    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in abort.refused_here:
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in abort.rejected_by_client:
         return sizes.refused(partition, error)
     return run_failed(partition, error)
 

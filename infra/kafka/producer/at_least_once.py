@@ -57,7 +57,7 @@ class AtLeastOnceWriter:
         self._memory_bytes = memory_bytes
         self._producers: dict[int, IdempotentProducer[TopicPartition]] = {}  # by batch size
         self._sizes = BatchSizes()
-        self._doubts_checkpoints = False  # their topic rejected some: it is checked before records are sent
+        self._checkpoints_rejected = False  # their topic rejected some: it is checked before records are sent
 
     def batch_size_class(self, topic: str) -> int:
         return self._sizes.of(topic)
@@ -119,8 +119,8 @@ class AtLeastOnceWriter:
         self, producer: IdempotentProducer[TopicPartition], wait: Callable[[], None]
     ) -> dict[TopicPartition, RunFailed]:
         """Failures by partition. Raises WriterRefused when the writer is rejected and not a partition."""
-        refused_here = producer.refused_here.copy()
-        producer.refused_here.clear()
+        rejected_by_client = producer.rejected_by_client.copy()
+        producer.rejected_by_client.clear()
         causes = self._settle(producer, wait)
         named = {p for p, cause in causes.items() if cause.code() not in SECONDARY}
         if causes and not named and (refused := writer_rejection(producer.fatal, "deliver")) is not None:
@@ -130,7 +130,7 @@ class AtLeastOnceWriter:
             if named and partition not in named:
                 reason = f"another partition's failure: {', '.join(sorted(causes[p].name() for p in named))}"
                 found[partition] = RunFailed(partition, cause.name(), reason, FailureKind.RETRY_NOW)
-            elif cause.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in refused_here:
+            elif cause.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in rejected_by_client:
                 found[partition] = self._sizes.refused(partition, cause)
             else:
                 found[partition] = run_failed(partition, cause)
@@ -140,7 +140,7 @@ class AtLeastOnceWriter:
         """Check the checkpoint topic after it has rejected some: records whose checkpoint is rejected would be
         duplicated by the next attempt. Raises WriterRefused."""
         topic = self._checkpoint_topic
-        if self._doubts_checkpoints:
+        if self._checkpoints_rejected:
             refused = checkpoint_rejection(producer.topic_error(topic, within=ASK_WITHIN), topic)
             if refused is not None:
                 raise refused
@@ -161,9 +161,9 @@ class AtLeastOnceWriter:
         failures = self._settle(producer, wait)
         for error in failures.values():
             if (refused := checkpoint_rejection(error, topic)) is not None:
-                self._doubts_checkpoints = True
+                self._checkpoints_rejected = True
                 raise refused
-        self._doubts_checkpoints &= bool(failures)
+        self._checkpoints_rejected &= bool(failures)
         what = f"the records are delivered, but their checkpoint in {topic} is not: "
         return {partition: run_failed(partition, error, prefix=what) for partition, error in failures.items()}
 

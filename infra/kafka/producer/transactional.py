@@ -106,7 +106,7 @@ class TransactionalWriter:
         self._sizes = BatchSizes()
         self._producers: dict[int, _Transactions] = {}  # by batch size
         self._owner: Owner | None = None  # checked after each init; None: a group fences
-        self._doubts_checkpoints = False  # their topic rejected some: it is checked before records are sent
+        self._checkpoints_rejected = False  # their topic rejected some: it is checked before records are sent
 
     def batch_size_class(self, topic: str) -> int:
         return self._sizes.of(topic)
@@ -158,7 +158,7 @@ class TransactionalWriter:
             with durable(Step.ABORT_TRANSACTION):
                 self._renew(batch_size_class, producer)
             if error.refused is not None:
-                self._doubts_checkpoints = True
+                self._checkpoints_rejected = True
                 raise error.refused from error
             return [RunFailed(p, "ABORTED", str(error), FailureKind.RETRY_LATER) for p in _partitions(last)]
         except _Refused as error:
@@ -170,7 +170,7 @@ class TransactionalWriter:
         except BaseException:
             self._renew(batch_size_class, producer)  # the caller's own failure: no record may become visible
             raise
-        self._doubts_checkpoints = False
+        self._checkpoints_rejected = False
         return []
 
     def close(self, timeout: timedelta) -> None:
@@ -186,7 +186,7 @@ class TransactionalWriter:
             if batch_size_class in self._producers
             else self._connect(batch_size_class, should_stop)
         )
-        if self._doubts_checkpoints:
+        if self._checkpoints_rejected:
             topic = self._checkpoint_topic
             if (refused := checkpoint_rejection(producer.topic_error(topic, within=STEP), topic)) is not None:
                 raise refused
@@ -297,7 +297,7 @@ class TransactionalWriter:
     ) -> Sequence[RunFailed]:
         """The failures by partition, once no record of the transaction can become visible."""
         cause = error.cause or producer.cause()  # before `_renew` closes the client
-        stalled, refused_here = producer.stalled, producer.refused_here.copy()
+        stalled, rejected_by_client = producer.stalled, producer.rejected_by_client.copy()
         with durable(Step.ABORT_TRANSACTION):
             # The client's own abort purges its queues, which continues in the background and drops records of the next
             # transaction, too (seen). Therefore the next producer of this id aborts the transaction in its init.
@@ -305,7 +305,7 @@ class TransactionalWriter:
         abort = Abort(
             partitions=_partitions(last),
             failures=producer.failures,
-            refused_here=refused_here,
+            rejected_by_client=rejected_by_client,
             stalled=f"no acknowledgement for {STALLED_AFTER}" if stalled else "",
             cause=cause,
             reason=str(error) if cause is None else describe_error(cause),
@@ -329,7 +329,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         timeout_ms = int(str(properties["transaction.timeout.ms"]))
         # init waits for the transaction of a dead process, until its timeout
         self._init_within = timedelta(milliseconds=timeout_ms) + ABORT_WITHIN
-        self._hangs = False  # a call into the client did not return: the client must not be used any more
+        self._is_stuck = False  # a call into the client did not return: the client must not be used any more
 
     def init(self, should_stop: Callable[[], bool]) -> None:
         self._bounded(
@@ -389,7 +389,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
 
     def cause(self) -> KafkaError | None:
         """The client's reason why the transaction has to be aborted; None when it has none."""
-        if self._hangs:
+        if self._is_stuck:
             return None
         try:
             # `begin_transaction` within a transaction fails; its error is the cause of the abort, if there is one
@@ -403,7 +403,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
     def end(self, grace: timedelta) -> None:
         """Abort if possible within `grace`, else leave that to the next producer of this id or to the timeout; close
         the client."""
-        if self._hangs:
+        if self._is_stuck:
             return
         if grace > timedelta() and self.fatal is None:
             deadline = Deadline(grace)
@@ -440,7 +440,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
             if should_stop() and deadline.left > 2 * STEP:
                 deadline = Deadline(2 * STEP)  # the call itself notices the stop within one STEP
             if deadline.expired:
-                self._hangs = True
+                self._is_stuck = True
                 raise _Refused(f"the client did not answer within {within}", abortable=False)
         answer.result()
 

@@ -182,7 +182,7 @@ def test_after_a_stop_each_call_has_one_attempt() -> None:
 
 def test_repeated_failures_and_their_end_are_reported() -> None:
     told: list[tuple[str, str | None]] = []
-    retries = Retries(stop=FastStop(), troubled=lambda operation, reason: told.append((operation, reason)))
+    retries = Retries(stop=FastStop(), on_problem=lambda operation, reason: told.append((operation, reason)))
     retries.call("put", Failing(*[StoreUnavailable("down")] * 4))
     assert told == []
     retries.call("put", Failing(*[StoreUnavailable("down")] * 6))

@@ -67,7 +67,7 @@ def aborts(draw: st.DrawFn) -> Abort:
     return Abort(
         partitions=partitions,
         failures=draw(st.dictionaries(st.sampled_from(partitions), codes)),
-        refused_here=draw(st.sets(st.sampled_from(partitions))),
+        rejected_by_client=draw(st.sets(st.sampled_from(partitions))),
         stalled=draw(st.sampled_from(["", "late"])),
         cause=draw(st.none() | codes),
     )
