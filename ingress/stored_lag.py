@@ -114,7 +114,7 @@ class StoredLag:
 
     def _renewed(self, source: SourcePartition, known: _Waiting) -> _Waiting:
         """Update the start by the first segments of each level: one request per level, however many segments it has."""
-        first = ahead(self.store, source, known.checkpoint or 0, most=1).infos
+        first = ahead(self.store, source, known.checkpoint or 0, limit=1).infos
         if not first:
             return _Waiting(known.checkpoint)
         start = min(info.segment.offsets.start for info in first)

@@ -240,11 +240,11 @@ class ControlStore:
             token = int(keys[-1][len(prefix) :]) if keys else 0
             if keys:
                 try:
-                    standing = decode_lease(token, self._read(keys[-1]))
+                    current = decode_lease(token, self._read(keys[-1]))
                 except SegmentNotFound:
                     continue  # another process was faster
-                if standing.owner != owner and standing.until > now and not is_dead(standing.owner):
-                    return standing
+                if current.owner != owner and current.until > now and not is_dead(current.owner):
+                    return current
             lease = Lease(token=token + 1, owner=owner, until=now + span)
             data = encode_lease(lease)
             try:

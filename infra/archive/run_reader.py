@@ -114,19 +114,19 @@ class SegmentRunReader:
         records read before the error: the next offset of that run lies in the failed slice. Holds two row groups in
         addition to the run that it yields.
         """
-        most = min(max_records or self.max_records, self.max_records)
+        limit = min(max_records or self.max_records, self.max_records)
         builder = _RunBuilder(slices[0].offsets.start)
         try:
             for segment_slice in slices:
                 last = min(segment_slice.offsets.end, self.last_offset(segment_slice.segment.source))
                 if last < segment_slice.offsets.start:
                     break
-                if builder.count >= most:
+                if builder.count >= limit:
                     yield builder.end_run()
                 for batch in self._batches(segment_slice, last):
-                    for part in self._parts(batch, most):
+                    for part in self._parts(batch, limit):
                         wanted = self.change(self.scope.of(part), segment_slice.segment.source)
-                        if builder.count and not builder.has_room(wanted, most, self.max_bytes):
+                        if builder.count and not builder.has_room(wanted, limit, self.max_bytes):
                             yield builder.end_run()
                         builder.add(wanted, last_offset(part))
                         if builder.passed >= MAX_OFFSETS_PER_RUN:  # few records in scope: report the position anyway
@@ -150,7 +150,7 @@ class SegmentRunReader:
                     return
                 yield batch if bound is EVERYTHING else bound.of(batch)
 
-    def _parts(self, batch: RecordBatch, most: int) -> Iterator[RecordBatch]:
-        rows = min(most, max(1, self.max_bytes * batch.num_rows // max(batch.nbytes, 1)))
+    def _parts(self, batch: RecordBatch, limit: int) -> Iterator[RecordBatch]:
+        rows = min(limit, max(1, self.max_bytes * batch.num_rows // max(batch.nbytes, 1)))
         for start in range(0, batch.num_rows, rows):
             yield batch.slice(start, rows)

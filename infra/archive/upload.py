@@ -64,7 +64,7 @@ class Uploader:
                         self._check_agreement(other, segment, file, footer)
                         checked.add(other)
             except SegmentNotFound:  # merged, or removed, since it was listed
-                infos = all_ahead(self.archive.segments, segment.source, segment.offsets.start, most=None).infos
+                infos = all_ahead(self.archive.segments, segment.source, segment.offsets.start, limit=None).infos
                 listed = (info.segment for info in infos)
                 overlapping = [other for other in listed if other.offsets.overlaps(segment.offsets)]
                 continue

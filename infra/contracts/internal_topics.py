@@ -59,7 +59,7 @@ class CheckpointStore(Protocol):
         """Waiting records as of the last `read`; `still_waiting` tells which of them apply."""
 
     def claims(self) -> Sequence[GroupClaim]:
-        """Claims of groups to this topic, in log order, as of the last `read`; see `group_claim.standing`."""
+        """Claims of groups to this topic, in log order, as of the last `read`; see `group_claim.current_claim`."""
 
     def close(self) -> None: ...
 

@@ -134,8 +134,8 @@ class ProvenObjectStore:
             raise StoreUnavailable(problem)
         self._store.put_new(key, body, size_bytes)
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
-        return self._store.list(prefix, start_after=start_after, most=most)
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        return self._store.list(prefix, start_after=start_after, limit=limit)
 
     def open(self, key: str) -> BinaryIO:
         return self._store.open(key)

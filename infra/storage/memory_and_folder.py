@@ -35,11 +35,11 @@ class MemoryObjectStore:
         self._objects: dict[str, _Stored] = {}
         self._version = 0
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         """A snapshot taken at the first step of the iteration."""
         with self._lock:
             found = [one.info for key, one in self._objects.items() if key.startswith(prefix) and key > start_after]
-        yield from sorted(found, key=lambda info: info.key)[:most]
+        yield from sorted(found, key=lambda info: info.key)[:limit]
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         data = _read(key, body, size_bytes)
@@ -90,14 +90,14 @@ class DirectoryObjectStore:
     def __repr__(self) -> str:
         return f"DirectoryObjectStore({str(self._root)!r})"
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         """Reads the whole folder of `prefix` at the first step of the iteration: O(n log n) in the files below it."""
         folder, _, _ = prefix.rpartition("/")
         with self._translated(prefix):
             base = self._root / folder_path(folder) if folder or prefix.startswith("/") else self._root
             keys = sorted(key for key in self._keys(base) if key.startswith(prefix) and key > start_after)
         infos = (info for key in keys if (info := self.stat(key)) is not None)  # None: deleted meanwhile
-        yield from islice(infos, most)
+        yield from islice(infos, limit)
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         path = self._path(key)

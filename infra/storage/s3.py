@@ -143,15 +143,15 @@ class S3ObjectStore:
     def __repr__(self) -> str:
         return f"S3ObjectStore({self._bucket!r})"
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         """One request per thousand keys, sent lazily."""
         arguments: dict[str, Any] = {"Bucket": self._bucket, "Prefix": prefix}
         if start_after:
             arguments["StartAfter"] = start_after
-        if most is not None and most < LIST_PAGE:
-            arguments["PaginationConfig"] = {"PageSize": most}
+        if limit is not None and limit < LIST_PAGE:
+            arguments["PaginationConfig"] = {"PageSize": limit}
         pages = iter(self._client.get_paginator("list_objects_v2").paginate(**arguments))
-        left = most
+        left = limit
         while left is None or left > 0:
             with translated("ListObjectsV2", self._bucket):
                 page = next(pages, None)

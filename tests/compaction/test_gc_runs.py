@@ -295,8 +295,8 @@ class TestRefused:
             def __getattr__(self, name: str) -> Any:
                 return getattr(self.memory, name)
 
-            def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Any:
-                for n, item in enumerate(self.memory.list(prefix, start_after=start_after, most=most)):
+            def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Any:
+                for n, item in enumerate(self.memory.list(prefix, start_after=start_after, limit=limit)):
                     if n == 8 and prefix == region_prefix(PREFIX, "eu-1"):
                         raise StoreUnavailable("the second page")
                     yield item

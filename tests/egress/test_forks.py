@@ -1253,8 +1253,8 @@ def test_a_large_archive_is_not_listed_for_a_few_of_its_partitions(world: World)
     listed: list[str] = []
     listing = world.objects.list
 
-    def counted(prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
-        for item in listing(prefix, start_after=start_after, most=most):
+    def counted(prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
+        for item in listing(prefix, start_after=start_after, limit=limit):
             listed.append(item.key)
             yield item
 

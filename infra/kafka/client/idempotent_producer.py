@@ -144,7 +144,7 @@ class IdempotentProducer(Generic[FailureOwner]):
                 wait()
                 self.serve(SLICE)
             except KafkaException as error:
-                self.refused(owner, error)
+                self.record_rejection(owner, error)
                 return
 
     def send(self, run: TargetRun, owner: FailureOwner, *, memory_bytes: int, wait: Callable[[], None]) -> None:
@@ -152,7 +152,7 @@ class IdempotentProducer(Generic[FailureOwner]):
         and raises to give up. A record that the client itself rejects is recorded as a failure: records of the run
         that are already queued are sent, those after it must not be, since that would leave a gap in the order."""
         record_bytes = run.size_bytes // max(run.count, 1) + RECORD_OVERHEAD_BYTES
-        most = max(memory_bytes // record_bytes, 1)  # records; the client's own limit ignores keys and headers
+        max_records = max(memory_bytes // record_bytes, 1)  # records; the client's own limit ignores keys and headers
 
         def may_continue() -> bool:
             wait()
@@ -167,7 +167,7 @@ class IdempotentProducer(Generic[FailureOwner]):
             for batch in run.batches:
                 for batch_slice in slices(batch, slice_bytes=memory_bytes // 8):
                     self.serve(timedelta())
-                    while may_continue() and len(self) >= most:
+                    while may_continue() and len(self) >= max_records:
                         self.serve(SLICE)
                     if not may_continue() or not send(
                         batch_slice,
@@ -180,9 +180,9 @@ class IdempotentProducer(Generic[FailureOwner]):
                         return
         except KafkaException as error:
             self.rejected_by_client.add(owner)
-            self.refused(owner, error)
+            self.record_rejection(owner, error)
 
-    def refused(self, owner: FailureOwner, error: KafkaException) -> None:
+    def record_rejection(self, owner: FailureOwner, error: KafkaException) -> None:
         """Record an exception raised by `produce`."""
         if (
             error.args[0].code() == KafkaError._FATAL

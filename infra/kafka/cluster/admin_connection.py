@@ -30,7 +30,7 @@ T = TypeVar("T")
 SLICE_SECONDS = 0.1
 GRACE = timedelta(seconds=2)  # for a call, beyond the client's own timeout
 FIRST_CONTACT = timedelta(seconds=5)
-OF_A_BROKER = frozenset({KafkaError._RESOLVE, KafkaError._TRANSPORT, KafkaError._SSL, KafkaError._AUTHENTICATION})
+BROKER_ERRORS = frozenset({KafkaError._RESOLVE, KafkaError._TRANSPORT, KafkaError._SSL, KafkaError._AUTHENTICATION})
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class AdminConnection:
     def _on_error(self, error: KafkaError) -> None:
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._unreachable.all_down()
-        elif error.code() in OF_A_BROKER:
+        elif error.code() in BROKER_ERRORS:
             self._failed(error.str())  # the same text as the log line, which `log_level` may suppress
 
     def _failed(self, text: str) -> bool:

@@ -67,7 +67,7 @@ def attribute_failures(abort: Abort, sizes: BatchSizes) -> Sequence[RunFailed]:
 
 def _failure(abort: Abort, partition: TopicPartition, error: KafkaError, sizes: BatchSizes) -> RunFailed:
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in abort.rejected_by_client:
-        return sizes.refused(partition, error)
+        return sizes.reduce(partition, error)
     return run_failed(partition, error)
 
 

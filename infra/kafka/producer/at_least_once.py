@@ -131,7 +131,7 @@ class AtLeastOnceWriter:
                 reason = f"another partition's failure: {', '.join(sorted(causes[p].name() for p in named))}"
                 found[partition] = RunFailed(partition, cause.name(), reason, FailureKind.RETRY_NOW)
             elif cause.code() == KafkaError.MSG_SIZE_TOO_LARGE and partition not in rejected_by_client:
-                found[partition] = self._sizes.refused(partition, cause)
+                found[partition] = self._sizes.reduce(partition, cause)
             else:
                 found[partition] = run_failed(partition, cause)
         return found

@@ -126,7 +126,7 @@ class BatchSizes:
     def of(self, topic: str) -> int:
         return self._known.get(topic, BATCH_BYTES[0])
 
-    def refused(self, partition: TopicPartition, error: KafkaError) -> RunFailed:
+    def reduce(self, partition: TopicPartition, error: KafkaError) -> RunFailed:
         """Record that a batch of the current size was too large: the next attempt uses the next smaller size, if
         any."""
         topic, size = partition.topic, self.of(partition.topic)

@@ -55,7 +55,7 @@ STEP = timedelta(seconds=1)  # longest call into the client between two checks o
 CHECKPOINTS = TopicPartition("", -1)  # the owner under which failures of checkpoint records are recorded
 
 
-class _Refused(ReplicatorError):
+class _MustAbort(ReplicatorError):
     """The transaction has to be aborted: none of it will be visible in the target. `abortable`: the client itself
     requires the abort and can continue after it. `cause`: the error of a call into the client."""
 
@@ -65,7 +65,7 @@ class _Refused(ReplicatorError):
         self.cause = cause
 
 
-class _CheckpointsRefused(ReplicatorError):
+class _CheckpointsRejected(ReplicatorError):
     """The records are acknowledged, but their checkpoints are not: the transaction has to be aborted."""
 
     def __init__(self, reason: str, refused: WriterRefused | None) -> None:
@@ -154,14 +154,14 @@ class TransactionalWriter:
         except _Unknown as error:
             self._renew(batch_size_class, producer)
             raise BrokerUnavailable(f"it is unknown whether a transaction was committed: {error}") from error
-        except _CheckpointsRefused as error:
+        except _CheckpointsRejected as error:
             with durable(Step.ABORT_TRANSACTION):
                 self._renew(batch_size_class, producer)
             if error.refused is not None:
                 self._checkpoints_rejected = True
                 raise error.refused from error
             return [RunFailed(p, "ABORTED", str(error), FailureKind.RETRY_LATER) for p in _partitions(last)]
-        except _Refused as error:
+        except _MustAbort as error:
             return self._aborted(batch_size_class, producer, last, error)
         except BrokerUnavailable:  # stopped: the partitions may be about to be revoked, so end quickly
             self._producers.pop(batch_size_class, None)
@@ -193,7 +193,7 @@ class TransactionalWriter:
         try:
             with durable(Step.BEGIN_TRANSACTION):
                 producer.begin()
-        except _Refused as error:
+        except _MustAbort as error:
             self._renew(batch_size_class, producer)
             operation = "begin a transaction"
             raise writer_rejection(error.cause, operation) or BrokerUnavailable(f"{operation}: {error}") from error
@@ -205,11 +205,11 @@ class TransactionalWriter:
         producer = _Transactions({**self._properties, **size, "transactional.id": f"{self._id}.{batch_size_class}"})
         try:
             producer.init(should_stop)
-        except (_Refused, BrokerUnavailable) as error:
+        except (_MustAbort, BrokerUnavailable) as error:
             producer.end(timedelta())
             operation, cause = (
                 f"transactional id {self._id}.{batch_size_class}",
-                error.cause if isinstance(error, _Refused) else None,
+                error.cause if isinstance(error, _MustAbort) else None,
             )
             raise writer_rejection(cause, operation) or BrokerUnavailable(f"{operation}: {error}") from error
         if self._owner is not None:
@@ -228,9 +228,9 @@ class TransactionalWriter:
             self._write(producer, [record], should_stop)
             with durable(Step.TAKE_OVER):
                 producer.commit(should_stop)
-        except (_Refused, _Unknown, _CheckpointsRefused) as error:
+        except (_MustAbort, _Unknown, _CheckpointsRejected) as error:
             self._producers.pop(batch_size_class).end(timedelta())
-            if isinstance(error, _CheckpointsRefused) and error.refused is not None:
+            if isinstance(error, _CheckpointsRejected) and error.refused is not None:
                 raise error.refused from error
             raise BrokerUnavailable(f"take over the transactional id {self._id}.{batch_size_class}: {error}") from error
 
@@ -267,7 +267,7 @@ class TransactionalWriter:
         self, producer: _Transactions, records: Iterable[tuple[bytes, bytes]], should_stop: Callable[[], bool]
     ) -> None:
         """Write records to the checkpoint topic and wait for their acknowledgement. All earlier records are already
-        acknowledged, so any failure is theirs. Raises _CheckpointsRefused."""
+        acknowledged, so any failure is theirs. Raises _CheckpointsRejected."""
         topic = self._checkpoint_topic
         try:
             for key, value in records:
@@ -280,20 +280,20 @@ class TransactionalWriter:
                     partition=CHECKPOINT_PARTITION,
                 )
             producer.acknowledged(should_stop)
-        except _Refused as error:
+        except _MustAbort as error:
             named = producer.failures.get(CHECKPOINTS)
             cause = named if named is not None and named.code() not in SECONDARY else error.cause or producer.cause()
             refused = checkpoint_rejection(cause, topic) or writer_rejection(cause, "deliver")
             # a record for a topic that does not exist stays in the client until its transaction times out
             refused = refused or checkpoint_rejection(producer.topic_error(topic, within=STEP), topic)
-            raise _CheckpointsRefused(f"cannot write checkpoints to {topic}: {error}", refused) from error
+            raise _CheckpointsRejected(f"cannot write checkpoints to {topic}: {error}", refused) from error
 
     def _aborted(
         self,
         batch_size_class: int,
         producer: _Transactions,
         last: Mapping[CheckpointKey, TargetRun],
-        error: _Refused,
+        error: _MustAbort,
     ) -> Sequence[RunFailed]:
         """The failures by partition, once no record of the transaction can become visible."""
         cause = error.cause or producer.cause()  # before `_renew` closes the client
@@ -319,37 +319,37 @@ def _partitions(runs: Mapping[CheckpointKey, TargetRun]) -> Sequence[TopicPartit
 
 
 class _Transactions(IdempotentProducer[TopicPartition]):
-    """A transactional producer. Its methods raise _Refused when the transaction has to be aborted, _Unknown when it may
-    have been committed, and BrokerUnavailable when stopped before either."""
+    """A transactional producer. Its methods raise _MustAbort when the transaction has to be aborted, _Unknown when it
+    may have been committed, and BrokerUnavailable when stopped before either."""
 
     def __init__(self, properties: Mapping[str, object]) -> None:
         super().__init__(properties)
         self.stalled = False
-        self._left, self._since = 0, time.monotonic()
+        self._unacknowledged, self._progress_at = 0, time.monotonic()
         timeout_ms = int(str(properties["transaction.timeout.ms"]))
         # init waits for the transaction of a dead process, until its timeout
         self._init_within = timedelta(milliseconds=timeout_ms) + ABORT_WITHIN
         self._is_stuck = False  # a call into the client did not return: the client must not be used any more
 
     def init(self, should_stop: Callable[[], bool]) -> None:
-        self._bounded(
+        self._call_within(
             lambda: self._client.init_transactions(STEP.total_seconds()), should_stop, within=self._init_within
         )
 
     def begin(self) -> None:
-        self.stalled, self.failures, self._left = False, {}, 0
-        self._until(self._client.begin_transaction, lambda: True)
+        self.stalled, self.failures, self._unacknowledged = False, {}, 0
+        self._repeat(self._client.begin_transaction, lambda: True)
 
     def progress_check(self, should_stop: Callable[[], bool]) -> Callable[[], None]:
         """A check to call while waiting; it raises when the transaction cannot succeed any more."""
 
         def check() -> None:
             self._refuse_failures()
-            if len(self) != self._left:
-                self._left, self._since = len(self), time.monotonic()
-            elif self._left and time.monotonic() - self._since > STALLED_AFTER.total_seconds():
+            if len(self) != self._unacknowledged:
+                self._unacknowledged, self._progress_at = len(self), time.monotonic()
+            elif self._unacknowledged and time.monotonic() - self._progress_at > STALLED_AFTER.total_seconds():
                 self.stalled = True
-                raise _Refused(f"{self._left} records are not acknowledged for {STALLED_AFTER}")
+                raise _MustAbort(f"{self._unacknowledged} records are not acknowledged for {STALLED_AFTER}")
             if should_stop():
                 raise BrokerUnavailable("stopped before the transaction was complete")
 
@@ -369,7 +369,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         # one offset for each partition, from any of its sources: the value is not used
         nexts = {run.partition: run.checkpoint.next_offset for run in runs}
         offsets = [ClientPartition(p.topic, p.partition, next_offset) for p, next_offset in nexts.items()]
-        self._bounded(
+        self._call_within(
             lambda: self._client.send_offsets_to_transaction(offsets, fence, STEP.total_seconds()),
             should_stop,
             within=FENCED_WITHIN,
@@ -377,12 +377,12 @@ class _Transactions(IdempotentProducer[TopicPartition]):
 
     def commit(self, should_stop: Callable[[], bool]) -> None:
         try:
-            self._bounded(
+            self._call_within(
                 lambda: self._client.commit_transaction(STEP.total_seconds()), should_stop, within=COMMITTED_WITHIN
             )
         except BrokerUnavailable as error:
             raise _Unknown(str(error)) from error
-        except _Refused as error:
+        except _MustAbort as error:
             if not error.abortable:
                 raise _Unknown(str(error)) from error
             raise
@@ -393,8 +393,8 @@ class _Transactions(IdempotentProducer[TopicPartition]):
             return None
         try:
             # `begin_transaction` within a transaction fails; its error is the cause of the abort, if there is one
-            self._bounded(self._client.begin_transaction, lambda: True, within=STEP)
-        except _Refused as error:
+            self._call_within(self._client.begin_transaction, lambda: True, within=STEP)
+        except _MustAbort as error:
             return None if error.cause is None or error.cause.code() == KafkaError._STATE else error.cause
         except BrokerUnavailable:
             return None
@@ -408,7 +408,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         if grace > timedelta() and self.fatal is None:
             deadline = Deadline(grace)
             with contextlib.suppress(ReplicatorError):  # no transaction is open, or it will time out
-                self._until(
+                self._repeat(
                     lambda: self._client.abort_transaction(min(STEP, grace).total_seconds()), lambda: deadline.expired
                 )
         self.close(timedelta())
@@ -416,19 +416,19 @@ class _Transactions(IdempotentProducer[TopicPartition]):
     def _refuse_failures(self) -> None:
         if self.failures:
             owner, cause = next(iter(self.failures.items()))
-            raise _Refused(f"{owner}: {describe_error(cause)}")
+            raise _MustAbort(f"{owner}: {describe_error(cause)}")
         if self.fatal is not None:
-            raise _Refused(describe_error(self.fatal), abortable=False, cause=self.fatal)
+            raise _MustAbort(describe_error(self.fatal), abortable=False, cause=self.fatal)
 
-    def _bounded(self, call: Callable[[], object], should_stop: Callable[[], bool], *, within: timedelta) -> None:
-        """`_until` with a time limit. The client's own timeouts do not always hold: after the connection to a
+    def _call_within(self, call: Callable[[], object], should_stop: Callable[[], bool], *, within: timedelta) -> None:
+        """`_repeat` with a time limit. The client's own timeouts do not always hold: after the connection to a
         coordinator was lost, a call may never return (librdkafka issue 5456; seen). Therefore the call runs on a thread
         that can be abandoned, together with its client; the next producer of this id ends the transaction."""
         answer: Future[None] = Future()
 
         def run() -> None:
             try:
-                self._until(call, should_stop)
+                self._repeat(call, should_stop)
             except BaseException as error:
                 answer.set_exception(error)
             else:
@@ -441,10 +441,10 @@ class _Transactions(IdempotentProducer[TopicPartition]):
                 deadline = Deadline(2 * STEP)  # the call itself notices the stop within one STEP
             if deadline.expired:
                 self._is_stuck = True
-                raise _Refused(f"the client did not answer within {within}", abortable=False)
+                raise _MustAbort(f"the client did not answer within {within}", abortable=False)
         answer.result()
 
-    def _until(self, call: Callable[[], object], should_stop: Callable[[], bool]) -> None:
+    def _repeat(self, call: Callable[[], object], should_stop: Callable[[], bool]) -> None:
         """Repeat the call while its error is retriable: the client continues where it was."""
         while True:
             try:
@@ -454,8 +454,10 @@ class _Transactions(IdempotentProducer[TopicPartition]):
                 error = raised.args[0]
                 if error.fatal():
                     self._set_fatal(raised)
-                    raise _Refused(describe_error(error), abortable=False, cause=error) from raised
+                    raise _MustAbort(describe_error(error), abortable=False, cause=error) from raised
                 if error.txn_requires_abort() or not error.retriable():
-                    raise _Refused(describe_error(error), abortable=error.txn_requires_abort(), cause=error) from raised
+                    raise _MustAbort(
+                        describe_error(error), abortable=error.txn_requires_abort(), cause=error
+                    ) from raised
                 if should_stop():
                     raise BrokerUnavailable(describe_error(error)) from raised

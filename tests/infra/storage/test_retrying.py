@@ -72,9 +72,9 @@ class FlakyStore(MemoryObjectStore):
         self.runs = list(runs)
         self.failures = failures
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         run = self.runs.pop(0) if self.runs else None
-        for number, info in enumerate(super().list(prefix, start_after=start_after, most=most)):
+        for number, info in enumerate(super().list(prefix, start_after=start_after, limit=limit)):
             if number == run:
                 raise StoreUnavailable("as the test says")
             yield info

@@ -452,9 +452,9 @@ class ListedStore(FailingStore):
         super().__init__(clock)
         self.prefixes: list[str] = []
 
-    def list(self, prefix: str, *, start_after: str = "", most: int | None = None) -> Iterator[ObjectInfo]:
+    def list(self, prefix: str, *, start_after: str = "", limit: int | None = None) -> Iterator[ObjectInfo]:
         self.prefixes.append(prefix)
-        return super().list(prefix, start_after=start_after, most=most)
+        return super().list(prefix, start_after=start_after, limit=limit)
 
 
 def test_each_partition_is_listed_once() -> None:
