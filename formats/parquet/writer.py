@@ -24,7 +24,15 @@ from formats.parquet.reader import open_parquet, seal
 from formats.records.digest import EMPTY, combine, digest_of
 from formats.records.gather import gathered
 from formats.records.schema import SCHEMA
-from formats.records.statistics import SegmentStatistics, cut, edges, first_offset, last_offset, record_bytes, rises
+from formats.records.statistics import (
+    SegmentStatistics,
+    edges,
+    first_offset,
+    last_offset,
+    record_bytes,
+    rises,
+    row_groups,
+)
 from formats.registry import SegmentReader
 from formats.segment import Segment
 
@@ -116,7 +124,7 @@ class ParquetSegmentWriter:
             reached = last
             measured.append((batch, record_bytes(batch)))
         options = self._options
-        for run in cut(measured, limit_bytes=options.row_group_bytes, limit_records=options.row_group_records):
+        for run in row_groups(measured, limit_bytes=options.row_group_bytes, limit_records=options.row_group_records):
             self._write_row_group(run)
         self._usable = True
 

@@ -128,7 +128,7 @@ def _sizes(array: pa.Array) -> pa.Int64Array:
     return pc.max_element_wise(signed, pa.scalar(0, pa.int32())).cast(pa.int64())
 
 
-def cut(
+def row_groups(
     batches: Sequence[tuple[pa.RecordBatch, pa.Int64Array]], *, limit_bytes: int, limit_records: int
 ) -> Iterator[list[tuple[pa.RecordBatch, pa.Int64Array]]]:
     """Runs within both limits (raw bytes, records); a record that alone exceeds `limit_bytes` is a run of its own.

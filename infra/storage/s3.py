@@ -36,7 +36,7 @@ from infra.storage.aws import (
     error_code,
     status,
 )
-from infra.storage.s3_body import Slice, cut
+from infra.storage.s3_body import Slice, part_ranges
 from infra.storage.s3_errors import FAILURES, translate, translated
 from infra.storage.s3_reader import open_object
 
@@ -254,7 +254,7 @@ class S3ObjectStore:
         try:
             parts = [
                 self._put_part(upload, number, Slice(body, start, length))
-                for number, (start, length) in enumerate(cut(size_bytes, self._part_size_bytes), start=1)
+                for number, (start, length) in enumerate(part_ranges(size_bytes, self._part_size_bytes), start=1)
             ]
             with durable(Step.COMPLETE_MULTIPART), self._conditional("CompleteMultipartUpload", key):
                 self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts}, IfNoneMatch="*")

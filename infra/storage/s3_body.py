@@ -56,7 +56,7 @@ class Slice(io.RawIOBase):
         return len(data)
 
 
-def cut(size_bytes: int, part_size_bytes: int) -> Iterator[tuple[int, int]]:
+def part_ranges(size_bytes: int, part_size_bytes: int) -> Iterator[tuple[int, int]]:
     """Start and length of every part: all but the last have the same size, and there are at most `MAX_PARTS`."""
     part = max(part_size_bytes, -(-size_bytes // MAX_PARTS))
     for start in range(0, size_bytes, part):

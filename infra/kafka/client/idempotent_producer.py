@@ -64,7 +64,7 @@ SECONDARY = frozenset(
 
 FailureOwner = TypeVar("FailureOwner", bound=Hashable)  # failures are recorded by owner
 
-SLICE = timedelta(milliseconds=100)  # longest wait inside the client between two calls of `wait`
+POLL_TIMEOUT = timedelta(milliseconds=100)  # longest wait inside the client between two calls of `wait`
 
 log = logging.getLogger(__name__)
 
@@ -142,7 +142,7 @@ class IdempotentProducer(Generic[FailureOwner]):
                 return
             except BufferError:
                 wait()
-                self.serve(SLICE)
+                self.serve(POLL_TIMEOUT)
             except KafkaException as error:
                 self.record_rejection(owner, error)
                 return
@@ -159,7 +159,7 @@ class IdempotentProducer(Generic[FailureOwner]):
             return self.fatal is None and owner not in self.failures
 
         def wait_for_room() -> bool:
-            self.serve(SLICE)
+            self.serve(POLL_TIMEOUT)
             return may_continue()
 
         report = self.reporter(owner)
@@ -168,7 +168,7 @@ class IdempotentProducer(Generic[FailureOwner]):
                 for batch_slice in slices(batch, slice_bytes=memory_bytes // 8):
                     self.serve(timedelta())
                     while may_continue() and len(self) >= max_records:
-                        self.serve(SLICE)
+                        self.serve(POLL_TIMEOUT)
                     if not may_continue() or not send(
                         batch_slice,
                         produce=self.produce,
@@ -214,7 +214,7 @@ class IdempotentProducer(Generic[FailureOwner]):
         to time and raises to give up. After a fatal error, the wait for records already sent lasts `grace` at most;
         records that stay unknown are failures with a code of `SECONDARY`."""
         while len(self._client) and self.fatal is None:
-            self._guarded(lambda: self._client.flush(SLICE.total_seconds()))
+            self._guarded(lambda: self._client.flush(POLL_TIMEOUT.total_seconds()))
             if len(self._client):
                 wait()
         if self.fatal is not None:
@@ -236,7 +236,7 @@ class IdempotentProducer(Generic[FailureOwner]):
             self._client.purge(in_queue=True, in_flight=in_flight)
             while len(self._client) and (in_flight or not deadline.expired):
                 # after the purge of in-flight records, only delivery reports remain to be served
-                self._guarded(lambda: self._client.flush(SLICE.total_seconds()))
+                self._guarded(lambda: self._client.flush(POLL_TIMEOUT.total_seconds()))
 
     def _reported(self, owner: FailureOwner, error: KafkaError | None, _message: Message) -> None:
         if error is None:

@@ -27,7 +27,7 @@ from infra.runtime.lifecycle import Deadline
 from infra.runtime.log_fields import NEXT, REASON
 
 T = TypeVar("T")
-SLICE_SECONDS = 0.1
+POLL_SECONDS = 0.1
 GRACE = timedelta(seconds=2)  # for a call, beyond the client's own timeout
 FIRST_CONTACT = timedelta(seconds=5)
 BROKER_ERRORS = frozenset({KafkaError._RESOLVE, KafkaError._TRANSPORT, KafkaError._SSL, KafkaError._AUTHENTICATION})
@@ -65,7 +65,7 @@ class AdminConnection:
         while True:
             self.client.poll(0)
             try:
-                result = answer.result(SLICE_SECONDS)
+                result = answer.result(POLL_SECONDS)
             except FutureTimeout:
                 pass
             except KafkaException as error:

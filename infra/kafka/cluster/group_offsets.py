@@ -17,7 +17,7 @@ from infra.kafka.client.log import client_log
 from infra.runtime.lifecycle import Deadline, Stop
 
 POLL_INTERVAL = timedelta(milliseconds=20)
-SHORTEST = timedelta(milliseconds=100)
+MIN_TIMEOUT = timedelta(milliseconds=100)
 
 
 class GroupOffsets:
@@ -67,7 +67,7 @@ class GroupOffsets:
         problem = "the broker still has other offsets"
         while True:
             try:
-                found = self.committed(wanted, max(deadline.left, SHORTEST))
+                found = self.committed(wanted, max(deadline.left, MIN_TIMEOUT))
                 if all(p in found and found[p].next_offset == offset.next_offset for p, offset in wanted.items()):
                     return
             except BrokerUnavailable as error:

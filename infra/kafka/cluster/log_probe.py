@@ -20,7 +20,7 @@ from infra.kafka.client.properties import lookup_properties
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.runtime.lifecycle import Deadline
 
-SLICE = timedelta(milliseconds=200)
+POLL_TIMEOUT = timedelta(milliseconds=200)
 
 
 class KafkaLogProbe:
@@ -94,7 +94,7 @@ class KafkaLogProbe:
         try:
             consumer.assign(positions)
             while waiting and not deadline.expired:
-                for message in consumer.consume(1000, SLICE.total_seconds()):
+                for message in consumer.consume(1000, POLL_TIMEOUT.total_seconds()):
                     partition = TopicPartition(message.topic() or "", message.partition() or 0)
                     if partition not in waiting:
                         continue

@@ -25,7 +25,7 @@ from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.internal_topics.topic_log import READER
 from infra.runtime.lifecycle import Deadline
 
-SLICE = timedelta(milliseconds=200)
+POLL_TIMEOUT = timedelta(milliseconds=200)
 MAX_MESSAGES = 100  # of one call
 EMPTY, FULL = Occupancy(holds_records=False), Occupancy(holds_records=True)
 
@@ -66,7 +66,7 @@ class KafkaTargetRecords:
             try:
                 reader.assign([ClientPartition(p.topic, p.partition, mark.low) for p, mark in marks.items()])
                 while len(found) < len(marks) and not deadline.expired:
-                    for message in reader.consume(MAX_MESSAGES, min(SLICE, deadline.left).total_seconds()):
+                    for message in reader.consume(MAX_MESSAGES, min(POLL_TIMEOUT, deadline.left).total_seconds()):
                         partition = TopicPartition(message.topic() or "", message.partition() or 0)
                         if partition not in marks or partition in found:
                             continue

@@ -18,7 +18,7 @@ import threading
 from dataclasses import dataclass
 from datetime import timedelta
 
-SETTLING = timedelta(seconds=1)
+MIN_WAIT = timedelta(seconds=1)
 """The first failure may concern one of several addresses, or be a guess that the second attempt corrects (seen: "reset
 by peer" first, "connecting to a PLAINTEXT broker listener?" 0.1 s later)."""
 MAX_LISTED = 3  # brokers listed in one message
@@ -120,7 +120,7 @@ class Unreachable:
         """Why a call made at `asked_at` should not be waited for any longer; empty: keep waiting."""
         with self._lock:
             waited = now - asked_at
-            if not self._all_down or waited < min(SETTLING, patience).total_seconds():
+            if not self._all_down or waited < min(MIN_WAIT, patience).total_seconds():
                 return ""
             # only failures since the call: the cause of an earlier failure may be fixed
             since = [failure for failure, at in self._failures.values() if at >= asked_at]

@@ -35,7 +35,7 @@ from infra.runtime.log_fields import ERROR, NEXT
 from infra.runtime.metrics import Metrics
 
 PLACEHOLDER = 0  # offset of a paused partition until it gets its own; nothing read from there is used
-STEP = timedelta(milliseconds=100)
+POLL_TIMEOUT = timedelta(milliseconds=100)
 PROBLEM_LASTS = timedelta(seconds=10)  # longer than the client's interval between attempts to join
 
 log = logging.getLogger(__name__)
@@ -153,13 +153,13 @@ class Membership:
             self.client.unsubscribe()
             # `consume` serves revocations. Its result is not used: no records are read after this.
             while self._assigned and not deadline.expired and self._fatal is None:
-                self.consume(1000, min(STEP, deadline.left))
+                self.consume(1000, min(POLL_TIMEOUT, deadline.left))
         except Exception as error:
             log.warning("group_leave_failed", extra={ERROR: repr(error)})
         # The client's own `close` may block forever after an exception in a callback: not on this thread.
         closer = threading.Thread(target=self._close_client, name="kafka-consumer-close", daemon=True)
         closer.start()
-        closer.join(max(deadline.left, STEP).total_seconds())
+        closer.join(max(deadline.left, POLL_TIMEOUT).total_seconds())
         if closer.is_alive():
             log.warning("consumer_close_unfinished", extra={NEXT: "the broker drops this member by session timeout"})
         for disturbed in self.disturbances():

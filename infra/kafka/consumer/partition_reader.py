@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 BATCH_RECORDS = 5_000  # of one call
-SLICE_SECONDS = 0.5
+POLL_SECONDS = 0.5
 PATIENCE = timedelta(seconds=60)  # without progress
 MEMORY_KBYTES = 16 << 10
 
@@ -65,7 +65,7 @@ def read_partition(
         while at < next_offset:
             before = at
             try:
-                messages = consumer.consume(BATCH_RECORDS, SLICE_SECONDS)
+                messages = consumer.consume(BATCH_RECORDS, POLL_SECONDS)
             except (KafkaException, RuntimeError) as error:
                 raise BrokerUnavailable(f"read {partition} from offset {at}: {error}") from error
             for _, item in items(messages):

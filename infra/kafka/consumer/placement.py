@@ -16,7 +16,7 @@ from infra.kafka.client.properties import placement_properties
 from infra.kafka.consumer.group_member import Membership
 from infra.runtime.metrics import Metrics, NoMetrics
 
-ANSWER = timedelta(seconds=15)
+ANSWER_TIMEOUT = timedelta(seconds=15)
 NO_GENERATION = b"CGMDv2:\xff\xff\xff\xff"
 """Prefix of the client's group metadata while it is in no generation: the client's magic, and -1."""
 
@@ -76,7 +76,7 @@ class KafkaPlacement:
         the partitions (seen)."""
         requested = [ClientPartition(p.topic, p.partition) for p in partitions]
         try:
-            answers = self._member.client.committed(requested, timeout=ANSWER.total_seconds())
+            answers = self._member.client.committed(requested, timeout=ANSWER_TIMEOUT.total_seconds())
         except KafkaException as error:
             raise translate(error, f"offsets of {self._group_id}") from error
         for each in answers:

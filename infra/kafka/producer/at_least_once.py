@@ -39,7 +39,7 @@ from infra.runtime.crash_points import Step, durable
 from infra.runtime.lifecycle import Deadline
 
 UNKNOWN_OUTCOME = frozenset(KafkaError(code).name() for code in SECONDARY)
-ASK_WITHIN = timedelta(seconds=5)
+METADATA_WITHIN = timedelta(seconds=5)
 GRACE = timedelta(seconds=2)  # for answers about records already sent, when the producer is given up
 
 
@@ -141,7 +141,7 @@ class AtLeastOnceWriter:
         duplicated by the next attempt. Raises WriterRefused."""
         topic = self._checkpoint_topic
         if self._checkpoints_rejected:
-            refused = checkpoint_rejection(producer.topic_error(topic, within=ASK_WITHIN), topic)
+            refused = checkpoint_rejection(producer.topic_error(topic, within=METADATA_WITHIN), topic)
             if refused is not None:
                 raise refused
 

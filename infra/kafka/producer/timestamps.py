@@ -16,7 +16,7 @@ from infra.kafka.client.topic_configs import limits_ms
 from infra.runtime.lifecycle import Clock
 
 SLACK_MS = 60_000  # between clamping a record and the broker's check of it, including clock skew
-FRESH_SECONDS = 60.0  # topic configs are read again after this time
+REFRESH_SECONDS = 60.0  # topic configs are read again after this time
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class TargetTimestamps:
                 before_max_ms,
                 after_max_ms,
                 configs.get("message.timestamp.type", "CreateTime") == "CreateTime",
-                time.monotonic() + FRESH_SECONDS,
+                time.monotonic() + REFRESH_SECONDS,
             )
         return known
 

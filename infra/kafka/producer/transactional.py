@@ -39,7 +39,7 @@ from formats.messages.delivery_checkpoint import (
 from infra.contracts.cluster import TopicPartition
 from infra.contracts.producer import FailureKind, RunFailed, TargetRun
 from infra.kafka.client.errors import describe_error
-from infra.kafka.client.idempotent_producer import SECONDARY, SLICE, IdempotentProducer, transactional_properties
+from infra.kafka.client.idempotent_producer import POLL_TIMEOUT, SECONDARY, IdempotentProducer, transactional_properties
 from infra.kafka.internal_topics.ensure import CHECKPOINT_PARTITION
 from infra.kafka.producer.abort_causes import Abort, attribute_failures
 from infra.kafka.producer.ownership import Owner
@@ -51,7 +51,7 @@ STALLED_AFTER = timedelta(seconds=10)  # without an acknowledgement: a partition
 ABORT_WITHIN = timedelta(seconds=10)
 FENCED_WITHIN = timedelta(seconds=10)
 COMMITTED_WITHIN = timedelta(seconds=20)
-STEP = timedelta(seconds=1)  # longest call into the client between two checks of `should_stop`
+CALL_TIMEOUT = timedelta(seconds=1)  # longest call into the client between two checks of `should_stop`
 CHECKPOINTS = TopicPartition("", -1)  # the owner under which failures of checkpoint records are recorded
 
 
@@ -165,7 +165,7 @@ class TransactionalWriter:
             return self._aborted(batch_size_class, producer, last, error)
         except BrokerUnavailable:  # stopped: the partitions may be about to be revoked, so end quickly
             self._producers.pop(batch_size_class, None)
-            producer.end(STEP)
+            producer.end(CALL_TIMEOUT)
             raise
         except BaseException:
             self._renew(batch_size_class, producer)  # the caller's own failure: no record may become visible
@@ -188,7 +188,7 @@ class TransactionalWriter:
         )
         if self._checkpoints_rejected:
             topic = self._checkpoint_topic
-            if (refused := checkpoint_rejection(producer.topic_error(topic, within=STEP), topic)) is not None:
+            if (refused := checkpoint_rejection(producer.topic_error(topic, within=CALL_TIMEOUT), topic)) is not None:
                 raise refused
         try:
             with durable(Step.BEGIN_TRANSACTION):
@@ -285,7 +285,7 @@ class TransactionalWriter:
             cause = named if named is not None and named.code() not in SECONDARY else error.cause or producer.cause()
             refused = checkpoint_rejection(cause, topic) or writer_rejection(cause, "deliver")
             # a record for a topic that does not exist stays in the client until its transaction times out
-            refused = refused or checkpoint_rejection(producer.topic_error(topic, within=STEP), topic)
+            refused = refused or checkpoint_rejection(producer.topic_error(topic, within=CALL_TIMEOUT), topic)
             raise _CheckpointsRejected(f"cannot write checkpoints to {topic}: {error}", refused) from error
 
     def _aborted(
@@ -333,7 +333,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
 
     def init(self, should_stop: Callable[[], bool]) -> None:
         self._call_within(
-            lambda: self._client.init_transactions(STEP.total_seconds()), should_stop, within=self._init_within
+            lambda: self._client.init_transactions(CALL_TIMEOUT.total_seconds()), should_stop, within=self._init_within
         )
 
     def begin(self) -> None:
@@ -359,7 +359,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         """Wait until all records queued so far are in the target's log."""
         check = self.progress_check(should_stop)
         while len(self) and not self.failures and self.fatal is None:
-            self._guarded(lambda: self._client.flush(SLICE.total_seconds()))
+            self._guarded(lambda: self._client.flush(POLL_TIMEOUT.total_seconds()))
             if len(self):
                 check()
         self._refuse_failures()
@@ -370,7 +370,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
         nexts = {run.partition: run.checkpoint.next_offset for run in runs}
         offsets = [ClientPartition(p.topic, p.partition, next_offset) for p, next_offset in nexts.items()]
         self._call_within(
-            lambda: self._client.send_offsets_to_transaction(offsets, fence, STEP.total_seconds()),
+            lambda: self._client.send_offsets_to_transaction(offsets, fence, CALL_TIMEOUT.total_seconds()),
             should_stop,
             within=FENCED_WITHIN,
         )
@@ -378,7 +378,9 @@ class _Transactions(IdempotentProducer[TopicPartition]):
     def commit(self, should_stop: Callable[[], bool]) -> None:
         try:
             self._call_within(
-                lambda: self._client.commit_transaction(STEP.total_seconds()), should_stop, within=COMMITTED_WITHIN
+                lambda: self._client.commit_transaction(CALL_TIMEOUT.total_seconds()),
+                should_stop,
+                within=COMMITTED_WITHIN,
             )
         except BrokerUnavailable as error:
             raise _Unknown(str(error)) from error
@@ -393,7 +395,7 @@ class _Transactions(IdempotentProducer[TopicPartition]):
             return None
         try:
             # `begin_transaction` within a transaction fails; its error is the cause of the abort, if there is one
-            self._call_within(self._client.begin_transaction, lambda: True, within=STEP)
+            self._call_within(self._client.begin_transaction, lambda: True, within=CALL_TIMEOUT)
         except _MustAbort as error:
             return None if error.cause is None or error.cause.code() == KafkaError._STATE else error.cause
         except BrokerUnavailable:
@@ -409,7 +411,8 @@ class _Transactions(IdempotentProducer[TopicPartition]):
             deadline = Deadline(grace)
             with contextlib.suppress(ReplicatorError):  # no transaction is open, or it will time out
                 self._repeat(
-                    lambda: self._client.abort_transaction(min(STEP, grace).total_seconds()), lambda: deadline.expired
+                    lambda: self._client.abort_transaction(min(CALL_TIMEOUT, grace).total_seconds()),
+                    lambda: deadline.expired,
                 )
         self.close(timedelta())
 
@@ -436,9 +439,9 @@ class _Transactions(IdempotentProducer[TopicPartition]):
 
         threading.Thread(target=run, name="transaction", daemon=True).start()
         deadline = Deadline(within)
-        while not wait([answer], SLICE.total_seconds()).done:
-            if should_stop() and deadline.left > 2 * STEP:
-                deadline = Deadline(2 * STEP)  # the call itself notices the stop within one STEP
+        while not wait([answer], POLL_TIMEOUT.total_seconds()).done:
+            if should_stop() and deadline.left > 2 * CALL_TIMEOUT:
+                deadline = Deadline(2 * CALL_TIMEOUT)  # the call itself notices the stop within one CALL_TIMEOUT
             if deadline.expired:
                 self._is_stuck = True
                 raise _MustAbort(f"the client did not answer within {within}", abortable=False)

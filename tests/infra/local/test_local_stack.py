@@ -213,7 +213,7 @@ class TestPorts:
     def test_free_ports_differ_and_are_outside_the_outgoing_range(self) -> None:
         found = ports.free_ports(50)
         assert len(set(found)) == 50
-        assert all(ports.LOWEST <= port < ports.outgoing_from() for port in found)
+        assert all(ports.LOWEST_PORT <= port < ports.outgoing_from() for port in found)
 
     def test_a_taken_port_is_not_free(self) -> None:
         with socket.socket() as server:

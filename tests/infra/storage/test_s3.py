@@ -23,7 +23,7 @@ from infra.local.aws import CREDENTIALS
 from infra.local.ports import HOST, free_ports
 from infra.storage.aws import READ_TIMEOUT, AwsCredentials
 from infra.storage.s3 import S3ObjectStore, S3PutOptions, make_s3_client
-from infra.storage.s3_body import MAX_PARTS, Slice, cut
+from infra.storage.s3_body import MAX_PARTS, Slice, part_ranges
 from infra.storage.s3_multipart import S3Uploads
 from infra.storage.s3_reader import open_object
 from replicator.config import S3Settings
@@ -571,7 +571,7 @@ def test_contradictory_options_are_rejected() -> None:
 
 @given(st.integers(1, 10**13), st.integers(PART, 100 * MIB))
 def test_parts_cover_the_body_and_are_few_enough(size_bytes: int, part_size_bytes: int) -> None:
-    parts = list(cut(size_bytes, part_size_bytes))
+    parts = list(part_ranges(size_bytes, part_size_bytes))
     assert 1 <= len(parts) <= MAX_PARTS
     ends = [start + length for start, length in parts]
     assert [start for start, _ in parts] == [0, *ends[:-1]]

@@ -19,7 +19,7 @@ from infra.kafka.cluster import admin_connection
 from infra.kafka.cluster.admin import KafkaAdmin
 from infra.kafka.cluster.admin_connection import AdminConnection
 from infra.kafka.cluster.groups import KafkaGroups
-from infra.kafka.cluster.unreachable import SETTLING, Failure, Unreachable, parse_failure
+from infra.kafka.cluster.unreachable import MIN_WAIT, Failure, Unreachable, parse_failure
 from infra.runtime.log_fields import NEXT
 
 AT_ONCE = 20.0  # seconds, on a busy machine; the call takes two, and its timeout is 30
@@ -156,7 +156,7 @@ def test_a_call_ends_early_only_when_all_brokers_are_down(
         waited = now - asked
         verdict = known.verdict(asked, now, timedelta(seconds=patience))
         since = [is_permanent for is_permanent, at in said.values() if at >= asked]
-        settled = waited >= min(SETTLING.total_seconds(), timedelta(seconds=patience).total_seconds())
+        settled = waited >= min(MIN_WAIT.total_seconds(), timedelta(seconds=patience).total_seconds())
         hopeless = settled and bool(since) and all(since)
         over = waited >= timedelta(seconds=patience).total_seconds()
         assert bool(verdict) == (down and (hopeless or over))
