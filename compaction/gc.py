@@ -68,7 +68,7 @@ class Collector:
     store: SegmentStore
     control: ControlStore
     uploads: UploadStore
-    copies: ReplicaCheck
+    replicas: ReplicaCheck
     pool: Executor
     clock: Clock
     stop: Stop
@@ -152,7 +152,7 @@ class Collector:
 
     def _copied(self, plan: Expiry, report: GcReport) -> Expiry | None:
         """The part of the plan whose segments have their copies, where copies are required."""
-        answers = zip(plan.segments, self.pool.map(self.copies.uncopied, plan.segments), strict=True)
+        answers = zip(plan.segments, self.pool.map(self.replicas.uncopied, plan.segments), strict=True)
         kept = {segment: why for segment, why in answers if why}
         report.kept |= kept
         return plan.without(kept)

@@ -139,7 +139,7 @@ def foreign_data(held: AssignedPartition, checkpoint_topic: str, occupancy: Occu
     if occupancy.holds_records:
         what = f"{target} holds records"
     else:
-        what = f"whether {target} holds records is not known ({occupancy.why})"
+        what = f"whether {target} holds records is not known ({occupancy.reason})"
     return (
         f"{what}, and checkpoint topic {checkpoint_topic} has no position of {source} there. If they were delivered "
         "from here, and the checkpoint topic was deleted or is another one than then, seed the position: "

@@ -111,7 +111,9 @@ class Uploader:
                     extra={log_fields.SEGMENT: str(other), log_fields.REASON: "same offsets, thinner log"},
                 )
             return
-        first = [o for o in (result.offset, None if self.source_compacted(segment) else result.alone) if o is not None]
+        first = [
+            o for o in (result.offset, None if self.source_compacted(segment) else result.unmatched) if o is not None
+        ]
         same_isolation = theirs.origin.isolation_level == footer.origin.isolation_level
         # in one log no record changes or appears, and none disappears unless it is compacted or truncated
         is_fork = bool(epochs) or result.offset is not None or same_isolation

@@ -95,7 +95,7 @@ class Occupancy:
     """Whether one target partition holds records."""
 
     holds_records: bool | None  # committed ones; None: unknown
-    why: str = ""  # reason when unknown
+    reason: str = ""  # when unknown
 
 
 class TargetRecords(Protocol):

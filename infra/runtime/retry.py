@@ -51,7 +51,7 @@ class RetryPolicy:
     initial: timedelta = timedelta(milliseconds=200)
     maximum: timedelta = timedelta(seconds=10)
     attempts: int | None = None  # total; None: until `Stop`
-    is_once: bool = False  # for one-shot commands: StoreRefused is raised at once
+    is_one_shot: bool = False  # for one-shot commands: StoreRefused is raised at once
 
     def __post_init__(self) -> None:
         if not timedelta() < self.initial <= self.maximum:
@@ -111,7 +111,7 @@ class Retries:
                 raise failures[0]
 
         retrying = Retrying(
-            retry=retry_if_exception(self._is_worth_it),
+            retry=retry_if_exception(self._is_retriable),
             wait=lambda state: self._policy.wait(state.attempt_number, self._random).total_seconds(),
             stop=lambda state: self._stop.is_set() or state.attempt_number == self._policy.attempts,
             before_sleep=before_sleep,
@@ -123,8 +123,8 @@ class Retries:
             self._on_problem(operation, None)
         return result
 
-    def _is_worth_it(self, error: BaseException) -> bool:
-        refused = self._policy.is_once and isinstance(error, StoreRefused)
+    def _is_retriable(self, error: BaseException) -> bool:
+        refused = self._policy.is_one_shot and isinstance(error, StoreRefused)
         return isinstance(error, TransientError) and not refused
 
     def resume(self, operation: str, error: TransientError) -> None:

@@ -224,7 +224,7 @@ def build_worker(config: Config, job: CompactionJob, writer: str, stop: Stop, op
             writer=writer,
             spool_dir=config.compaction.spool_dir if config.compaction else None,
         ),
-        cleaner=Cleaner(archive=archive, copies=copies_of(config, archive.segments, stop, opened)),
+        cleaner=Cleaner(archive=archive, replicas=copies_of(config, archive.segments, stop, opened)),
     )
 
 
@@ -241,14 +241,14 @@ def merged_format(config: Config, job: CompactionJob) -> SegmentFormat:
 def copies_of(config: Config, store: SegmentStore, stop: Stop, opened: ExitStack) -> ReplicaCheck:
     sync = config.sync
     if sync is None:
-        return ReplicaCheck(here=store)
+        return ReplicaCheck(original=store)
     there = SegmentStore(archive_objects(sync.destination, stop, opened), sync.destination.prefix)
 
     def is_synced(segment: Segment) -> bool:
         by_level = not sync.levels or segment.level in sync.levels
         return by_level and (not sync.topics or any(t.matches(segment.source.topic) for t in sync.topics))
 
-    return ReplicaCheck(here=store, there=there, is_synced=is_synced)
+    return ReplicaCheck(original=store, copy=there, is_synced=is_synced)
 
 
 def in_process(config: Config, opened: ExitStack) -> Execute:

@@ -44,7 +44,7 @@ START_PATIENCE = timedelta(seconds=30)  # how long a service waits for a cluster
 GRACE = timedelta(seconds=2)  # for closing clients, beyond the shutdown's deadline
 PROBE_TIMEOUT = timedelta(seconds=10)
 ARCHIVE_THREADS = 8
-ONCE = RetryPolicy(attempts=8, is_once=True)
+ONCE = RetryPolicy(attempts=8, is_one_shot=True)
 """For work that can be repeated later: retries transient errors for about a minute, others not at all."""
 
 

@@ -144,7 +144,7 @@ class Archive:
                 row_group_bytes=1 << 20,
                 writer="tests",
             ),
-            cleaner=Cleaner(archive=stored, copies=copies or ReplicaCheck(here=self.store)),
+            cleaner=Cleaner(archive=stored, replicas=copies or ReplicaCheck(original=self.store)),
         )
 
     def compactor(self, copies: ReplicaCheck | None = None) -> Compactor:
@@ -173,7 +173,7 @@ class Archive:
             store=self.store,
             control=self.control,
             uploads=self.uploads,
-            copies=copies or ReplicaCheck(here=self.store),
+            replicas=copies or ReplicaCheck(original=self.store),
             pool=AtOnce(),
             clock=self,
             stop=self.stop,

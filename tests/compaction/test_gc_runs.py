@@ -338,7 +338,7 @@ class TestCopies:
     def test_an_unreplicated_segment_keeps_all_later_ones(self, stage: str, word: str) -> None:
         archive = ten_days()
         here: Any = Replicating(archive.store, {OLD[1]: stage})
-        report = collected(archive, copies=ReplicaCheck(here=here))
+        report = collected(archive, copies=ReplicaCheck(original=here))
         assert list(report.kept) == [OLD[1]]
         assert word in report.kept[OLD[1]]
         assert archive.segments() == [*OLD[1:], *KEPT]
@@ -348,7 +348,7 @@ class TestCopies:
         archive = ten_days()
         there = SegmentStore(MemoryObjectStore(), "")
         copy_of(archive, OLD[0], there)
-        copies = ReplicaCheck(here=archive.store, there=there)
+        copies = ReplicaCheck(original=archive.store, copy=there)
         assert set(collected(archive, copies=copies).kept) == set(OLD[1:])
         assert archive.segments() == [*OLD[1:], *KEPT]
         not_synced = replace(copies, is_synced=lambda _: False)
@@ -363,7 +363,7 @@ class TestCopies:
         there = SegmentStore(MemoryObjectStore(), "")
         for name in OLD:
             copy_of(archive, name, there, damage if name == OLD[1] else bytes)
-        report = collected(archive, copies=ReplicaCheck(here=archive.store, there=there))
+        report = collected(archive, copies=ReplicaCheck(original=archive.store, copy=there))
         assert list(report.kept) == [OLD[1]]
         assert f"the copy of {OLD[1]} is another object" in report.kept[OLD[1]]
         assert archive.segments() == [*OLD[1:], *KEPT]
@@ -374,7 +374,7 @@ class TestCopies:
         collector = archive.collector(WEEK)
         report = collector.run(None)
         archive.memory.delete_many([format_key(PREFIX, OLD[0])])
-        assert collector.copies.uncopied(OLD[0]) == ""
+        assert collector.replicas.uncopied(OLD[0]) == ""
         collector._remove(report)
         assert (report.failed, report.refused, archive.segments()) == ({}, {}, KEPT)
 

@@ -260,7 +260,7 @@ def test_inputs_wait_for_the_replication_of_the_merged_segment() -> None:
 def test_inputs_wait_for_sync_to_copy_them_or_the_merged_segment() -> None:
     archive, there = Archive(), Archive()
     names = three(archive)
-    copies = ReplicaCheck(here=archive.store, there=there.store)
+    copies = ReplicaCheck(original=archive.store, copy=there.store)
     report = run(archive, copies)
     assert len(archive.segments()) == 4
     assert "copied by sync" in report.outcomes[-1].kept[str(names[1])]
@@ -277,7 +277,7 @@ def test_inputs_stay_when_what_is_there_is_not_the_merged_segment() -> None:
     archive, there = Archive(), Archive()
     names = three(archive)
     merged = segment(0, 80, 1)
-    copies = ReplicaCheck(here=archive.store, there=there.store)
+    copies = ReplicaCheck(original=archive.store, copy=there.store)
     run(archive, copies)
     copy(archive, merged, there, flip_at=100)
     copy(archive, names[1], there, flip_at=100)
@@ -298,7 +298,7 @@ def test_nothing_is_read_when_nothing_may_be_deleted() -> None:
             pytest.fail(f"{key} is asked for")
 
     unread = SegmentStore(Unread(), PREFIX)
-    assert ReplicaCheck(here=unread, there=unread).missing(segment(0, 80, 1), {}) == {}
+    assert ReplicaCheck(original=unread, copy=unread).missing(segment(0, 80, 1), {}) == {}
 
 
 def copy(archive: Archive, name: Segment, there: Archive, *, flip_at: int | None = None) -> None:

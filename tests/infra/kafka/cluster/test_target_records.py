@@ -90,7 +90,7 @@ def test_the_wait_for_an_open_transaction_is_limited(
         write(producer, opened, 1)
         found = records(cluster, read_within=2).occupancies([opened, beside])
         assert (found[opened].holds_records, found[beside]) == (None, EMPTY)
-        assert "an open transaction" in found[opened].why
+        assert "an open transaction" in found[opened].reason
         producer.abort_transaction()
     assert records(cluster).occupancies([opened]) == {opened: EMPTY}
 
