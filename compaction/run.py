@@ -156,7 +156,7 @@ class Compactor:
         first = not report.outcomes
         for incarnation in self.store.incarnations(region):
             topic = incarnation.topic
-            if not job.takes(topic) or (selection.topics and topic not in selection.topics):
+            if not job.selects(topic) or (selection.topics and topic not in selection.topics):
                 continue
             stored = self.store.walk(region, incarnation.path)
             for source, infos in groupby(stored, key=lambda info: info.segment.source):

@@ -86,8 +86,8 @@ class KafkaAdmin:
 
     def describe(self, names: Collection[str]) -> Mapping[str, TopicFacts]:
         found: dict[str, TopicFacts] = {}
-        for some in _batches(names):
-            futures = self._client.describe_topics(TopicCollection(some), request_timeout=self._seconds)
+        for batch in _batches(names):
+            futures = self._client.describe_topics(TopicCollection(batch), request_timeout=self._seconds)
             for name, future in futures.items():
                 topic = self._answer_or_absent(future, f"describe topic {name}")
                 if topic is not None:
@@ -109,8 +109,8 @@ class KafkaAdmin:
     def create_topic(self, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]) -> bool:
         created = self._create(name, partitions, replication_factor, configs)
         # The controller has created it; other brokers learn of it later and answer "unknown topic" until then.
-        deadline, least = Deadline(self._timeout), partitions if created else 1
-        while (facts := self.describe([name]).get(name)) is None or facts.partition_count < least:
+        deadline, min_count = Deadline(self._timeout), partitions if created else 1
+        while (facts := self.describe([name]).get(name)) is None or facts.partition_count < min_count:
             if deadline.expired or self._stop.wait(POLL_INTERVAL):
                 raise BrokerUnavailable(f"create topic {name}: created, but not shown within {self._timeout}")
         return created
@@ -191,12 +191,12 @@ class KafkaAdmin:
         isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, ListOffsetsResultInfo]:
         found: dict[TopicPartition, ListOffsetsResultInfo] = {}
-        for some in _batches(partitions):
+        for batch in _batches(partitions):
             try:
-                found |= self._list_offsets_of_batch(some, spec, isolation)
+                found |= self._list_offsets_of_batch(batch, spec, isolation)
             except LeaderNotFound as error:  # for the whole batch: none of its partitions exists or has a leader now
-                facts = self.describe({p.topic for p in some})
-                there = [p for p in some if p.topic in facts and p.partition < facts[p.topic].partition_count]
+                facts = self.describe({p.topic for p in batch})
+                there = [p for p in batch if p.topic in facts and p.partition < facts[p.topic].partition_count]
                 if there:
                     raise BrokerUnavailable(f"list offsets of {there[0]}: {error}") from error
         return found
@@ -252,5 +252,5 @@ def _topic_id(client_id: str) -> str:
 
 def _batches(names: Collection[T]) -> Iterator[list[T]]:
     rest = iter(names)
-    while some := list(islice(rest, BATCH)):
-        yield some
+    while batch := list(islice(rest, BATCH)):
+        yield batch
