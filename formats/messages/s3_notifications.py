@@ -34,7 +34,7 @@ _REMOVED = frozenset(
     }
 )
 _MAX_DEPTH = 3  # envelopes in envelopes
-_SHOWN = 200  # characters of a bad value in a reason
+_QUOTED_LENGTH = 200  # characters of a bad value in a reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,7 @@ class Parsed:
     problems: tuple[str, ...] = ()  # why the message, or a part of it, cannot be decoded
 
     @property
-    def understood(self) -> bool:
+    def is_valid(self) -> bool:
         """True: the message is done once its events are. False: it belongs in the dead-letter queue."""
         return not self.problems
 
@@ -198,4 +198,4 @@ def _shown(value: object) -> str:
         text = repr(value)
     except (ValueError, RecursionError):  # a number of thousands of digits, a value nested too deeply to print
         text = f"a {type(value).__name__} that cannot be shown"
-    return ascii(text)[1:-1][:_SHOWN]
+    return ascii(text)[1:-1][:_QUOTED_LENGTH]

@@ -169,8 +169,8 @@ class S3ObjectStore:
                 )
 
     def problem_of_conditional_writes(self, key: str) -> str:
-        """The result of `conditional_writes.ask`; leaves an object at `key`."""
-        return conditional_writes.ask(
+        """The result of `conditional_writes.check`; leaves an object at `key`."""
+        return conditional_writes.check(
             self._client,
             self._bucket,
             key,
@@ -180,8 +180,8 @@ class S3ObjectStore:
 
     def put_new(self, key: str, body: BinaryIO, size_bytes: int) -> None:
         """Reads `body` several times: for its checksum, and for each attempt."""
-        if (held := body.seek(0, io.SEEK_END)) < size_bytes:
-            raise ValueError(f"{key}: the body holds {held} bytes, not {size_bytes}")
+        if (available := body.seek(0, io.SEEK_END)) < size_bytes:
+            raise ValueError(f"{key}: the body holds {available} bytes, not {size_bytes}")
         for _ in range(CONFLICT_ATTEMPTS):
             try:
                 if size_bytes <= self._part_size_bytes:
