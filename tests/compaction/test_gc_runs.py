@@ -198,7 +198,7 @@ def test_topics_without_a_rule_and_regions_of_others_are_never_touched() -> None
     assert all(archive.store.stat(name) for name in others)
 
 
-def test_a_later_life_of_the_topic_has_the_same_rule() -> None:
+def test_a_later_incarnation_of_the_topic_has_the_same_rule() -> None:
     later = replace(SOURCE, incarnation="abc")
     archive = filled(*(Segment(later, 0, OffsetRange(10 * n, 10 * n + 9)) for n in range(10)))
     [plan] = collected(archive, topics=["orders"]).removed

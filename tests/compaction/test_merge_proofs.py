@@ -126,7 +126,7 @@ def test_a_trimmed_input_that_is_misread_is_named_and_nothing_is_stored(
 ) -> None:
     archive = Archive(FaultyDecoder(segment=RIGHT, fault=fault(offset)))
     plan = fill(archive, LEFT, RIGHT)
-    assert [piece.offsets.start for piece in plan.inputs] == [0, 30]
+    assert [one.offsets.start for one in plan.inputs] == [0, 30]
     outcome = merge(archive, plan)
     assert list(outcome.bad) == [str(RIGHT)]
     assert "records with digest" in outcome.bad[str(RIGHT)]

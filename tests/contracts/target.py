@@ -168,7 +168,7 @@ class TargetContract:
     def test_nothing_to_deliver(self, writer: TargetWriter) -> None:
         assert writer.deliver([], should_stop=never) == []
 
-    def test_waiting_for_the_target_ends_when_told(
+    def test_waiting_for_the_target_ends_on_should_stop(
         self, writer: TargetWriter, partitions: Sequence[TopicPartition]
     ) -> None:
         run = run_of(partitions[0], [row(0)])

@@ -100,7 +100,7 @@ def test_the_order_of_headers_matters() -> None:
     assert compared(first, second).column == "headers"
 
 
-def test_one_batch_of_each_is_held() -> None:
+def test_one_batch_of_each_is_in_memory() -> None:
     """Neither stream is read ahead of the other by more than a batch."""
     log: list[tuple[str, int]] = []
 

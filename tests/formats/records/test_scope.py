@@ -76,14 +76,14 @@ def test_a_footer_without_timestamp_bounds_excludes_nothing() -> None:
     assert RecordFilter(timestamps=IntRange(5, 6)).may_match(footer_of([]))
 
 
-# --- through a reader of pieces ---------------------------------------------------------------------------------------
+# --- through a reader of slices ---------------------------------------------------------------------------------------
 
 
 def runs(scope: RecordFilter, *, records: int = 4) -> list[SegmentRun]:
-    """Of offsets 0 to 29 in three pieces."""
+    """Of offsets 0 to 29 in three slices."""
     world = World()
-    pieces = [SegmentSlice.rest(world.put(n, n + 9), n) for n in (0, 10, 20)]
-    return list(SegmentRunReader(world.archive, records, 1 << 20, scope=scope).runs(pieces))
+    slices = [SegmentSlice.rest(world.put(n, n + 9), n) for n in (0, 10, 20)]
+    return list(SegmentRunReader(world.archive, records, 1 << 20, scope=scope).runs(slices))
 
 
 @pytest.mark.parametrize(
